@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.core.heat import BATCHES, Heat
+from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.formats.heat_file import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze.core import pte as bits
+from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.tables_file import write_tree

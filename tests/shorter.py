@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import MANIFEST, seal
 from trace_copy import write_trace

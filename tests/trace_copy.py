@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ptanalyze.core.strip import Strip
+from ptanalyze.core.errors import Strip
 from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.formats.trace_writer import trace_writer
 

@@ -6,7 +6,7 @@ python tests/warm.py
 from ptanalyze.analysis.opened import opened
 from ptanalyze.analysis.replay import planned, replay_world
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
 from ptanalyze.world import mm_steps
 

@@ -7,10 +7,9 @@ from functools import partial
 import numpy as np
 
 from ptanalyze.analysis.leaf_classes import classify_pages
-from ptanalyze.core.arrays import read_only
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace, read_only
 from ptanalyze.core.walks import Placement, WalkStream
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space

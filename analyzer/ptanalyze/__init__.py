@@ -16,7 +16,7 @@ and core.errors.CaptureError for a damaged capture. How the numbers come about: 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.version import __version__
+from .core.progress import __version__
 
 if TYPE_CHECKING:
     from .analysis.advise import advise

@@ -5,7 +5,7 @@ from collections import namedtuple
 import pytest
 
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 
 Ran = namedtuple("Ran", "code out err")
 

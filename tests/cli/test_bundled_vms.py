@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 
 VISIBLE, OBLIVIOUS = "vm-numa-visible", "vm-numa-oblivious"
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")

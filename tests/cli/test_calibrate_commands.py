@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.cost.closed_forms import Run
 from ptanalyze.validate.prior import mean_run, ports, runs
 

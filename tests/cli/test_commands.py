@@ -189,7 +189,7 @@ def test_a_wrong_option_is_clicks_own_usage_error(pt, sample):
     ],
 )
 def test_a_wrong_machine_file_names_its_field(pt, sample, tmp_path, damage, field):
-    from ptanalyze.core.bundled import bundled
+    from ptanalyze.core.errors import bundled
 
     text = (bundled("models") / "machines/vmitosis-cascade-lake.toml").read_text()
     assert damage(text) != text

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pandas import DataFrame
 
-from ptanalyze.core.near import meant
+from ptanalyze.core.errors import meant
 from ptanalyze.policies import names
 from ptanalyze.show.markup import latex, markdown
 

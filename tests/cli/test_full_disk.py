@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from needs_root import needs_root
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.room import map_new
 from small_disk import small_disk

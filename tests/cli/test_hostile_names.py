@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from hostile import EVIL, FORMULA, HARM, hostile_copy
 from one_line import is_one_line
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.show.markup import markdown
 
 

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine, machine_names
 
 

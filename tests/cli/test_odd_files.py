@@ -9,7 +9,7 @@ import time
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture_dir import seal
 

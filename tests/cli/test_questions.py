@@ -5,7 +5,7 @@ import io
 import json
 
 from one_line import is_one_line
-from ptanalyze.core.gain import as_read
+from ptanalyze.core.interval import as_read
 
 
 def result_of(ran):

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 
 COMPARISONS = {
     "whatif": (),

@@ -13,12 +13,12 @@ from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.analysis.workload import Workload
 from ptanalyze.analysis.worth import share_sentence, verdict
-from ptanalyze.core.gain import gains, interval, loses
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.sizes import Budget, size_in_words
+from ptanalyze.core.errors import Budget, size_in_words
+from ptanalyze.core.interval import Interval, gains, interval, loses
 from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.show import advise
-from ptanalyze.show.first_screen import earned, further, memory, table, worth
+from ptanalyze.show.first_screen import earned, further, table, worth
+from ptanalyze.show.first_screen import memory_cell as memory
 from ptanalyze.show.matrix import drawn
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import advice as said_first

@@ -7,8 +7,7 @@ import pytest
 import ptanalyze
 from heated import one_node_capture
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.core.cache_share import sharing
-from ptanalyze.core.machine import load_machine
+from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.show import plots
 from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions

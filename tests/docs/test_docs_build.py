@@ -11,7 +11,7 @@ from pages import DOCS
 
 from ptanalyze.cli import ENTRIES
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
 
 WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-completion", "-dump", "-import", "-topology")}  # groups

@@ -15,7 +15,7 @@ import pytest
 from pages import DOCS, PAGES, blocks, commands
 
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import CHECKOUT
+from ptanalyze.core.errors import CHECKOUT
 from shorter import shorter_samples
 
 RUNNABLE = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
@@ -33,7 +33,7 @@ def place(captures, tmp_path, monkeypatch):
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "samples").symlink_to(captures)
     (tmp_path / "models").symlink_to(CHECKOUT / "models")
-    monkeypatch.setattr("ptanalyze.core.bundled.CHECKOUT", tmp_path)
+    monkeypatch.setattr("ptanalyze.core.errors.CHECKOUT", tmp_path)
     program = tmp_path / "bin" / "ptanalyze"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptanalyze "$@"\n')

@@ -9,7 +9,7 @@ from pages import DOCS
 
 from heat_bits import write_bits
 from ptanalyze.core import snapshot
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.tables_file import read_tree
 from ptanalyze.formats.trace_file import read_trace

@@ -9,8 +9,7 @@ from io import StringIO
 import numpy as np
 
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.strip import Strip
+from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture_dir import new_capture, seal
 from ptanalyze.formats.snapshot_file import write_snapshot

@@ -12,7 +12,7 @@ import pytest
 from hostile import HARM
 from kept_streams import put_column
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.world import stream_store
 
 from .attempt import attempt, function

@@ -6,10 +6,8 @@ from ptanalyze.cli.heat import milliseconds
 from ptanalyze.cli.options import pair_of
 from ptanalyze.cli.quantities import DURATION, HEXADECIMAL, PID, SIZE
 from ptanalyze.cli.replaying import configured, split_names
-from ptanalyze.core.cache_share import sharing
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.machine import load_machine
-from ptanalyze.core.sizes import budget
+from ptanalyze.core.errors import UsageError, budget
+from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.placement import placement
 from ptanalyze.policies.known import plan_for
 

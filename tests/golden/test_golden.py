@@ -14,7 +14,7 @@ import pytest
 from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
+from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels.replay import EVENT_KINDS

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from ptanalyze.core import pte as entries
+from ptanalyze.core import snapshot as entries
 
 from . import images
 from .checks import native_dump_is_true

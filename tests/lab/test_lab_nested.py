@@ -11,7 +11,7 @@ from ptanalyze.capture.live.guests import address_spaces
 from ptanalyze.capture.live.survey_guest import Host, by_kernel
 from ptanalyze.capture.live.vcpus import registers_of
 from ptanalyze.capture.vm.join import join
-from ptanalyze.core import pte as entries
+from ptanalyze.core import snapshot as entries
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.world.address_space import address_space

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptanalyze.core import pte as entries
+from ptanalyze.core import snapshot as entries
 
 MAGIC = np.uint64(0x5EA1D00DC0DE0000)
 FACTOR = np.uint64(0x9E3779B97F4A7C15)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze.core import pte as E
+from ptanalyze.core import snapshot as E
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

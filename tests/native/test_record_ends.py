@@ -14,8 +14,7 @@ from needs_root import needs_root
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
-from ptanalyze.core.errors import PartialDataError
-from ptanalyze.core.strip import Strip
+from ptanalyze.core.errors import PartialDataError, Strip
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.trace_file import read_trace

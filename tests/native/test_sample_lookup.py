@@ -11,7 +11,7 @@ import pytest
 from native import tracing
 from native.dumping import make
 from needs_root import needs_root
-from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
+from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
 from ptanalyze.formats.capture import open_capture
 
 pytestmark = needs_root

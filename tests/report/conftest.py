@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ptanalyze
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.show.report.write import studies
 from report_page import ReportPage
 

@@ -7,7 +7,7 @@ import pytest
 
 import ptanalyze
 from hostile import HARM, hostile_copy
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 
 NAME = "$x_{ \x1b[31m\u202e$<b onclick=x>"
 DESKTOP, PHONE = (1280, 900), (375, 700)

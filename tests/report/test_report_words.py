@@ -11,8 +11,8 @@ import ptanalyze
 from families import make_family
 from ptanalyze.analysis.worth import WIDE, share_sentence
 from ptanalyze.capture.check import Finding
+from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from ptanalyze.analysis.advise import Budget, advise_world
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.workload import workload
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.sizes import budget
 from ptanalyze.world.captured_world import captured_world
 from replay_cases import HEAP, cases, world_of
 from strategies import REGION, build_snapshot, build_topology, build_trace, small_machine

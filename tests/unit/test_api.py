@@ -16,9 +16,8 @@ import pytest
 
 import ptanalyze
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.gain import as_read
+from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.interval import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.cost.result import Result

@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from ptanalyze import whatif
-from ptanalyze.core.cache_share import at_other_shares, sharing
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.machine import load_machine
+from ptanalyze.core.machine import at_other_shares, load_machine, sharing
 from ptanalyze.formats.machine_file import write_machine
 
 MACHINE = load_machine("vmitosis-cascade-lake")

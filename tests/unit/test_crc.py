@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.core.crc import crc_of, crc_of_zeros
+from ptanalyze.core.regular import crc_of, crc_of_zeros
 from ptanalyze.formats.capture_dir import copy_private
 
 

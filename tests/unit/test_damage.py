@@ -8,8 +8,7 @@ import pytest
 from ptanalyze import classify
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.trace_file import read_index
 from ptanalyze.formats.trace_index import DTYPES, stored_index, write_index

@@ -6,9 +6,8 @@ import re
 import msgspec
 import pytest
 
-from ptanalyze.core.bundled import bundled
 from ptanalyze.core.decode import Undecodable, json_struct, plain_json, plain_toml, struct_of
-from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.formats.calibration_file import read_calibration
 from ptanalyze.formats.capture_dir import MANIFEST, read_manifest

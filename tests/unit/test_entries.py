@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.core import pte as E
+from ptanalyze.core import snapshot as E
 
 WORDS = st.integers(0, (1 << 64) - 1)
 LEVELS = st.integers(1, 5)

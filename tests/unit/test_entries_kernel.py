@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from ptanalyze.core import pte as entries
+from ptanalyze.core import snapshot as entries
 from ptanalyze.kernels import entries as kernel
 
 pytestmark = pytest.mark.twin

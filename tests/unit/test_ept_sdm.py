@@ -16,8 +16,8 @@ from ept_layout import converted, npt_to_ept
 from naive import ept as naive
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.vm.join import put_together
-from ptanalyze.core import nested_entry
-from ptanalyze.core import pte as bits
+from ptanalyze.core import snapshot
+from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
@@ -106,7 +106,7 @@ def test_an_entry_without_rights_is_not_present(case):
 @given(entries())
 def test_each_field_is_named_for_people(case):
     level, kind, entry, _ = case
-    said = nested_entry.words(entry, level, True).split(", ")
+    said = snapshot.words(entry, level, True).split(", ")
     for name, (low, _) in FORMATS[level, kind].items():
         if name in ("read", "write", "execute", "accessed", "execute in user mode", "ignore PAT"):
             assert (name in said) == bool(entry >> low & 1)

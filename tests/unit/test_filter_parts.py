@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.world import tlb_filter

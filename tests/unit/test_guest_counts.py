@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from guest_memories import hostile_memory, memory_of, reader
 from ptanalyze.capture.live import guest_counts
 from ptanalyze.capture.live.guest_counts import count_tables
-from ptanalyze.core import pte
+from ptanalyze.core import snapshot
 from strategies import build_tree, trees
 
 
@@ -23,7 +23,7 @@ def test_counts_are_those_of_the_tables(data, levels):
     for level in range(1, levels + 1):
         rows = tree.level == level
         assert found.frames[level].tolist() == sorted(tree.frame[rows].tolist())
-        assert found.mapped[level] == np.count_nonzero(pte.leaf(tree.entries[rows], level))
+        assert found.mapped[level] == np.count_nonzero(snapshot.leaf(tree.entries[rows], level))
     bytes_mapped = [found.mapped[level] * (4096 << 9 * (level - 1)) for level in (1, 2, 3)]
     assert found.mapped_bytes == sum(bytes_mapped) and found.huge_bytes == sum(bytes_mapped[1:])
     assert found.unread == 0

@@ -21,8 +21,8 @@ from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.heat import leave_out
 from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
-from ptanalyze.core.heat import BATCHES, Heat, rates
 from ptanalyze.core.jackknife import margins, share_bounds
+from ptanalyze.core.snapshot import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat

@@ -12,9 +12,8 @@ import pytest
 from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import NOTE, check_capture
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.own import own_directory
-from ptanalyze.core.signed import BYTES, content_of, own_key, signed
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.regular import BYTES, content_of, own_directory, own_key, signed
 from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.trace_file import read_index
@@ -131,7 +130,7 @@ def test_a_key_is_made_once_for_its_owner_alone(state):
 
 
 def test_processes_that_begin_together_have_one_key(state):
-    command = [sys.executable, "-c", "from ptanalyze.core.signed import own_key; print(own_key().hex())"]
+    command = [sys.executable, "-c", "from ptanalyze.core.regular import own_key; print(own_key().hex())"]
     began = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     assert len({process.communicate()[0] for process in began}) == 1
 

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Costs, load_costs, load_machine, machine_names
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.capture.mapped import infer_tree
-from ptanalyze.core import pte as E
+from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.mapped_pages import PAIR, read_mapped_pages

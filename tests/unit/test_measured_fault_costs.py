@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_costs
 
 XEON, EPYC = (4, 2.2), (16, 2.8)  # nodes, GHz of the cycles counted

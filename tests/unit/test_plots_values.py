@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 import ptanalyze
 from plot_texts import readable, words
-from ptanalyze.core import gain
+from ptanalyze.core import interval
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.show.plots.labels import broken, policy_labels
@@ -125,7 +125,7 @@ def test_speedups_are_dots_in_bars_with_their_numbers(few):
     figure = plots.speedup(few.frame)
     base = few.frame["baseline"].iloc[0]
     rows = few.frame.set_index("policy").loc[[base, "hydra", "mitosis"]].reset_index()
-    read = [gain.as_read(*row) for row in rows[["speedup", "speedup_low", "speedup_high"]].values]
+    read = [interval.as_read(*row) for row in rows[["speedup", "speedup_low", "speedup_high"]].values]
     assert read[0] > read[1] == read[2], "of equal ones hydra takes less memory"
     axes, numbers = figure.axes
     (dots,) = (line for line in axes.lines if line.get_marker() == "o")

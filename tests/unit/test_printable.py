@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.printable import printable
+from ptanalyze.core.errors import CaptureError, UsageError, printable
 
 SHOWN = {
     "/usr/bin/café": "/usr/bin/café",

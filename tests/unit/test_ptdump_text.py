@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from naive import ptdump_rows as naive
-from ptanalyze.core import pte as E
+from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.snapshot_file import read_snapshot

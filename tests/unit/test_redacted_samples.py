@@ -15,8 +15,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import bundled_samples, load, open_capture
 from ptanalyze.formats.capture_dir import seal

@@ -9,8 +9,7 @@ from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.scratch import Scratch
-from ptanalyze.core.trace import EVENT_DTYPE, Event, pieces
+from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world

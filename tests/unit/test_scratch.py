@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.core.scratch import Scratch
+from ptanalyze.core.trace import Scratch
 
 
 def test_a_name_has_the_same_memory_again_until_more_is_asked_for():

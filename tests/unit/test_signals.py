@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ptanalyze.core.signals import ASKED, seen_signals
+from ptanalyze.core.progress import ASKED, seen_signals
 
 
 class Ended(KeyboardInterrupt):

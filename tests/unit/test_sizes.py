@@ -3,7 +3,7 @@
 import pytest
 
 from ptanalyze.cli.quantities import DURATION
-from ptanalyze.core.sizes import parse_size, show_size
+from ptanalyze.core.errors import parse_size, show_size
 
 
 @pytest.mark.parametrize(

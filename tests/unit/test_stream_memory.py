@@ -7,7 +7,7 @@ import pytest
 
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.analysis.workload import workload
-from ptanalyze.core.mapped import blocks, give_back
+from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.world import stream_store
 from ptanalyze.world.moves import Moves
 from ptanalyze.world.world import World

@@ -12,8 +12,7 @@ from ptanalyze.analysis.silent_nodes import silent_note, silent_points
 from ptanalyze.analysis.sweep import sweep_snapshot, values
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.latency_ratio import at_latency_ratio
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine

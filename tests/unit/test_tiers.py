@@ -7,8 +7,7 @@ import pytest
 from naive.classify import leaves
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import RefusedError, UsageError
+from ptanalyze.core.errors import RefusedError, UsageError, bundled
 from ptanalyze.core.machine import Latency, load_machine
 from ptanalyze.world.placement import place
 from strategies import (

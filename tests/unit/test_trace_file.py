@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.scratch import Scratch
-from ptanalyze.core.trace import CHUNK_DTYPE, Event, pieces
+from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
 from ptanalyze.formats.trace_decoder import TraceDecoder
 from ptanalyze.formats.trace_file import read_index, read_trace, trace_of
 from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE

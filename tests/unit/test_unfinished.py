@@ -16,8 +16,8 @@ import pytest
 
 from needs_root import needs_root
 from ptanalyze import classify
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.unfinished import NAME, remove_unfinished, temporary_directory, unfinished_directory
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.regular import NAME, remove_unfinished, temporary_directory, unfinished_directory
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
@@ -147,7 +147,7 @@ def test_what_others_left_is_left_to_them(tmp_path):
 
 IN_A_TEMPORARY_DIRECTORY = """
 import sys
-from ptanalyze.core.unfinished import temporary_directory
+from ptanalyze.core.regular import temporary_directory
 with temporary_directory():
     print(flush=True)
     sys.stdin.read()

@@ -9,8 +9,8 @@ import pytest
 from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.heat import BATCHES, Heat
 from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.show.whatif import sentence
 from strategies import PAGE, Page, build_snapshot, small_machine
 

@@ -18,8 +18,7 @@ from ptanalyze.capture.vm import fit as fitting
 from ptanalyze.capture.vm.fit import Fit, Share, Slots, fit, refuse_strangers
 from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.walk import explain
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.unknown_node import UNKNOWN_NODE
+from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
 pytestmark = pytest.mark.twin

@@ -6,7 +6,7 @@ import tomllib
 from command_help import pages
 from sphinx.util.docutils import SphinxDirective
 
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.policies import parameters, policies
 
 

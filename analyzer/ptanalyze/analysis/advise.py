@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pandas import DataFrame
 
-from ..core.html import lines
-from ..core.sizes import NO_LIMIT, Budget, budget
+from ..core.errors import NO_LIMIT, Budget, budget, lines
 from ..core.units import described
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, policies

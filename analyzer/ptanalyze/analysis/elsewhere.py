@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.plural import plural
+from ..core.errors import plural
 
 if TYPE_CHECKING:
     from ..core.machine import Machine

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.mapped import blocks
+from ..core.trace import blocks
 from ..core.walks import Reads
 from ..kernels.faults import Mapped
 from ..kernels.grouped import Grouped, grouped_for

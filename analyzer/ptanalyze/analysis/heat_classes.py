@@ -14,8 +14,7 @@ from ..world.heat_leaves import leaves_of
 from .leaf_classes import Classification, leaf_host_classes, node_classes, result_of
 
 if TYPE_CHECKING:
-    from ..core.heat import Heat
-    from ..core.snapshot import Snapshot
+    from ..core.snapshot import Heat, Snapshot
     from ..world.address_space import AddressSpace
 
 GONE = "page gone from the snapshot"

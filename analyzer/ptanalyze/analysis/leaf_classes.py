@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import chunk_runs, read_only
+from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.jackknife import share_bounds
-from ..core.mapped import give_back
 from ..core.snapshot import Tree
-from ..core.trace import Trace
+from ..core.trace import Trace, chunk_runs, give_back, read_only
 from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace

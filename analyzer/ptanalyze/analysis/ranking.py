@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval, none_faster
-from ..core.sizes import Budget, size_as_read, size_in_words
+from ..core.errors import Budget, size_as_read, size_in_words
+from ..core.interval import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval, none_faster
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from ..policies import BOUND, label

@@ -8,10 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.cache_share import at_other_shares
 from ..core.errors import RefusedError, UsageError
-from ..core.progress import Progress
-from ..core.version import __version__
+from ..core.machine import at_other_shares
+from ..core.progress import Progress, __version__
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..policies import Plan, Policy, plan_for

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..core.html import lines
+from ..core.errors import lines
 from ..core.machine import Machine
 from ..cost.result import Result
 

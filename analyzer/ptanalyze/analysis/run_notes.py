@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.cache_share import cache_note
+from ..core.machine import cache_note
 from ..world.data_moves import moves_notes
 from ..world.leaf_lines import ENTRIES_PER_LINE
 from ..world.region_of_interest import region_of_interest

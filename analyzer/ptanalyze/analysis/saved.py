@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.gain import shown
+from ..core.interval import shown
 
 if TYPE_CHECKING:
     from ..cost.result import Result

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from ..core.bundled import DEFAULT_MACHINE
-from ..core.cache_share import sharing
-from ..core.machine import Costs, Machine, load_costs, load_machine
+from ..core.errors import DEFAULT_MACHINE
+from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
 from ..world.captured_world import captured_world

@@ -58,7 +58,7 @@ def static_results(
     results, held = [], cached(worlds)
     for plan in plans:
         try:
-            results.append(_result(plan, worlds, plans[0].name, held, setup, provenance))
+            results.append(_untraced_result(plan, worlds, plans[0].name, held, setup, provenance))
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
@@ -87,7 +87,7 @@ def _process(plan: Plan, world: World) -> _Process:
     return _Process(run, world, *_count(world, served(plan, run, world)))
 
 
-def _result(
+def _untraced_result(
     plan: Plan,
     worlds: Sequence[World],
     baseline: str,
@@ -125,7 +125,7 @@ def _result(
         cached=held,
         elsewhere=beyond,
         price=cost.price(count, first.machine, setup.costs, contended=setup.contended),
-        once=_once(each, setup),
+        once=_untraced_once(each, setup),
         facts=each[0].run.facts(first) if len(each) == 1 else {},
         notes=(
             note([one.world.snapshot for one in each], first.left_out),
@@ -145,7 +145,7 @@ def _added(each: Sequence[Counters]) -> Counters:
     return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def _once(each: Sequence[_Process], setup: Setup) -> Once:
+def _untraced_once(each: Sequence[_Process], setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
     own = sum(one.run.before.events.sum(axis=0) for one in each)
     host = sum(one.run.before.host_events.sum(axis=0) for one in each)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..core.errors import UsageError
-from ..core.latency_ratio import at_latency_ratio
-from ..core.whole import is_whole
+from ..core.errors import UsageError, is_whole
+from ..core.machine import at_latency_ratio
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame

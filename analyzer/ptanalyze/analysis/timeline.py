@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Unpack
 
-from ..core.cache_share import at_own_share
+from ..core.machine import at_own_share
 from ..formats.capture import CaptureLike, load
 from .asked_policies import Policies
 from .setup import Options, Setup, setup_of

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.cache_share import at_least_share
-from ..core.gain import NOTHING
-from ..core.machine import LINE_BYTES
-from ..core.sizes import size_in_words
+from ..core.errors import size_in_words
+from ..core.interval import NOTHING
+from ..core.machine import LINE_BYTES, at_least_share
 
 if TYPE_CHECKING:
     from ..cost.result import Result

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core import pte as entries
-from ..core.errors import UsageError
+from ..core import snapshot as entries
+from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import NO_PARENT, Snapshot, Tree
-from ..core.unknown_node import UNKNOWN_NODE
 from ..formats.capture import CaptureLike, load
 from .answers import walk_frame
 from .opened import provenance_of

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WINDOWS, ROWS = 40, 48
 FINER = 8  # times as many parts as rows, as far as a part is a page or more
-PAGE_BITS = 9  # of a page's number within its region
+MAP_PAGE_BITS = 9  # of a page's number within its region
 BATCH = 1 << 22  # walks counted at a time
 
 
@@ -53,10 +53,10 @@ def counted(world: World, windows: int, rows: int) -> DataFrame:
 
     times, ends, _ = windows_of(world, windows)
     va, vmas = world.space.regions.va, world.snapshot.vmas
-    shift = PAGE_BITS - min((FINER * rows // max(len(va), 1)).bit_length(), PAGE_BITS)
-    counts = by_part(world.stream.page, ends, shift, len(va) << (PAGE_BITS - shift))
+    shift = MAP_PAGE_BITS - min((FINER * rows // max(len(va), 1)).bit_length(), MAP_PAGE_BITS)
+    counts = by_part(world.stream.page, ends, shift, len(va) << (MAP_PAGE_BITS - shift))
     part = np.flatnonzero(counts.any(axis=1))
-    inside = PAGE_BITS - shift
+    inside = MAP_PAGE_BITS - shift
     start = (va[part >> inside] << np.uint64(REGION_SHIFT)) + (
         (part & ((1 << inside) - 1)).astype(np.uint64) << np.uint64(12 + shift)
     )

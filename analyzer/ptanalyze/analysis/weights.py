@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
 
 AUTO = "auto"
-WEIGHTS = (AUTO, "walks", "heat", "leaf")
+WEIGHTINGS = (AUTO, "walks", "heat", "leaf")
 UNTRACED = ("no trace", "the trace is left out")  # how notes on answers without a trace begin
 NO_TRACE = "{why}: every mapped page counts once for each node, events are not known"
 RESHAPED = (
@@ -46,8 +46,8 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
     capture lacks what is asked for.
     """
-    if weight not in WEIGHTS:
-        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTS)}")
+    if weight not in WEIGHTINGS:
+        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTINGS)}")
     if weight == "walks" and trace is None:
         raise UsageError("weight = walks: the capture has no trace; record one with `ptanalyze record`")
     if weight == "heat":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import PtanalyzeError, UsageError
-from ..core.version import __version__
+from ..core.progress import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..core.progress import Progress
     from ..formats.capture import Capture
 
-Unit = TypeVar("Unit")
+UnitOfWork = TypeVar("UnitOfWork")
 Found = TypeVar("Found")
 DASK = "dask:"
 ANSWERS_WITHIN = 10  # seconds
@@ -85,8 +85,8 @@ def _client(address: str, on: str) -> Client:
 
 def carried_out(
     workers: Workers,
-    work: Callable[[Unit], Found],
-    units: Sequence[Unit],
+    work: Callable[[UnitOfWork], Found],
+    units: Sequence[UnitOfWork],
     progress: Progress = None,
     what: str = "units",
 ) -> list[Found]:
@@ -127,7 +127,7 @@ def carried_out(
             future.cancel()
 
 
-def done_there(work: Callable[[Unit], Found], unit: Unit, version: str) -> Found:
+def done_there(work: Callable[[UnitOfWork], Found], unit: UnitOfWork, version: str) -> Found:
     """What a worker runs; UsageError for a worker with another version of the package."""
     if version != __version__:
         raise UsageError(

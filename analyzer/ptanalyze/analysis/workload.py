@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import chunk_runs
-from ..core.mapped import give_back
-from ..core.unknown_node import UNKNOWN_NODE
+from ..core.errors import UNKNOWN_NODE
+from ..core.trace import chunk_runs, give_back
 from ..core.walks import threads_placed
 from ..world.placement import RECORDED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.gain import as_read, faster, gains, interval, shown
+from ..core.interval import as_read, faster, gains, interval, shown
 from ..policies import BOUND
 from .placement_alone import reshapes
 from .ranking import label_of

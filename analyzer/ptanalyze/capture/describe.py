@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import pte as entries
-from ..core.heat import Heat
-from ..core.printable import printable
-from ..core.pte import blocks
-from ..core.snapshot import EMULATOR, Topology, Tree
+from ..core import snapshot as entries
+from ..core.errors import UNKNOWN_NODE, printable
+from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
-from ..core.unknown_node import UNKNOWN_NODE
 from ..formats.capture_dir import TRACE
 from ..world.shared_pages import shared_pages
 from ..world.vma_rows import tracers_leaves

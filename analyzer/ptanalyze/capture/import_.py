@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from ..core.errors import UsageError
+from ..core.errors import Strip, UsageError
 from ..core.regular import open_inside
-from ..core.strip import Strip
 from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
 from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace

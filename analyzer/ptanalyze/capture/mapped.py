@@ -5,10 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.pte import HUGE, PRESENT
+from ..core.errors import UNKNOWN_NODE
 from ..core.regular import open_inside
-from ..core.snapshot import ENTRIES_PER_TABLE, INFERRED, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.unknown_node import UNKNOWN_NODE
+from ..core.snapshot import (
+    ENTRIES_PER_TABLE,
+    HUGE,
+    INFERRED,
+    PRESENT,
+    VMA_DTYPE,
+    Node,
+    Snapshot,
+    Topology,
+    Tree,
+)
 from ..formats.capture import open_capture
 from ..formats.capture_dir import copy_private
 from ..formats.mapped_pages import REGION, MappedPages

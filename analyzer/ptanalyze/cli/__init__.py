@@ -13,12 +13,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..core.environment import forget_what_is_no_number
-from ..core.errors import PtanalyzeError
-from ..core.printable import printable
-from ..core.signals import seen_signals
-from ..core.trust import TRUST
-from ..core.version import __version__
+from ..core.errors import PtanalyzeError, printable
+from ..core.progress import __version__, forget_what_is_no_number, seen_signals
+from ..core.regular import TRUST
 
 
 class Entry(NamedTuple):
@@ -112,7 +109,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = arguments[0]
         if name not in ENTRIES and not name.startswith("-"):
-            from ..core.near import meant
+            from ..core.errors import meant
 
             near = meant(name, ENTRIES) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")

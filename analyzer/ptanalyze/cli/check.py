@@ -99,7 +99,7 @@ def summary(findings: list[Finding]) -> Section:
     """Whether the capture can be used, and how many checks say so."""
     from ..analysis.answer import Section
     from ..capture.check.finding import FAILED, NOTE, PARTIAL
-    from ..core.plural import plural
+    from ..core.errors import plural
 
     several = Counter(finding.verdict for finding in findings)
     checks = plural(len(findings), "check")

@@ -37,7 +37,8 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     """
     from ..analysis.answer import Answer
     from ..analysis.compare import compare_rows
-    from ..show.compare import as_record, view
+    from ..show.compare import comparison_record as as_record
+    from ..show.compare import view
 
     comparison = compare_rows(rows_of(a, options), rows_of(b, options))
 

@@ -53,7 +53,7 @@ def captures_at(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def samples() -> list[str]:
-    from ..core.bundled import bundled
+    from ..core.errors import bundled
 
     place = bundled("samples")
     return sorted(path.name for path in place.iterdir() if path.is_dir()) if place.is_dir() else []

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import UsageError
-from ..core.near import meant
+from ..core.errors import UsageError, meant
 from .echo import echo
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from ..core.printable import printable
+from ..core.errors import printable
 
 
 def echo(line: str, err: bool = False) -> None:

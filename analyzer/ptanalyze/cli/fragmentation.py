@@ -48,7 +48,8 @@ def command(
     from ..analysis.fragmentation import fragmented
     from ..analysis.setup import Setup
     from ..core.errors import UsageError
-    from ..show.fragmentation import as_record, view
+    from ..show.fragmentation import fragmentation_record as as_record
+    from ..show.fragmentation import view
     from ..show.progress import progress_bar
 
     if settings and not after:

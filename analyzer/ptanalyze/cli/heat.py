@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..core.whole import is_whole
+from ..core.errors import is_whole
 from .echo import echo
 from .options import free_name, new_capture_option
 from .quantities import DURATION, PID

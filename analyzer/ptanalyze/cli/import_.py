@@ -81,7 +81,7 @@ def command(
       ptanalyze import samples.txt -o sampled
     """
     from ..capture.import_ import import_capture
-    from ..core.strip import Strip
+    from ..core.errors import Strip
     from ..formats.salvage import salvaging
 
     *named, file = source

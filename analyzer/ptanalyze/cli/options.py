@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.bundled import DEFAULT_MACHINE
-from ..core.errors import UsageError
+from ..core.errors import DEFAULT_MACHINE, UsageError
 from . import complete
 from .echo import echo
 

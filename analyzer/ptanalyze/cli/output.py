@@ -185,8 +185,7 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
 
 def narrowed(answer: Answer, columns: tuple[str, ...]) -> Answer:
     """The Answer as a table of these columns of it; UsageError for a column that it has not."""
-    from ..core.errors import UsageError
-    from ..core.near import meant
+    from ..core.errors import UsageError, meant
 
     table = answer.table
     for name in columns:

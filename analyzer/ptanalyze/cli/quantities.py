@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.whole import is_whole
+from ..core.errors import is_whole
 
 if TYPE_CHECKING:
     Bytes = click.ParamType[int]
@@ -25,7 +25,7 @@ class Size(Bytes):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Bytes."""
-        from ..core.sizes import parse_size
+        from ..core.errors import parse_size
 
         size = parse_size(str(value))
         if size is None:

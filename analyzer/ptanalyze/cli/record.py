@@ -130,7 +130,7 @@ def command(
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
-    from ..core.strip import Strip
+    from ..core.errors import Strip
     from ..show.recording import Progress, accesses, size
 
     output = output or free_name(command[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.sizes import NO_LIMIT
+from ..core.errors import NO_LIMIT
 from . import complete
 from .echo import echo
 from .options import (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: the papers whose figures are known."""
-    from ..core.bundled import bundled
+    from ..core.errors import bundled
 
     files = (bundled("models") / "reference").glob("published-*.toml")
     names = sorted(path.stem.removeprefix("published-") for path in files)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..core.whole import is_whole
+from ..core.errors import is_whole
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
 from .replaying import (

@@ -3,10 +3,54 @@
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from functools import cache
+from html import escape
+from pathlib import Path
 from typing import Any, Final
 
-from .printable import printable
+# A name that somebody may have meant.
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """ "did you mean mitosis? " where a known name is near, else ""."""
+    near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+# Text that others wrote, as it may be shown: nothing in it steers a terminal or breaks a line.
+
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of Unicode: controls, formats as bidirectional marks
+SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+PLAIN = re.compile(r"[ -~]*")
+
+
+def printable(text: str) -> str:
+    r"""`text` on one line: control characters, line ends and bidirectional marks as escapes such as \x1b.
+
+    A byte that is no UTF-8, which Python keeps as a surrogate, becomes \xNN.
+    """
+    return text if PLAIN.fullmatch(text) else "".join(map(_shown, text))
+
+
+@cache
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in HIDDEN:
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00
+    return SHORT.get(character) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
+
 
 NO_VALUE: Final = object()  # of a missing field
 MOST_CHARACTERS = 400  # of a value in a line
@@ -77,3 +121,155 @@ def written(value: object) -> str:
     """Text of a value, cut where it is longer than anyone reads."""
     text = hex(value) if isinstance(value, int) and abs(value) > LARGEST_DECIMAL else str(value)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+# Numbers with their nouns, for people.
+
+
+def plural(number: int, what: str) -> str:
+    """ "1 node", "1,024 nodes"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+# Whole numbers as people type them.
+
+DIGITS = 18  # fit 64 bits; Python refuses to read some thousands
+
+
+def is_whole(text: str) -> bool:
+    """Whether int(text) is a number of at most DIGITS digits, without a sign."""
+    return text.isdecimal() and len(text) <= DIGITS
+
+
+# Small pieces of HTML for notebooks; what others wrote is text in them, never markup.
+
+
+def text(value: object) -> str:
+    return escape(printable(str(value)))
+
+
+def listing(title: str, rows: Mapping[str, object]) -> str:
+    """A title above {what: value}."""
+    cells = "".join(f"<tr><th>{text(what)}</th><td>{text(value)}</td></tr>" for what, value in rows.items())
+    return f"<div><strong>{text(title)}</strong><table>{cells}</table></div>"
+
+
+def lines(several: Iterable[str]) -> str:
+    return "".join(f"<p>{text(line)}</p>" for line in several)
+
+
+# Sizes as people write them ("64M"), and limits on extra memory and updates.
+
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+NO_LIMIT = float("inf")
+PAGE = 4096  # bytes of a table page
+
+
+def parse_size(text: str) -> float | None:
+    """Bytes of "64M", "64MiB", "1.5 T" or "67108864"; None for any other text, and beyond all numbers."""
+    found = SIZE.fullmatch(text.strip())
+    size = float(found[1]) * UNITS.get(found[2].upper(), 1) if found else float("inf")
+    return None if size == float("inf") else size
+
+
+def show_size(size: float) -> str:
+    """ "64M" of bytes, to four digits."""
+    for unit, factor in reversed(UNITS.items()):
+        if size >= factor:
+            return f"{size / factor:.4g}{unit}"
+    return str(size)
+
+
+def size_in_words(size: int) -> str:
+    """Bytes for people: 76 KiB, 62.4 MiB, 9.1 GiB."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= factor:
+            return f"{size / factor:,.1f} {unit}"
+    return f"{size / 1024:,.0f} KiB"
+
+
+def size_as_read(size: int) -> float:
+    """Bytes of the size that size_in_words writes: what policies are compared by; below 0 where they are
+    saved."""
+    number, unit = size_in_words(abs(size)).split()
+    bytes_read = float(number.replace(",", "")) * UNITS[unit[0]]
+    return -bytes_read if size < 0 else bytes_read
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""
+
+    bytes: float = NO_LIMIT
+    updates: float = NO_LIMIT
+
+
+def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
+    """A Budget from numbers or texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
+
+    UsageError for any other text.
+    """
+    return Budget(
+        bytes_of(memory, mapped) if isinstance(memory, str) else memory,
+        share_of(updates) if isinstance(updates, str) else updates,
+    )
+
+
+def bytes_of(text: str, whole: int) -> float:
+    """Bytes of "64M" or of "1%" of `whole`."""
+    if (size := parse_size(text)) is not None:
+        if 0 < size < PAGE:
+            raise UsageError(f"--memory {text}: less than a table page; write 1M, or 1% for a share")
+        return size
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100 * whole
+    raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
+
+
+def share_of(text: str) -> float:
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100
+    raise UsageError(f"--updates {text}: write a share of the run as 2%")
+
+
+def show_duration(seconds: float) -> str:
+    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h."""
+    if not seconds:
+        return "at once"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1e3 * seconds:.3g} ms"
+
+
+# Data that travels with the package: machine and cost files, and the sample captures.
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parents[1]
+DEFAULT_MACHINE = "vmitosis-cascade-lake"
+DEFAULT_SAMPLE = "lookup"  # placement matters when it is warm: dumps/samples/README.md
+
+
+def bundled(kind: str) -> Path:
+    """Directory of `kind` ("models" or "samples"): inside an installed package, else in the checkout."""
+    installed = PACKAGE / "data" / kind
+    if installed.is_dir():
+        return installed
+    return CHECKOUT / {"models": "models", "samples": "dumps/samples"}[kind]
+
+
+# What a recorder or an importer leaves out of a trace.
+
+
+class Strip(IntEnum):
+    """ON: touches that change no TLB (kernels/strip.py)."""
+
+    OFF = 0
+    ON = 1
+
+
+# The node of what lies on none that is known; without NumPy, which a survey of the host does not load.
+
+UNKNOWN_NODE = -1

@@ -48,3 +48,69 @@ def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
         ]
         below, above = hypot(below, min(*ends, 0.0)), hypot(above, max(*ends, 0.0))
     return Interval(middle - below, middle, middle + above)
+
+
+# What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.
+
+LEAST = 0.0005  # half of the last of three decimals
+PLACES = 3  # at most
+CLOSE = 0.01  # this close to 1, two decimals say too little
+CAREFUL = "careful: "  # in notes that stand beside any recommendation
+FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
+NOTHING = "fit the caches: placement can gain nothing to speak of"
+
+
+def gains(speedup: Interval) -> bool:
+    """Whether it is faster under all assumptions."""
+    return faster(speedup.low)
+
+
+def loses(speedup: Interval) -> bool:
+    """Whether it is slower under all assumptions."""
+    return slower(speedup.high)
+
+
+def faster(ratio: float) -> bool:
+    """Of a single estimate: whether it is written as more than 1."""
+    return round(ratio, PLACES) > 1
+
+
+def slower(ratio: float) -> bool:
+    return round(ratio, PLACES) < 1
+
+
+def differs(ratio: float) -> bool:
+    """Whether it is faster or slower."""
+    return faster(ratio) or slower(ratio)
+
+
+def digits(*ratios: float) -> int:
+    """Decimals that show which of them differ from 1."""
+    return PLACES if any(differs(ratio) and abs(ratio - 1) < CLOSE for ratio in ratios) else 2
+
+
+def shown(*ratios: float) -> list[str]:
+    """Ratios written alike: with three decimals if one is close to 1, else with two."""
+    places = digits(*ratios)
+    return [f"{ratio:.{places}f}" if ratio < 10 else f"{ratio:,.1f}" for ratio in ratios]
+
+
+def as_read(ratio: float, *beside: float) -> float:
+    """The number that `shown` writes for the first of these ratios: what policies are compared by."""
+    return float(shown(ratio, *beside)[0].replace(",", ""))
+
+
+def fewer_walk_cycles(share: float) -> str:
+    """ "at most 40.3 % fewer walk cycles", without a trace; share: these / the baseline's."""
+    return f"at most {100 * (1 - share):.1f} % fewer walk cycles"
+
+
+def none_faster(base: str, within: str = "") -> str:
+    """ "Stay with linux: no policy is faster"; within: " within the budget"."""
+    return f"Stay with {base}: no policy{within} is faster"
+
+
+def interval(speedup: Interval) -> str:
+    """ "1.22 (1.06 to 1.42)"."""
+    middle, low, high = shown(speedup.middle, speedup.low, speedup.high)
+    return f"{middle} ({low} to {high})"

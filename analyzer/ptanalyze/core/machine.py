@@ -7,12 +7,11 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from .bundled import bundled
 from .decode import Undecodable, plain_toml, struct_of
-from .errors import UsageError
+from .errors import UsageError, bundled, meant
 from .interval import Interval
-from .near import meant
 from .regular import read_given
 
 LINE_BYTES = 64
@@ -374,3 +373,102 @@ def _numbers(part: Strict | Interval, prefix: str = "") -> Iterator[tuple[str, f
             yield from _numbers(value, f"{prefix}{field.name}.")
         elif isinstance(value, float):
             yield prefix + field.name, value
+
+
+# The share of the LLC that holds page-table lines: an estimate, so answers cover its bounds.
+
+
+def at_own_share(machine: Machine) -> Machine:
+    """The machine without bounds of that share, for questions whose answers have no such interval."""
+    return _sharing(machine, machine.llc.share, None)
+
+
+def at_least_share(machine: Machine) -> Machine:
+    """The machine with the least of its LLC that may be left to page tables."""
+    return _sharing(machine, min(machine.llc.shares or (machine.llc.share,)), None)
+
+
+def at_other_shares(machine: Machine) -> tuple[Machine, ...]:
+    """The machine with the least and the most of its LLC left to page tables; none without such bounds."""
+    ends = set(machine.llc.shares or ()) - {machine.llc.share}
+    return tuple(_sharing(machine, share, None) for share in sorted(ends))
+
+
+def sharing(machine: Machine, text: str) -> Machine:
+    """The machine with another share of its LLC left to page tables, "0.25", or other bounds, "0.1:0.5".
+
+    UsageError for other texts, and for bounds that leave out the machine's own share.
+    """
+    shares = _share_bounds(text)
+    if len(shares) not in (1, 2) or not all(0 < share <= 1 for share in shares):
+        raise UsageError(
+            f"--cache-share {text}: write the share of the LLC that holds page-table lines, above 0, at most "
+            "1, as 0.25, or its bounds, as 0.1:0.5"
+        )
+    if len(shares) == 1:
+        return _sharing(machine, shares[0], None)
+    own, (low, high) = machine.llc.share, shares
+    if not low <= own <= high:
+        raise UsageError(
+            f"--cache-share {text}: leaves out the machine's own share, {own:g}; give bounds around it, or a "
+            "single share"
+        )
+    return _sharing(machine, own, (low, high))
+
+
+def cache_note(machine: Machine) -> str:
+    """A line for readers of results; empty where the share has no bounds."""
+    if machine.llc.shares is None:
+        return ""
+    low, high = machine.llc.shares
+    return (
+        f"{machine.llc.share:g} of the LLC holds page-table lines, an estimate; bounds of speed-ups cover "
+        f"{low:g} to {high:g} (--cache-share)"
+    )
+
+
+def _share_bounds(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(":")]
+    except ValueError:
+        return []
+
+
+def _sharing(machine: Machine, share: float, shares: tuple[float, float] | None) -> Machine:
+    return replace(machine, llc=replace(machine.llc, share=share, shares=shares))
+
+
+# A machine whose remote nodes are so many times as far as a node's own memory.
+
+MOST_LATENCY_RATIO = 1000  # remote over local latency
+
+
+def at_latency_ratio(machine: Machine, ratio: float) -> Machine:
+    """The Machine with remote nodes at `ratio` times the reader's own latency, idle and loaded.
+
+    Nodes without CPUs, and nodes no farther than a node's own memory, stay as they are. UsageError for a
+    ratio outside 1 to MOST, and for a machine without remote nodes.
+    """
+    if not 1 <= ratio <= MOST_LATENCY_RATIO:
+        raise UsageError(
+            f"latency_ratio = {ratio:g}: remote over local latency, from 1 to {MOST_LATENCY_RATIO}"
+        )
+    idle, loaded = machine.latency.idle, machine.latency.contended
+    far = np.asarray(idle) > np.diagonal(np.asarray(idle))[:, None]
+    slow = list(machine.memory_nodes)
+    far[slow], far[:, slow] = False, False
+    if not far.any():
+        raise UsageError(f"latency_ratio = {ratio:g}: machine {machine.name} has no remote nodes with CPUs")
+    latency = Latency(
+        idle=_stretched(idle, far, ratio),
+        contended=None if loaded is None else _stretched(loaded, far, ratio),
+    )
+    name = f"{machine.name}, remote {ratio:g} times local"
+    return msgspec.structs.replace(machine, name=name, latency=latency)
+
+
+def _stretched(matrix: Matrix, far: np.ndarray, ratio: float) -> Matrix:
+    """The latencies, those `far` (bool[nodes, nodes]) at `ratio` times the reader's own."""
+    latency = np.asarray(matrix)
+    stretched = np.where(far, np.diagonal(latency)[:, None] * ratio, latency)
+    return tuple(tuple(row) for row in stretched.tolist())

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeAlias
+
+from .errors import is_whole
 
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
 
@@ -20,3 +28,72 @@ def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None
         progress(done, total, what)
 
     return add
+
+
+# Signals that ask us to end: code in C may lose the KeyboardInterrupt of one, or make it another error.
+
+ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN = 0.01  # seconds after which a callback will have returned
+
+
+@contextmanager
+def seen_signals() -> Iterator[list[int]]:
+    """Numbers of the signals of ASKED that come within the block; handlers do as before.
+
+    What a handler raises in a callback from C is lost there: the signal then comes again, a little later.
+    """
+    seen: list[int] = []
+    unraisable = sys.unraisablehook
+    handlers = {number: signal.getsignal(number) for number in ASKED}
+    ours = threading.current_thread() is threading.main_thread()  # only there Python handles them
+    changed = {number: handler for number, handler in handlers.items() if ours and callable(handler)}
+    for number, handler in changed.items():
+        signal.signal(number, _noted(seen, handler))
+    sys.unraisablehook = _sent_again(seen, unraisable)
+    try:
+        yield seen
+    finally:
+        sys.unraisablehook = unraisable
+        for number, handler in changed.items():
+            signal.signal(number, handler)
+
+
+def _sent_again(seen: list[int], otherwise: Callable[[Any], Any]) -> Callable[[Any], None]:
+    main = threading.main_thread().ident
+
+    def lost(what: Any) -> None:
+        if not isinstance(what.exc_value, KeyboardInterrupt) or not seen or main is None:
+            otherwise(what)
+            return
+        later = threading.Timer(AGAIN, signal.pthread_kill, (main, seen[-1]))
+        later.daemon = True
+        later.start()
+
+    return lost
+
+
+def _noted(seen: list[int], handler: Callable[[int, FrameType | None], Any]) -> Callable[..., None]:
+    def noted(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        handler(number, frame)
+
+    return noted
+
+
+# Variables of the environment that other packages read and would end with a traceback.
+
+NUMBERS = ("COLUMNS", "LINES", "NUMBA_NUM_THREADS")
+DIGITS = 5  # no terminal is wider; Rich fills lines
+
+
+def forget_what_is_no_number() -> None:
+    """What should be a number from 1 to 99,999 and is not counts as not set."""
+    for name in NUMBERS:
+        value = os.environ.get(name, "")
+        if not is_whole(value) or len(value) > DIGITS or not int(value):
+            os.environ.pop(name, None)
+
+
+# The version of this package.
+
+__version__ = "1.0.0"

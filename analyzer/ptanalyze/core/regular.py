@@ -1,8 +1,19 @@
 """Files that others made: opened only where they are what they should be, and never read without limit."""
 
 import errno
+import fcntl
+import hmac
 import os
+import re
+import secrets
+import shutil
 import stat
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -62,3 +73,260 @@ def read_given(path: str | PathLike[str], most: int = MANY) -> bytes:
     if len(content) > most:
         raise CaptureError(path, "bytes", f"over {most:,}", "more than such a file may have")
     return content
+
+
+# Directories of the user's own, and which they are where nobody says so.
+
+
+def own_directory(directory: Path) -> bool:
+    """Whether this is a directory of the user's that can be written to; made (0700) if it is not there.
+
+    Root makes none in a directory of another user, whose home it may have kept.
+    """
+    try:
+        there = next(path for path in (directory, *directory.parents) if path.exists())
+        if os.geteuid() or os.stat(there).st_uid == 0:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return is_own(directory) and os.access(directory, os.W_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def is_own(directory: Path) -> bool:
+    """Whether it is a directory of the user's, no link, to which no others can write."""
+    about = os.lstat(directory)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
+
+
+def user_directory(variable: str, in_home: str) -> Path | None:
+    """Where a user's files of a kind are: `variable`/ptanalyze, else in the home; None without a home."""
+    try:
+        root = os.environ.get(variable) or Path.home() / in_home
+    except RuntimeError:
+        return None
+    return Path(root) / "ptanalyze"
+
+
+# Directories that are being filled: under a name that cannot be guessed, locked while their process lives.
+#
+# What a killed process left behind is not locked any more, and the next one in that place removes it.
+
+NAME = re.compile(r"\..*ptanalyze-[0-9a-f]{16}\.tmp", re.DOTALL)
+LONGEST = 100  # characters of the final name that an unfinished one shows
+
+
+def unfinished_name(final: str) -> str:
+    """A new name for what is to become `final`, hidden, as NAME."""
+    return f".{final[:LONGEST]}.ptanalyze-{secrets.token_hex(8)}.tmp"
+
+
+@contextmanager
+def unfinished_directory(place: Path, final: str) -> Iterator[Path]:
+    """A new private directory (0700) in `place`, which is gone when the block ends unless it was renamed.
+
+    final  the name that it is to get, shown in its own
+    """
+    remove_unfinished(place)
+    directory, lock = _new_directory(place, final)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A private directory among temporary files, which is gone when the block ends."""
+    with unfinished_directory(Path(tempfile.gettempdir()), "run") as directory:
+        yield directory
+
+
+def _new_directory(place: Path, final: str) -> tuple[Path, int]:
+    while True:
+        directory = place / unfinished_name(final)
+        directory.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if hold(lock, directory):
+                return directory, lock
+            os.close(lock)
+
+
+def hold(fd: int, path: Path) -> bool:
+    """Lock what was made under `path`, so that nobody takes it for left behind; False: somebody has already.
+
+    Where a file system has no locks, nothing is ever removed.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return os.path.lexists(path)
+
+
+def remove_unfinished(place: Path) -> None:
+    """Remove what killed processes of this user left unfinished in a directory."""
+    with suppress(OSError):
+        for name in os.listdir(place):
+            if NAME.fullmatch(name):
+                _remove(place / name)
+
+
+def _remove(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(fd).st_uid == os.geteuid():
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError:
+        pass  # somebody fills it, or removes it as we do
+    finally:
+        os.close(fd)
+
+
+# Derived data are believed only where this user made them: a key that only this user can read signs them.
+#
+# Checksums travel with a capture, and so would anything else that is kept in it.
+
+KEY, BYTES = "key", 32
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def signed(path: Path, content: bytes) -> bytes:
+    """Content of the file `path`, signed for a file of that name in a directory of that name.
+
+    Without a key the signature is empty, and nobody believes it.
+    """
+    key = own_key()
+    return (_signature(key, path, content) if key else b"") + b"\n" + content
+
+
+def content_of(path: Path, text: bytes) -> bytes | None:
+    """The content that this user signed for the file `path`; None for any other text."""
+    signature, _, content = text.partition(b"\n")
+    key = own_key()
+    return content if key and hmac.compare_digest(signature, _signature(key, path, content)) else None
+
+
+def _signature(key: bytes, path: Path, content: bytes) -> bytes:
+    place = os.fsencode("/".join(path.parts[-2:]))
+    return hmac.digest(key, place + b"\n" + content, "sha256").hex().encode()
+
+
+def own_key() -> bytes | None:
+    """The user's key, made when first asked for; None without a place for it, or if others can read it."""
+    directory = user_directory("XDG_STATE_HOME", ".local/state")
+    if directory is None:
+        return None
+    with suppress(OSError, CaptureError):
+        return _read(directory / KEY)
+    if not own_directory(directory):
+        return None
+    with suppress(OSError, CaptureError):
+        _make(directory)
+        return _read(directory / KEY)
+    return None
+
+
+def _read(path: Path) -> bytes | None:
+    with open_inside(path) as file:
+        status, key = os.fstat(file.fileno()), file.read(BYTES + 1)
+    own = status.st_uid == os.geteuid() and not status.st_mode & OTHERS
+    return key if own and len(key) == BYTES else None
+
+
+def _make(directory: Path) -> None:
+    """A new key, whole from the moment it is there; what another process was quicker to make stays."""
+    with unfinished_directory(directory, KEY) as inside:
+        fd = os.open(inside / KEY, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(fd, "wb") as file:
+            file.write(secrets.token_bytes(BYTES))
+            file.flush()
+            os.fsync(fd)
+        with suppress(FileExistsError):
+            os.link(inside / KEY, directory / KEY)
+
+
+# CRC-32 (zlib's) of files, without reading what is not there: a hole of a sparse file is so many zeros.
+
+POLYNOMIAL = 0xEDB88320
+ONES = 0xFFFFFFFF
+BLOCK = 1 << 22
+BIT = -3  # a bit is 2^-3 bytes
+
+Matrix = tuple[int, ...]  # over GF(2): the column for each bit of a register
+
+
+def crc_of(file: BufferedReader) -> int:
+    """CRC-32 of an open file, from its start."""
+    fd = file.fileno()
+    crc, at, size = 0, 0, os.fstat(fd).st_size
+    for start, end in pieces(fd, size):
+        crc = crc_of_zeros(start - at, crc)
+        while start < end and (block := os.pread(fd, min(BLOCK, end - start), start)):
+            crc = zlib.crc32(block, crc)
+            start += len(block)
+        at = start
+    return crc_of_zeros(size - at, crc)
+
+
+def pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of what a file system keeps of a file; all of it where holes are not known.
+
+    Moves the file's position: read with os.pread.
+    """
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole is left
+                yield at, size
+            return
+        if start >= size:
+            return
+        yield start, min(end, size)
+        at = end
+
+
+def crc_of_zeros(count: int, crc: int = 0) -> int:
+    """CRC-32 of what `crc` is of and `count` zeros behind it; as zlib's crc32_combine, by squaring."""
+    register, power = crc ^ ONES, 0
+    while count >> power:
+        if count >> power & 1:
+            register = _times(_zeros(power), register)
+        power += 1
+    return register ^ ONES
+
+
+@cache
+def _zeros(power: int) -> Matrix:
+    """What 2^power bytes of zeros do to the register."""
+    if power == BIT:
+        return (POLYNOMIAL, *(1 << n for n in range(31)))
+    return _squared(_zeros(power - 1))
+
+
+def _squared(matrix: Matrix) -> Matrix:
+    return tuple(_times(matrix, column) for column in matrix)
+
+
+def _times(matrix: Matrix, register: int) -> int:
+    result = 0
+    for column in matrix:
+        if register & 1:
+            result ^= column
+        register >>= 1
+    return result
+
+
+# Whether files of captures are compared with their checksums when they are opened.
+
+TRUST: ContextVar[bool] = ContextVar("TRUST", default=False)  # True: they are not

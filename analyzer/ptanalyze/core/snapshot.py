@@ -1,12 +1,167 @@
 """Every page-table page of an address space: native, or a guest's tables over a VM's nested tables."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .heat import Heat
-from .unknown_node import UNKNOWN_NODE
+from .errors import UNKNOWN_NODE
+
+# A nested page-table entry in words, for people who compare it with their CPU's manual.
+
+# Intel SDM 3C, "EPT paging-structure entries"; 11, 57 and 58 are KVM's own (arch/x86/kvm/mmu/spte.h).
+EPT = {
+    0: "read", 1: "write", 2: "execute", 6: "ignore PAT", 7: "page", 8: "accessed", 9: "dirty",
+    10: "execute in user mode", 11: "KVM: present", 57: "KVM: host-writable", 58: "KVM: MMU-writable",
+    60: "supervisor shadow stack", 61: "sub-page write", 63: "suppress #VE",
+}  # fmt: skip
+MEMORY_TYPES = {
+    0: "uncached",
+    1: "write-combining",
+    4: "write-through",
+    5: "write-protected",
+    6: "write-back",
+}
+# AMD APM 2, 15.25; 9, 10 and 11 are KVM's own.
+NPT = {
+    0: "present", 1: "write", 2: "user", 3: "PWT", 4: "PCD", 5: "accessed", 6: "dirty", 7: "page",
+    8: "global", 9: "KVM: host-writable", 10: "KVM: MMU-writable", 11: "KVM: present", 63: "no execute",
+}  # fmt: skip
+NESTED_ADDRESS = range(12, 52)
+
+
+def words(entry: int, level: int, ept: bool) -> str:
+    """Names of the bits that are set in `entry` of a table at `level`, other than the address.
+
+    ept  in Intel's layout, of which a leaf has a memory type; else in AMD's
+    """
+    names = EPT if ept else NPT
+    leaf = level == 1 or (level < 4 and bool(entry >> 7 & 1))
+    typed = range(3, 6) if ept and leaf else range(0)
+    found = [name for bit, name in names.items() if entry >> bit & 1 and bit not in typed]
+    if typed:
+        kind = entry >> 3 & 7
+        found.append(MEMORY_TYPES.get(kind, f"reserved memory type {kind}"))
+    known = {*names, *NESTED_ADDRESS, *typed}
+    return ", ".join([*found, *(f"bit {bit}" for bit in range(64) if entry >> bit & 1 and bit not in known)])
+
+
+# How often pages are walked for, estimated from samples of accessed bits.
+
+BATCHES = 10  # parts of the time; estimates without each of them say how sure the whole is
+BISECTIONS = 60
+SLOWEST, FASTEST = 1e-6, 1e9  # walks per second
+ALIKE = 0.02  # windows that differ by less than this part are taken as one
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Samples of which pages were used: P pages, L lengths of samples, BATCHES parts of the time.
+
+    address  uint64[P]      first byte of each page that some sample found used
+    level    uint8[P]       of the table whose entry maps it: 1 = 4 KiB
+    seen     uint8 or uint16[P, BATCHES, L]  samples that found it used
+    samples  int64[BATCHES, L]
+    seconds  float64[L]     mean length of the samples, the shortest first: all cleared, none read yet
+    handling float64[L]     mean seconds that clearing and reading took
+    within   float64[P]     part of these within the page's window, which begins when its table is cleared and
+                            ends when that is read: about 1 for what is cleared first
+    over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
+
+    An accessed bit that was cleared is set again when the page is walked for: clearing flushes no TLB
+    (clear_refs_write() of fs/proc/task_mmu.c, since Linux 5.11; ptdump needs 5.17). So a sample finds a page
+    used if it was walked for at least once. Hot pages saturate the long samples, cold ones need them.
+    """
+
+    address: np.ndarray
+    level: np.ndarray
+    seen: np.ndarray
+    samples: np.ndarray
+    seconds: np.ndarray
+    handling: np.ndarray
+    within: np.ndarray
+    over: float = 0.0
+
+    @property
+    def sampled_seconds(self) -> float:
+        """From the first page cleared to the last page read: no page's windows are longer."""
+        return float(self.samples.sum(axis=0) @ (self.seconds + self.handling))
+
+    @cached_property
+    def walks(self) -> np.ndarray:
+        """int64[P]: estimated walks of each page in `over` seconds.
+
+        Rounded so that those of pages that follow one another add up to what is estimated of all of them.
+        """
+        return self._walks(self.seen.sum(axis=1, dtype=np.int64), self.samples.sum(axis=0))
+
+    @cached_property
+    def walks_without(self) -> np.ndarray:
+        """int64[P, BATCHES]: the same without the samples of each part of the time; 0 where none is left."""
+        seen, samples = self.seen.sum(axis=1, dtype=np.int64), self.samples.sum(axis=0)
+        parts = [self._walks(seen - self.seen[:, b], samples - self.samples[b]) for b in range(BATCHES)]
+        return np.stack(parts, axis=1)
+
+    @property
+    def enough(self) -> bool:
+        """Whether every part of the time has samples, so that they say how sure the whole is."""
+        return bool(self.samples.sum(axis=1).all())
+
+    @cached_property
+    def saturated(self) -> np.ndarray:
+        """bool[P]: every sample found it used, so that its walks may be far more than estimated."""
+        every: np.ndarray = (self.seen.sum(axis=1) == self.samples.sum(axis=0)).all(axis=1)
+        return every
+
+    @cached_property
+    def _alike(self) -> np.ndarray:
+        """uint64[P]: pages with equal numbers have windows that differ by less than ALIKE."""
+        window = np.log(self.seconds[0] + self.within * self.handling[0]) / ALIKE
+        alike: np.ndarray = np.rint(window - window.min(initial=np.inf)).astype(np.uint64)
+        return alike
+
+    def _walks(self, seen: np.ndarray, samples: np.ndarray) -> np.ndarray:
+        place = np.cumprod(np.append(1, samples[:-1] + 1))
+        kinds = self._alike.max(initial=0) + np.uint64(1)
+        pattern = (seen @ place).astype(np.uint64) * kinds + self._alike
+        patterns, which = np.unique(pattern, return_inverse=True)
+        of_pattern = (patterns // kinds).astype(np.int64)[:, None] // place % (samples + 1)
+        within = np.bincount(which, self.within) / np.bincount(which)
+        windows = self.seconds + within[:, None] * self.handling
+        time = float(samples @ (self.seconds + self.handling))
+        scale = self.over / self.sampled_seconds if self.over else 1.0
+        walks = (rates(of_pattern, samples, windows) * time * scale)[which]
+        return np.diff(np.floor(np.cumsum(walks) + 0.5).astype(np.int64), prepend=0)
+
+
+def rates(seen: np.ndarray, samples: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """float64[U]: walks per second that int64[U, L] `seen` of int64[L] `samples` tell of.
+
+    seconds  float64[L] or float64[U, L], of each sample
+    A page walked for at random times (Poisson) at rate r is seen in a sample of t seconds with probability
+    1 - exp(-r t). The likeliest r is too high on average where samples are few, so that half a sample more is
+    taken to have missed it, of the mean t weighted by what each length tells of r (Firth, "Bias reduction of
+    maximum likelihood estimates", Biometrika 80, 1993): the root of sum(seen t / (exp(r t) - 1)) -
+    sum((samples - seen) t) - sum(w t) / sum(w) / 2 with w = samples t^2 / (exp(r t) - 1), by bisection. Of
+    one length it is log((samples + 1/2) / (samples - seen + 1/2)) / t: a lower bound where all saw it. Walks
+    that come in bursts are more than this.
+    """
+    if not samples.any():
+        return np.zeros(len(seen))
+    missed = ((samples - seen) * seconds).sum(axis=1)
+    low, high = np.full(len(seen), np.log(SLOWEST)), np.full(len(seen), np.log(FASTEST))
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        passed = np.minimum(np.exp(middle)[:, None] * seconds, 600.0)
+        each = seconds / np.expm1(passed)
+        tells = samples * seconds * each
+        more = (seen * each).sum(axis=1) > missed + (tells * seconds).sum(axis=1) / tells.sum(axis=1) / 2
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return np.where(seen.any(axis=1), np.exp(low), 0.0)
+
 
 ENTRIES_PER_TABLE = 512
 NO_PARENT = -1
@@ -129,3 +284,104 @@ class Snapshot:
         if self.host is None:
             raise ValueError("a native snapshot has no nested tables")
         return self.host
+
+
+# Decoding of raw page-table entries, by encoding: present, mapped, leaf, frame.
+#
+# x86   a CPU uses an entry with bit 0. Linux keeps a page mapped without it: PROT_NONE and NUMA-hint entries
+#       have bit 8 (_PAGE_PROTNONE) instead, a huge page being split bit 7; their frames are inverted because
+#       of L1TF (arch/x86/include/asm/pgtable-invert.h). Bit 7 makes leaves of level 2 and 3; swap has
+#   neither.
+# ept   present when any of read, write, execute (bits 0-2) is set (Intel SDM 3C, 29.3.2); bit 7 makes leaves.
+# kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PRESENT_MASK), bit 7 as in
+#   ept.
+#       With bit 11 alone KVM suspended access to a mapped page (mark_spte_for_access_track); MMIO and removed
+#       entries lack bit 11.
+
+PRESENT = np.uint64(1)
+HUGE = np.uint64(1 << 7)
+PROTNONE = np.uint64(1 << 8)
+KVM_MAPPED = np.uint64(1 << 11)
+KVM_PRESENT = KVM_MAPPED | PRESENT
+EPT_ACCESS = np.uint64(7)
+ADDRESS = np.uint64((1 << 52) - (1 << 12))
+NONE = np.uint64(0)
+BLOCK = 4096  # table pages read at a time: 16 MiB of entries
+
+
+def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
+    """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of a level at a time."""
+    for level in levels:
+        at_level = np.flatnonzero(tree.level == level)
+        for start in range(0, len(at_level), BLOCK):
+            ids = at_level[start : start + BLOCK]
+            yield level, ids, tree.entries[ids]
+
+
+def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bool_]:
+    """bool: the page walker follows the entry."""
+    follows: NDArray[np.bool_]
+    if encoding == "x86":
+        follows = entries & PRESENT != NONE
+    elif encoding == "ept":
+        follows = entries & EPT_ACCESS != NONE
+    else:
+        follows = entries & KVM_PRESENT == KVM_PRESENT
+    return follows
+
+
+def inaccessible(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
+    """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
+    denied: NDArray[np.bool_]
+    if encoding == "kvm":
+        denied = entries & KVM_PRESENT == KVM_MAPPED
+    elif encoding == "ept":
+        denied = np.zeros(np.shape(entries), bool)
+    else:
+        hints = PROTNONE | HUGE if level > 1 else PROTNONE
+        denied = (entries & PRESENT == NONE) & (entries & hints != NONE)
+    return denied
+
+
+def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
+    """bool: the entry points somewhere, whether or not a walker may use it (pte_present, pmd_present)."""
+    return present(entries, encoding) | inaccessible(entries, level, encoding)
+
+
+def leaf(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
+    """bool: the entry maps a page of 4 KiB (level 1), 2 MiB (2) or 1 GiB (3)."""
+    if level > 3:
+        return np.zeros(np.shape(entries), bool)
+    here = mapped(entries, level, encoding)
+    return here if level == 1 else here & (entries & HUGE != NONE)
+
+
+def table(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
+    """bool: the entry points to a table of level - 1."""
+    return (
+        present(entries, encoding) & ~leaf(entries, level, encoding)
+        if level > 1
+        else np.zeros(entries.shape, bool)
+    )
+
+
+def frame(
+    entries: NDArray[np.uint64], level: int, encoding: str = "x86", leaves: bool = True
+) -> NDArray[np.int64]:
+    """int64: page frame of each mapped entry, the first of a huge page; meaningless where nothing is mapped.
+
+    leaves  False for entries that point to tables, whose frame has no alignment beyond 4 KiB.
+    """
+    entries = np.asarray(entries, np.uint64)
+    if encoding == "x86":
+        entries = np.where(inaccessible(entries, level), ~entries, entries)
+    mask = ADDRESS
+    if leaves and level > 1:
+        mask &= ~np.uint64((1 << (3 + 9 * level)) - 1)
+    return ((entries & mask) >> np.uint64(12)).astype(np.int64)
+
+
+# Bits of a word of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+
+FRAME = np.uint64((1 << 55) - 1)  # of a present page; zeros where frames are hidden from the reader
+PAGEMAP_PRESENT = np.uint64(1 << 63)

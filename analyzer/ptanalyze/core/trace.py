@@ -1,5 +1,6 @@
 """The pages that the program's threads touched, and the memory calls that they made."""
 
+import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,7 +9,87 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .scratch import Scratch
+# Read-only views of arrays, and cutting long arrays into batches.
+
+
+def chunk_runs(offset: np.ndarray, batch: int) -> Iterator[tuple[int, int]]:
+    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, except the last run."""
+    chunks, first = len(offset) - 1, 0
+    while first < chunks:
+        last = int(np.searchsorted(offset, offset[first] + batch))
+        last = min(max(last, first + 1), chunks)
+        yield first, last
+        first = last
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A plain read-only view: memory-mapped or not, kernels are compiled once for it."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+# Reading mapped files front to back without keeping them: what was read is given back to the kernel.
+
+AROUND = 1 << 21  # bytes: the largest piece of a file that is cached, and mapped, as one
+
+
+def give_back(part: np.ndarray) -> None:
+    """Let go of a mapped file's pages below `part` and shortly before it: the process holds them no more.
+
+    They stay in the kernel's cache of files; who reads them again maps them again. madvise(2), MADV_DONTNEED.
+    Before it, because a page fault maps what the cache has around the page (do_fault_around in mm/memory.c).
+    Arrays that are no mapped file, or that can be written to, are left alone.
+    """
+    mapped = _mapping(part)
+    if mapped is None or not part.flags.c_contiguous:
+        return
+    whole = np.frombuffer(mapped, np.uint8)
+    if whole.flags.writeable:
+        return
+    start = part.ctypes.data - whole.ctypes.data
+    first, last = max(start - AROUND, 0) // mmap.PAGESIZE, (start + part.nbytes) // mmap.PAGESIZE
+    if last > first:
+        mapped.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+
+
+def blocks(array: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Iterate read-only views of at most `size` elements, in order; each is given back before the next."""
+    for first in range(0, len(array), size):
+        block = read_only(array[first : first + size])
+        yield block
+        give_back(block)
+
+
+def _mapping(array: np.ndarray) -> mmap.mmap | None:
+    """The mapping below an array, or None."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.obj if isinstance(base, memoryview) else base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+# Arrays that a thread uses for one batch after the other: new ones would be new pages, each a page fault.
+
+
+class Scratch:
+    """Arrays by name; each is valid until the next of its name is asked for."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def empty(self, name: str, n: int, dtype: type) -> np.ndarray:
+        """`dtype`[n] of any contents; a name always has the same dtype."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < n:
+            array = self._arrays[name] = np.empty(n + n // 8, dtype)
+        return array[:n]
+
+    def zeros(self, name: str, n: int, dtype: type) -> np.ndarray:
+        array = self.empty(name, n, dtype)
+        array.fill(0)
+        return array
+
 
 PAGE_SHIFT = 12
 REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..core import gain
+from ..core import interval
 from ..core.interval import Interval, over_corners
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
         paid = replace(price, management_cycles=price.management_cycles + extra)
         before, after = run(base, *at), run(price, *at)
         ratio = before / after if after else 1.0
-        if extra <= 0 and not gain.slower(ratio):
+        if extra <= 0 and not interval.slower(ratio):
             return 0.0
-        return (run(paid, *at) - after) / (before - after) if gain.faster(ratio) else NEVER
+        return (run(paid, *at) - after) / (before - after) if interval.faster(ratio) else NEVER
 
     return over_corners(runs, *unknown)
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.gain import CAREFUL
-from ..core.interval import Interval
+from ..core.interval import CAREFUL, Interval
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
 from .once import Once

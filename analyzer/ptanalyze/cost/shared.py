@@ -4,9 +4,8 @@ from functools import cache
 
 import msgspec
 
-from ..core.bundled import bundled
 from ..core.decode import Undecodable, plain_toml, struct_of
-from ..core.errors import UsageError
+from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
 
 

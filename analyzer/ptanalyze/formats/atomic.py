@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import UsageError
-from ..core.unfinished import hold, remove_unfinished, unfinished_name
+from ..core.regular import hold, remove_unfinished, unfinished_name
 from .room import FULL
 
 FILES = "/proc/self/fd"

@@ -8,16 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.bundled import DEFAULT_SAMPLE, bundled
-from ..core.errors import CaptureError, UsageError
-from ..core.html import listing
-from ..core.near import meant
-from ..core.own import is_own, own_directory, user_directory
-from ..core.regular import read_inside
-from ..core.signed import own_key
+from ..core.errors import DEFAULT_SAMPLE, CaptureError, UsageError, bundled, listing, meant
+from ..core.regular import TRUST, is_own, own_directory, own_key, read_inside, user_directory
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
-from ..core.trust import TRUST
 from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
 from .heat_file import FILE as HEAT
 from .heat_file import read_heat

@@ -10,10 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..core.crc import crc_of, pieces
 from ..core.errors import CaptureError, UsageError
-from ..core.regular import open_inside, read_inside
-from ..core.unfinished import unfinished_directory
+from ..core.regular import crc_of, open_inside, pieces, read_inside, unfinished_directory
 from .atomic import sync_directory
 from .json_record import decode_record, write_record
 from .owner import give_to_caller

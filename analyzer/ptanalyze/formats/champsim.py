@@ -11,8 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.strip import Strip
+from ..core.errors import CaptureError, Strip
 from ..core.trace import Event
 from .compressed import open_compressed
 from .salvage import Damaged, damage

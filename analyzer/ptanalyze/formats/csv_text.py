@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from ..core.printable import printable
+from ..core.errors import printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,8 +15,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.strip import Strip
+from ..core.errors import CaptureError, Strip
 from ..core.trace import Event
 from .compressed import open_compressed
 from .cut_zip import members

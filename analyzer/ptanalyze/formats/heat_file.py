@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.heat import BATCHES, Heat
 from ..core.regular import open_inside
+from ..core.snapshot import BATCHES, Heat
 from .atomic import atomic_write
 
 FILE = "heat.bits"

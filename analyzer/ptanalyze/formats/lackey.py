@@ -5,8 +5,7 @@ from typing import IO
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.strip import Strip
+from ..core.errors import CaptureError, Strip
 from ..core.trace import Event
 from ..kernels.parse import parse_lackey
 from .text_blocks import bad_line, blocks, open_input

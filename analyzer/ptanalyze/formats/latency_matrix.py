@@ -19,9 +19,9 @@ from ..core.errors import CaptureError
 from ..core.regular import read_given
 from .json_record import decode_record, write_record
 
-FORMAT = "ptanalyze-topology"
-VERSION = 1
-MOST_BYTES = 1 << 28
+MATRIX_FORMAT = "ptanalyze-topology"
+MATRIX_VERSION = 1
+MATRIX_MOST_BYTES = 1 << 28
 FEW, FEWEST_ROWS = 64, 4  # more CPUs than that need a row for at least every fourth
 MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 UNKNOWN = ("", "-", "nan")
@@ -52,7 +52,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MatrixRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`ns` and `spread`: a row per CPU, a value per column, null where unknown and on the diagonal."""
 
     format: str
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
     """LatencyMatrix of a file in either form; CaptureError names file, field and value."""
-    content = read_given(path, MOST_BYTES)
+    content = read_given(path, MATRIX_MOST_BYTES)
     if content.lstrip()[:1] == b"{":
         return read_record(path, content)
     try:
@@ -73,7 +73,7 @@ def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        why = f"neither a {FORMAT} file nor a table of latencies"
+        why = f"neither a {MATRIX_FORMAT} file nor a table of latencies"
         raise CaptureError(path, "contents", content[:30], why)
     cpus, ns = parse_table(path, text)
     return LatencyMatrix(cpus, known_pairs(ns, cpus, path))
@@ -82,9 +82,9 @@ def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
 def write_matrix(path: str | PathLike[str], matrix: LatencyMatrix) -> None:
     """Write a LatencyMatrix as JSON: whole, synced, 0600."""
     spread = None if matrix.spread is None else rows_of(matrix.spread)
-    record = Record(
-        format=FORMAT,
-        version=VERSION,
+    record = MatrixRecord(
+        format=MATRIX_FORMAT,
+        version=MATRIX_VERSION,
         cpus=matrix.cpus,
         ns=rows_of(matrix.ns),
         spread=spread,
@@ -99,7 +99,7 @@ def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
 
 
 def read_record(path: str | PathLike[str], content: bytes) -> LatencyMatrix:
-    record = decode_record(path, content, Record, FORMAT, VERSION)
+    record = decode_record(path, content, MatrixRecord, MATRIX_FORMAT, MATRIX_VERSION)
     ns = square(path, "ns", record.ns, record.cpus)
     spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
     for cpu in record.cpus:

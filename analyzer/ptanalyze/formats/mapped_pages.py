@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.pagemap_word import FRAME, PRESENT
+from ..core.snapshot import FRAME
+from ..core.snapshot import PAGEMAP_PRESENT as PRESENT
 
 PAGE, REGION = 1 << 12, 1 << 21
 USER_HALF = 1 << 56

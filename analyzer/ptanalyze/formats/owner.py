@@ -4,8 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from ..core.errors import UsageError
-from ..core.whole import is_whole
+from ..core.errors import UsageError, is_whole
 
 
 def caller() -> tuple[int, int] | None:

@@ -5,15 +5,14 @@ from typing import IO
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.strip import Strip
+from ..core.errors import CaptureError, Strip
 from ..core.trace import Event
 from ..kernels.parse import parse_pinatrace
 from .text_blocks import bad_line, blocks, open_input
 from .trace_writer import UNKNOWN_THREAD, trace_writer
 
 SHORTEST_LINE = 11
-WHAT = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
+PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
 
 
 def import_pinatrace(
@@ -37,7 +36,7 @@ def import_pinatrace(
             n, bad = parse_pinatrace(block, page, write)
             writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
             if bad >= 0:
-                raise bad_line(name, block, before, bad, WHAT)
+                raise bad_line(name, block, before, bad, PINATRACE_LINE)
             done += n
         if not writer.accesses:
             raise CaptureError(name, "accesses", 0, "nothing to import; is it the output of pinatrace?")

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import CaptureError, UsageError
-from ..core.pte import ADDRESS, HUGE, PROTNONE
-from ..core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
+from ..core.snapshot import ADDRESS, HUGE, PROTNONE, VMA_DTYPE, Snapshot, Topology, Tree
 from ..kernels import ptdump_rows
 from .ptdump_tree import assemble, table_nodes, tree_of
 from .room import map_new

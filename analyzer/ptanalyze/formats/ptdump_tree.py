@@ -4,10 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.pte import HUGE, frame, leaf, table
-from ..core.snapshot import Topology, Tree
-from ..core.unknown_node import UNKNOWN_NODE
+from ..core.errors import UNKNOWN_NODE, CaptureError
+from ..core.snapshot import HUGE, Topology, Tree, frame, leaf, table
 from .tables_file import enclosing_tables
 
 LEVELS = 4

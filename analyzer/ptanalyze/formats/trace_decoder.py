@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.mapped import give_back
-from ..core.scratch import Scratch
-from ..core.trace import Batches, Piece, Touches
+from ..core.trace import Batches, Piece, Scratch, Touches, give_back
 from ..kernels import decode
 from .trace_frames import holds
 

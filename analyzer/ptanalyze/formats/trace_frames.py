@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.mapped import give_back
-from ..core.printable import printable
+from ..core.errors import CaptureError, printable
 from ..core.regular import open_inside
+from ..core.trace import give_back
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"

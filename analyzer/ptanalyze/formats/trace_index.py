@@ -17,8 +17,7 @@ import numpy as np
 
 from ..core.decode import plain_json
 from ..core.errors import CaptureError
-from ..core.regular import open_inside, read_inside
-from ..core.signed import content_of, signed
+from ..core.regular import content_of, open_inside, read_inside, signed
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, REGION_SHIFT, THREAD_DTYPE, Event, Trace
 from ..kernels.decode import FRAME_BYTES
 from .atomic import atomic_write

@@ -8,8 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..core.errors import CaptureError
-from ..core.strip import Strip
+from ..core.errors import CaptureError, Strip
 from ..kernels import decode
 from ..kernels.strip import REACH, keep
 from .atomic import atomic_write

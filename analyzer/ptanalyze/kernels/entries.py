@@ -1,4 +1,4 @@
-"""`core.pte` for a single raw entry, inlined into kernels."""
+"""`core.snapshot` for a single raw entry, inlined into kernels."""
 
 import numpy as np
 

@@ -30,7 +30,7 @@ class Runs(NamedTuple):
     row: np.ndarray  # int64[R]
 
 
-class Host(NamedTuple):
+class HostTables(NamedTuple):
     """Places of the ePT leaf entries of guest frames, by frame >> 9.
 
     kind     uint8[D]  UNMAPPED, 1..3 the level of the leaf entry, or CLOSER: level 1, its entry must be read

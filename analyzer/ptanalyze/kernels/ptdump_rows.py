@@ -7,7 +7,7 @@ from .hooks import called_hook, kernel
 NUMA, EXECUTABLE, POINTER = 1 << 60, 1 << 61, 1 << 62  # prefixes n, x and p of an entry, above its number
 DIGITS = 10  # frames have 40 bits
 OK, BAD_ROW, BAD_ENTRY, TOO_MANY, CUT_SHORT = range(5)
-NEWLINE, SPACE, QUOTE, LESS, GREATER, N, P, X = tuple(b'\n "<>npx')
+ROW_END, BLANK, QUOTE, LESS, GREATER, N, P, X = tuple(b'\n "<>npx')
 ROW = tuple(b"<level")
 
 
@@ -48,7 +48,7 @@ def entry_at(text, at, end):
         digits += 1
     if at >= end:
         return -2, at
-    if digits == 0 or digits > DIGITS or text[at] != SPACE:
+    if digits == 0 or digits > DIGITS or text[at] != BLANK:
         return -1, at
     return word | number, at + 1
 
@@ -62,7 +62,7 @@ def parse_rows(text, at, end, level, frame, words):
     rows = 0
     while at < end:
         if text[at] != LESS or at + 1 >= end or text[at + 1] != ROW[1]:
-            while at < end and text[at] != NEWLINE:
+            while at < end and text[at] != ROW_END:
                 at += 1
             at += 1
             continue
@@ -81,7 +81,7 @@ def parse_rows(text, at, end, level, frame, words):
         if at >= end or text[at] != LESS:
             return rows, at, CUT_SHORT if at >= end else BAD_ENTRY
         rows += 1
-        while at < end and text[at] != NEWLINE:
+        while at < end and text[at] != ROW_END:
             at += 1
         if at >= end:
             return rows, at, CUT_SHORT

@@ -39,9 +39,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
 
-from ..core.errors import RefusedError, UsageError
+from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError
 from ..core.machine import Strict
-from ..core.unknown_node import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook, kernel
 from ..world.first_touches import placed_by_touch
 from ..world.site import LEFT_OUT

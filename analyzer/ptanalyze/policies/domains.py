@@ -19,11 +19,11 @@ DOMAINS = "domains of a socket: blocks of neighbouring CPUs, as many of those in
 MOST = 64  # bits of a mask of nodes
 
 
-class Params(Strict):
+class DomainsParams(Strict):
     per_socket: Annotated[int, Meta(ge=1, le=8, description=DOMAINS)] = 2
 
 
-def reshape(world: World, params: Params) -> World:
+def reshape(world: World, params: DomainsParams) -> World:
     """The World in which every domain is a node; tables captured on a socket are on its first domain."""
     k, sockets = params.per_socket, world.machine.nodes
     if k * sockets > MOST:
@@ -62,10 +62,10 @@ def domain_of(socket: np.ndarray, k: int) -> np.ndarray:
     return domain
 
 
-POLICY = Policy(
+DOMAINS_POLICY = Policy(
     "domains",
     "each socket's CPUs in domains that share and shoot down as nodes do; results are by socket",
-    params=Params,
+    params=DomainsParams,
     source="Hydra, ATC '24, section 6 (an outlook)",
     needs=("trace",),
     reshape=reshape,

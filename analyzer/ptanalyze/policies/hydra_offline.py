@@ -23,7 +23,7 @@ from .base import GuestHooks, Part, Policy, World, called_hook, hook
 from .hydra import ONE
 
 
-class State(NamedTuple):
+class OfflineState(NamedTuple):
     """
     lazy    hydra.State of degree 0
     made    int32[L, 512]    clock when an entry was made, 0: before the trace
@@ -43,14 +43,14 @@ def locate(state, table, node):
 
 
 @hook
-def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+def offline_on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if (state.lazy.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
         return node
-    return miss(state, tables, leaf, row, slot, node, fault, counters)
+    return offline_miss(state, tables, leaf, row, slot, node, fault, counters)
 
 
 @called_hook
-def miss(state, tables, leaf, row, slot, node, fault, counters):
+def offline_miss(state, tables, leaf, row, slot, node, fault, counters):
     """As hydra.miss, but a fault that an earlier one could have spared does not happen."""
     walked = hydra.miss(state.lazy, tables, leaf, row, slot, node, fault, counters)
     server = served(walked)
@@ -66,7 +66,7 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
 
 
 @called_hook
-def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+def offline_on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     hydra.on_step(state.lazy, tables, rows, steps, shootdowns, mapped, counters, step)
     if steps.kind[step] == MOVE:
         _, lo, hi = slot_range(steps, step)
@@ -76,21 +76,21 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             state.made[target, slot] = state.clock[0]
 
 
-def start(world: World, params: Strict) -> tuple[State, int]:
+def start_offline(world: World, params: Strict) -> tuple[OfflineState, int]:
     lazy, pages = hydra.start(world, hydra.Params(prefetch=0))
     rows, nodes = len(lazy.ring), world.nodes
     made, asked = np.zeros((rows, 512), np.int32), np.full((rows, nodes), -1, np.int32)
-    return State(lazy, made, asked, np.zeros(1, np.int32)), pages
+    return OfflineState(lazy, made, asked, np.zeros(1, np.int32)), pages
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
+def offline_settle(state: OfflineState, world: World, tables: np.ndarray) -> int:
     return hydra.settle(state.lazy, world, tables)
 
 
-POLICY = Policy(
+HYDRA_OFFLINE = Policy(
     "hydra-offline",
     "hydra that knows the walks to come: no degree of prefetching costs less",
-    guest=Part(GuestHooks(locate, on_walk, on_step), start, settle),
+    guest=Part(GuestHooks(locate, offline_on_walk, offline_on_step), start_offline, offline_settle),
     source="least points that hit intervals, of table pages and nodes",
     needs=hydra.POLICY.needs,
 )

@@ -22,7 +22,7 @@ NOTE = (
     "ideal bounds locality only: every table read from DRAM is local, at the price of one copy; policies "
     "that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be faster"
 )
-POLICY = Policy(
+IDEAL = Policy(
     "ideal",
     "every table read local at the price of one copy: bounds locality, not caching, page sizes or interrupts",
     fixed_copies.guest_part(start),

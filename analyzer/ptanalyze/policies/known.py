@@ -6,8 +6,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from ..core.errors import UsageError
-from ..core.near import meant
+from ..core.errors import UsageError, meant
 from ..kernels.code_cache import say
 from .base import Policy
 from .broken import BrokenPolicyError, place, said

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, is_whole
 from ..core.machine import Machine
-from ..core.whole import is_whole
 
 NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
 

@@ -23,9 +23,8 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
-from ..core.whole import is_whole
 from . import fixed_copies
 from .base import Part, Policy, World, captured_nodes
 from .fixed_copies import State

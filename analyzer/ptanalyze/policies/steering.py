@@ -22,17 +22,17 @@ STEER = (
 LAYERS = "what is replicated: the guest's table (or, native, the only one), a VM's nested table, or both"
 
 
-class Params(Strict):
+class SteeringParams(Strict):
     steer: Annotated[str, Meta(description=STEER)] = "auto"
     layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
 
 
-def start(world: World, params: Params) -> State:
+def start(world: World, params: SteeringParams) -> State:
     every = np.arange(world.nodes)
     return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
 
 
-def needs(params: Params) -> tuple[str, ...]:
+def needs(params: SteeringParams) -> tuple[str, ...]:
     nested = () if params.layers == "gpt" else ("nested tables",)
     return (*nested, *nodes_in_guest(params))
 
@@ -50,12 +50,12 @@ def steering(text: str, machine: Machine, policy: str = "steering") -> np.ndarra
     return np.array(steered, np.int16)
 
 
-POLICY = Policy(
+STEERING = Policy(
     "steering",
     "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
     fixed_copies.guest_part(start),
     fixed_copies.host_part(start),
-    Params,
+    SteeringParams,
     source="the steering matrix of WASP, ASPLOS '24, without its switching",
     acts=lambda params: LAYERS_ACT[params.layers],
     needs_with=needs,

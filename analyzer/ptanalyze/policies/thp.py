@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..core.gain import CAREFUL
+from ..core.errors import size_in_words
+from ..core.interval import CAREFUL
 from ..core.machine import Strict
-from ..core.sizes import size_in_words
 from ..core.snapshot import Topology, Tree
 from ..world import huge_pages
 from ..world.no_huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed

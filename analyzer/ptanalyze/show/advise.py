@@ -10,8 +10,8 @@ from ..analysis.owned_notes import owned_notes
 from ..analysis.ranking import Advice, Report, label_of
 from ..analysis.weights import RESHAPED
 from ..analysis.worth import missing
-from ..core.gain import interval
-from ..core.sizes import show_duration
+from ..core.errors import show_duration
+from ..core.interval import interval
 from .first_screen import beware, earned, table, worth
 from .whatif import labels
 

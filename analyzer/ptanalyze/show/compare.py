@@ -38,6 +38,6 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def as_record(comparison: Comparison) -> dict[str, Any]:
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
     rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in comparison.differences]
     return {**comparison._asdict(), "differences": rows, "exact": comparison.exact}

@@ -11,8 +11,8 @@ from ..analysis.elsewhere import HOST_MODEL
 from ..analysis.placement_alone import reshapes
 from ..analysis.ranking import label_of, peak_bytes, walk_percent
 from ..analysis.worth import share_sentence, verdict
-from ..core.gain import CAREFUL, FROM_DRAM, faster, interval
-from ..core.sizes import show_duration, size_in_words
+from ..core.errors import show_duration, size_in_words
+from ..core.interval import CAREFUL, FROM_DRAM, faster, interval
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 from ..world.no_huge_pages import ADVISED, FORBIDDEN, PRCTL
 from .this_program import this_program
@@ -109,10 +109,10 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     speedup, how = result.price.speedup, takes(result.policy)
     needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
     if base.price.speedup is None:
-        return name, walk_cycles(result, base), memory(result, base), needs
+        return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
     back = "-" if result is base else earned(result.row())
-    return name, gain, memory(result, base), back, needs
+    return name, gain, memory_cell(result, base), back, needs
 
 
 def walk_cycles(result: Result, base: Result) -> str:
@@ -135,7 +135,7 @@ def cycles(count: float) -> str:
     return f"{count:.0f}"
 
 
-def memory(result: Result, base: Result) -> str:
+def memory_cell(result: Result, base: Result) -> str:
     """Bytes at their peak beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
     size = peak_bytes(result) - (0 if result is base else peak_bytes(base))
     text = size_in_words(abs(size))

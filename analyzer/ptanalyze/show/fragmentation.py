@@ -27,7 +27,7 @@ def view(states: States, shaped: World | None) -> Iterator[Section]:
         yield Section("Reservations", reservation_rows(shaped.facts), notes)
 
 
-def as_record(states: States, shaped: World | None) -> dict[str, Any]:
+def fragmentation_record(states: States, shaped: World | None) -> dict[str, Any]:
     facts = {"facts": shaped.facts, "notes": shaped.notes} if shaped else {}
     return {when: record(seen) for when, seen in states.items()} | facts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.printable import printable
+from ..core.errors import printable
 from .terminal import number
 
 if TYPE_CHECKING:

@@ -68,11 +68,11 @@ def drawn(matrix: Matrix, width: int) -> Iterator[Text]:
 def parts(layout: Layout, width: int) -> list[list[int]]:
     """Positions of columns in as few parts as fit, of about as many columns each."""
     widths, room = [layout.gap + one for one in layout.widths], width - layout.label
-    even = -(-len(widths) // len(filled(widths, room, len(widths))))
-    return filled(widths, room, even)
+    even = -(-len(widths) // len(filled_matrix(widths, room, len(widths))))
+    return filled_matrix(widths, room, even)
 
 
-def filled(widths: Sequence[int], room: int, most: int) -> list[list[int]]:
+def filled_matrix(widths: Sequence[int], room: int, most: int) -> list[list[int]]:
     found: list[list[int]] = [[]]
     left = room
     for k, wide in enumerate(widths):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from ..core.printable import printable
+from ..core.errors import printable
 from ..formats.atomic import atomic_write
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis.answer import Cell, Matrix, Section
-from ..core.printable import printable
+from ..core.errors import printable
 from ..formats.json_text import record
 from .matrix import drawn
 

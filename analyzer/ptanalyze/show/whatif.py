@@ -14,9 +14,9 @@ from ..analysis.placement_alone import placement_alone
 from ..analysis.ranking import best_first, candidate, careful, effect, label_of, peak_bytes, without_trace
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
-from ..core import gain
+from ..core import interval
+from ..core.errors import show_duration, size_in_words
 from ..core.interval import Interval
-from ..core.sizes import show_duration, size_in_words
 from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.payback import NEVER
 from ..cost.result import EVERY_NODE, Result
@@ -158,10 +158,10 @@ def sentence(results: Sequence[Result]) -> str:
         return without_run_time(base, best, name)
     warm = "" if best.once.pays_back is None else " when warm"
     if effect(best, base) <= 0:
-        same = not any(map(gain.differs, speedup))
+        same = not any(map(interval.differs, speedup))
         how = "as fast" if same else times(speedup, "it")
-        return f"{gain.none_faster(label_of(base))}; {name} is {how}."
-    unsure = "" if gain.gains(speedup) else "; it may be no gain"
+        return f"{interval.none_faster(label_of(base))}; {name} is {how}."
+    unsure = "" if interval.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}.{careful(best)}"
@@ -181,7 +181,7 @@ def costs_once(best: Result, base: Result) -> str:
 
 
 def times(estimate: Interval, base: str) -> str:
-    middle, low, high = gain.shown(estimate.middle, estimate.low, estimate.high)
+    middle, low, high = interval.shown(estimate.middle, estimate.low, estimate.high)
     return f"{middle} times as fast as {base} ({low} to {high})"
 
 

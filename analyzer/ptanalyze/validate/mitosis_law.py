@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from ..core.errors import plural
 from ..core.interval import Interval
 from ..core.machine import load_machine
-from ..core.plural import plural
 from .bench import Bench
 from .calls import million_entries_per_second
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took

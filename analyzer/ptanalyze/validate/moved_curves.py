@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import pandas as pd
 
-from ..core.bundled import bundled
+from ..core.errors import bundled
 
 STEP, WIDE = 5.0, 7  # seconds between points of a curve; points of a running median
 SETTLED, PLATEAU = 10.0, 70.0  # seconds after the move: the plateau's begin and end

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.bundled import bundled
+from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine
 from ..cost.result import Result

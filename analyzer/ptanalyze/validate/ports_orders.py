@@ -5,7 +5,7 @@ from functools import cache
 
 import pandas as pd
 
-from ..core.bundled import bundled
+from ..core.errors import bundled
 from ..cost.result import Result
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT
 from .bench import Bench

@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ..core.bundled import bundled
-from ..core.errors import UsageError
+from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
 from ..cost.closed_forms import (
     Run,

@@ -5,9 +5,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..core.bundled import bundled
 from ..core.decode import Undecodable, plain_toml, struct_of
-from ..core.errors import UsageError
+from ..core.errors import UsageError, bundled
 
 Bound: TypeAlias = Literal["", "at least", "at most"]
 EXACT: Bound = ""

@@ -8,7 +8,7 @@ from ..analysis.cpu_groups import groups
 from ..analysis.walk import explain
 from ..capture.synth.layout import lay_out
 from ..capture.synth.space import START
-from ..core.bundled import bundled
+from ..core.errors import bundled
 from ..core.machine import load_machine
 from ..formats.latency_matrix import read_matrix
 from .bench import Bench

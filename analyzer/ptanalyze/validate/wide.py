@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.classify import mapped_locality
-from ..core.bundled import bundled
+from ..core.errors import bundled
 from ..core.interval import Interval
 from ..cost.result import Result
 from ..formats.capture import Capture

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.errors import CaptureError
+from ..core import snapshot as bits
+from ..core.errors import UNKNOWN_NODE, CaptureError
 from ..core.snapshot import EMULATOR, NO_PARENT, Snapshot, Tree
-from ..core.unknown_node import UNKNOWN_NODE
 from ..core.walks import Regions, Tables
 
 SLOTS = np.uint64(511)

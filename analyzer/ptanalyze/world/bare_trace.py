@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ..core.errors import UNKNOWN_NODE
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..core.trace import Trace
-from ..core.unknown_node import UNKNOWN_NODE
 
 ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
 FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions that four levels map

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.machine import Array, Cache, Machine
-from ..core.mapped import give_back
+from ..core.trace import chunk_runs, give_back, read_only
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations

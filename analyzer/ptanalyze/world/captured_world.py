@@ -6,7 +6,7 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.gain import CAREFUL
+from ..core.interval import CAREFUL
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
 from ..core.snapshot import Snapshot

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
-from ..core.mapped import give_back
-from ..core.trace import Event
+from ..core.trace import Event, chunk_runs, give_back, read_only
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
 from .history import History

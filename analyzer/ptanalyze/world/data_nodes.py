@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import chunk_runs, read_only
-from ..core.mapped import give_back
+from ..core import snapshot as bits
+from ..core.errors import UNKNOWN_NODE
 from ..core.snapshot import Tree
-from ..core.unknown_node import UNKNOWN_NODE
+from ..core.trace import chunk_runs, give_back, read_only
 from ..kernels.steps import Rows, slot_range
 from .address_space import AddressSpace
 from .first_touches import place_pages, single_node

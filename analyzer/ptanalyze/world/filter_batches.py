@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.arrays import read_only
 from ..core.machine import Array, Tlb
-from ..core.scratch import Scratch
-from ..core.trace import Piece, Trace
+from ..core.trace import Piece, Scratch, Trace, read_only
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import read_only
+from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.snapshot import Tree
+from ..core.trace import read_only
 from . import vma_rows
 from .address_space import AddressSpace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..kernels.fragmentation import Host
+    from ..kernels.fragmentation import HostTables as Host
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
 
@@ -157,7 +157,7 @@ def _host(space: AddressSpace, filled: bool) -> Host:
         kind_of_table[leaves[mapped < 512]] = kernels.CLOSER
     kind = np.full(len(table), kernels.UNMAPPED, np.uint8)
     kind[table >= 0] = kind_of_table[table[table >= 0]]
-    return kernels.Host(kind, table, read_only(tree.entries), code)
+    return kernels.HostTables(kind, table, read_only(tree.entries), code)
 
 
 def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:

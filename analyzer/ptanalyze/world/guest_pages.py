@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import read_only
+from ..core import snapshot as bits
+from ..core.trace import read_only
 from . import vma_rows
 from .address_space import AddressSpace
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.heat import Heat
-from ..core.snapshot import Tree
+from ..core import snapshot as bits
+from ..core.snapshot import Heat, Tree
 
 
 def leaves_of(tree: Tree, heat: Heat) -> tuple[np.ndarray, np.ndarray]:

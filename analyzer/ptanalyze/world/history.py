@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core import pte as bits
+from ..core import snapshot as bits
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, SLOT_BITS, Trace
 from ..core.walks import Placement, Regions, WalkStream

@@ -7,7 +7,7 @@ the guest's kernel and other programs had used before this one is not known.
 
 import numpy as np
 
-from ..core import pte as bits
+from ..core import snapshot as bits
 from .first_touches import first_touches
 from .history import History
 from .site import Site

@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import read_only
+from ..core import snapshot as bits
 from ..core.snapshot import Snapshot, Topology, Tree
-from ..core.trace import REGION_SHIFT
+from ..core.trace import REGION_SHIFT, read_only
 from .address_space import AddressSpace
 from .guest_pages import ANONYMOUS
 from .no_huge_pages import overlap

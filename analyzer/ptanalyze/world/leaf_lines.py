@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..core.machine import LINE_BYTES
-from ..core.pte import blocks, leaf
-from ..core.snapshot import ENTRIES_PER_TABLE, Tree
+from ..core.snapshot import ENTRIES_PER_TABLE, Tree, blocks, leaf
 from .heat_leaves import leaves_of
 from .site import Site
 

@@ -4,10 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import read_only
-from ..core.mapped import blocks, give_back
 from ..core.snapshot import Snapshot
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, blocks, give_back, read_only
 from ..core.walks import Placement, Regions, Tables, WalkStream
 from ..kernels import mm_writer as kernels
 from ..kernels.first_use import lacking

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..core import pte as bits
+from ..core import snapshot as bits
 from ..core.snapshot import Snapshot, Tree
 from .address_space import NO_TABLE, host_index
 

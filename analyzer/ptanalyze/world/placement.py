@@ -2,14 +2,11 @@
 
 import numpy as np
 
-from ..core.errors import UsageError
+from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
 from ..core.machine import Machine
-from ..core.plural import plural
 from ..core.snapshot import Topology
 from ..core.trace import Trace
-from ..core.unknown_node import UNKNOWN_NODE
 from ..core.walks import ONE_THREAD, Placement
-from ..core.whole import is_whole
 from .thread_moves import latest_cpu, move_threads
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"

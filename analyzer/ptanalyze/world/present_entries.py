@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ..core.pte import blocks, leaf
-from ..core.snapshot import Tree
+from ..core.snapshot import Tree, blocks, leaf
 from .history import History
 from .site import Site
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.scratch import Scratch
-from ..core.trace import Batches, Event, Piece, Touches, Trace
+from ..core.trace import Batches, Event, Piece, Scratch, Touches, Trace
 
 UNTIL_THE_END = "it is taken to last until the trace ends"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
+from ..core.trace import blocks
 from ..kernels.steps import Steps
 from .guest_pages import GuestPages, free_blocks, guest_pages
 from .trees import mapped_again

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.arrays import read_only
+from ..core import snapshot as bits
 from ..core.snapshot import Snapshot, Tree
+from ..core.trace import read_only
 from .address_space import AddressSpace
 from .trees import with_small_leaves
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core import pte as bits
-from ..core.pte import blocks
-from ..core.snapshot import ENTRIES_PER_TABLE, Tree
+from ..core import snapshot as bits
+from ..core.snapshot import ENTRIES_PER_TABLE, Tree, blocks
 
 NO_GROUP = -1
 

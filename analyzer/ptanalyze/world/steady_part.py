@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.mapped import blocks
-from ..core.trace import SLOT_BITS, Trace
+from ..core.trace import SLOT_BITS, Trace, blocks
 from ..core.walks import Regions, WalkStream
 from .region_of_interest import region_of_interest
 

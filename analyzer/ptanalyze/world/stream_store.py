@@ -17,11 +17,15 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
-from ..core.mapped import blocks
-from ..core.regular import open_inside, read_inside
-from ..core.signed import content_of, signed
-from ..core.trace import SLOT_BITS, Trace
-from ..core.unfinished import temporary_directory, unfinished_directory
+from ..core.regular import (
+    content_of,
+    open_inside,
+    read_inside,
+    signed,
+    temporary_directory,
+    unfinished_directory,
+)
+from ..core.trace import SLOT_BITS, Trace, blocks
 from ..core.walks import Placement, WalkStream
 
 VERSION = 4

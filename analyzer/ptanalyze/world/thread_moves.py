@@ -11,7 +11,7 @@ from ..core.trace import Trace
 from ..core.walks import Placement
 
 MOVE = re.compile(r"(\d{1,18}):(\d{1,18})@(\d+(?:\.\d+)?)(%|s)")
-HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
+MOVES_FORM = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
 
 
 def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: str) -> Placement:
@@ -27,7 +27,7 @@ def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: st
         later = np.union1d(chunk_cpu[chunk:], event_cpu[after])
         node = np.array(cpu_node)[later]
         leaving, taken = later[node == source].tolist(), set(later[node == target].tolist())
-        onto = _cpus(leaving, taken, target, cpu_node, machine.cpus_per_node)
+        onto = _cpus_of_moves(leaving, taken, target, cpu_node, machine.cpus_per_node)
         table = np.arange(len(cpu_node), dtype=np.int32)
         table[leaving] = onto
         chunk_cpu[chunk:], event_cpu[after] = table[chunk_cpu[chunk:]], table[event_cpu[after]]
@@ -63,7 +63,7 @@ def _in_order(moves: str, trace: Trace, machine: Machine) -> list[tuple[int, int
 def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, str]:
     match = MOVE.fullmatch(text)
     if not match:
-        raise UsageError(f"move-threads = {text}: {HOW}")
+        raise UsageError(f"move-threads = {text}: {MOVES_FORM}")
     source, target = int(match[1]), int(match[2])
     for node in (source, target):
         if node in machine.memory_nodes:
@@ -73,14 +73,14 @@ def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, s
                 f"move-threads = {text}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
             )
     if source == target:
-        raise UsageError(f"move-threads = {text}: from a node to itself; {HOW}")
+        raise UsageError(f"move-threads = {text}: from a node to itself; {MOVES_FORM}")
     return _chunk(float(match[3]), match[4], text, trace), source, target, text
 
 
 def _chunk(amount: float, unit: str, text: str, trace: Trace) -> int:
     if unit == "%":
         if amount > 100:
-            raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {HOW}")
+            raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {MOVES_FORM}")
         return int(np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches))
     time = trace.chunks["time"]
     if len(time) > 1 and time[0] == time[-1]:
@@ -88,7 +88,9 @@ def _chunk(amount: float, unit: str, text: str, trace: Trace) -> int:
     return int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
 
 
-def _cpus(leaving: list[int], taken: set[int], target: int, cpu_node: list[int], most: int) -> list[int]:
+def _cpus_of_moves(
+    leaving: list[int], taken: set[int], target: int, cpu_node: list[int], most: int
+) -> list[int]:
     """CPU on node `target` for each of `leaving`; new ones are added to `cpu_node`."""
     there = [cpu for cpu, node in enumerate(cpu_node) if node == target]
     free = [cpu for cpu in there if cpu not in taken]

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
-from ..core.scratch import Scratch
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Touches, Trace
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Scratch, Touches, Trace
 from ..core.walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace

@@ -9,7 +9,7 @@ from mmap import mmap
 
 import numpy as np
 
-from ..core import pte as bits
+from ..core import snapshot as bits
 from ..core.snapshot import NO_PARENT, Tree
 
 ROW_BYTES = 4096

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..core import pte as bits
+from ..core import snapshot as bits
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import REGION_SHIFT
 from ..core.walks import Tables
@@ -10,7 +10,7 @@ from ..core.walks import Tables
 LEFT_OUT = -1
 NO_VMA = "no VMA"  # memory that was walked or mapped, but in no VMA when the snapshot was taken
 REGION = np.uint64(1 << REGION_SHIFT)
-PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
+VMA_PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
 
 
 def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -61,7 +61,7 @@ def segments(
     lo, hi = [np.zeros(np.count_nonzero(whole), np.int16)], [np.full(np.count_nonzero(whole), 512, np.int16)]
     tables, rows = [table[whole]], [of_region[whole]]
     for k in np.flatnonzero(mixed):
-        by_slot = group[vma_of(tree.base[table[k]] + PAGES, vmas)]
+        by_slot = group[vma_of(tree.base[table[k]] + VMA_PAGES, vmas)]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(by_slot)) + 1])
         kept = by_slot[starts] >= 0
         tables.append(np.full(np.count_nonzero(kept), table[k], np.int32))
@@ -80,7 +80,7 @@ def of_regions(
     row = np.where(row >= 0, row * scale, LEFT_OUT)
     at = np.flatnonzero(mixed)
     row[at] = -2 - np.arange(len(at))
-    by_slot = group[vma_of((base[at][:, None] + PAGES).ravel(), vmas)].reshape(-1, 512)
+    by_slot = group[vma_of((base[at][:, None] + VMA_PAGES).ravel(), vmas)].reshape(-1, 512)
     return row, np.where(by_slot >= 0, by_slot * scale, LEFT_OUT)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.arrays import read_only
+from ..core.trace import read_only
 from ..core.walks import Placement, Reads
 from .address_space import AddressSpace
 

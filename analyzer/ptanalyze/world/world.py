@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..core.machine import Machine
-from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
-from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trace
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trace, blocks
 from ..core.walks import Placement, Reads
 from .cache_pass import cache_pass, empty_caches
 from .data_moves import data_move, with_data_moves

@@ -19,8 +19,7 @@ from typing import NamedTuple
 from ptanalyze.analysis.ranking import label_of
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.describe import program
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.printable import printable
+from ptanalyze.core.errors import CaptureError, UsageError, printable
 from ptanalyze.formats.capture import load
 from ptanalyze.show.terminal import print_rows
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ptanalyze.capture.check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from ptanalyze.capture.check.tables import check_tree
-from ptanalyze.core import pte as bits
+from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import NO_PARENT, Tree
 from ptanalyze.formats.capture import Capture

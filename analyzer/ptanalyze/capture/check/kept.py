@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import CaptureError
-from ...core.regular import read_inside
-from ...core.signed import content_of
-from ...core.unfinished import NAME
+from ...core.regular import NAME, content_of, read_inside
 from ...formats.capture import KEPT, Capture
 from ...formats.capture_dir import TRACE
 from ...formats.trace_index import INDEX, most_bytes

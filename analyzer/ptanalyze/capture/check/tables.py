@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import pte as entries
-from ...core.pte import blocks
+from ...core import snapshot as entries
+from ...core.errors import UNKNOWN_NODE
 from ...core.snapshot import (
     BAD_TYPE,
     ENTRIES_PER_TABLE,
@@ -17,8 +17,8 @@ from ...core.snapshot import (
     Snapshot,
     Topology,
     Tree,
+    blocks,
 )
-from ...core.unknown_node import UNKNOWN_NODE
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
 COUNTED_LEVELS = 3  # mm_inc_nr_ptes, _pmds and _puds (include/linux/mm.h): neither P4D tables nor the root

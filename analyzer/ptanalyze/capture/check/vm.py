@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ...core import pte as entries
+from ...core import snapshot as entries
 from ...core.snapshot import NO_PARENT, Snapshot
 from ...formats.vm_file import HostDump, Root
 from ...world.nested import Nested

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import UsageError
-from ...core.whole import is_whole
+from ...core.errors import UsageError, is_whole
 from ...formats.owner import take_over
 
 ROOM = ".traced"

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import UsageError
-from ...core.own import is_own
-from ...core.unfinished import unfinished_directory
+from ...core.regular import is_own, unfinished_directory
 from ...formats.capture import open_capture
 from ...formats.capture_dir import seal
 from ...formats.heat_file import FILE, read_heat

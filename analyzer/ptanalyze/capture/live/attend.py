@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ...core.unfinished import temporary_directory
+from ...core.regular import temporary_directory
 from .account import Account
 from .children import Children
 from .die_with_us import die_with_us

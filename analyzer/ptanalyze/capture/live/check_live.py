@@ -15,10 +15,10 @@ from typing import Self
 
 import numpy as np
 
-from ...core import pte as entries
+from ...core import snapshot as entries
 from ...core.errors import PartialDataError, UsageError
-from ...core.pagemap_word import FRAME, PRESENT
-from ...core.snapshot import NO_PARENT, Tree
+from ...core.snapshot import FRAME, NO_PARENT, Tree
+from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.vm_file import HostDump, Slot
 from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .mismatch import NOWHERE, Mismatches, Piece

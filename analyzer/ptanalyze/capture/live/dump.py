@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...core.sizes import size_in_words
+from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
 from ...formats.capture_dir import seal
 from ...formats.room import says_where
 from ...formats.snapshot_file import read_snapshot

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...core.snapshot import ENTRIES_PER_TABLE
 from .guest_tables import MAX_TABLES, PAGE, USER_SLOTS, Read
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...formats.btf import MAGIC, Btf, NoBtf, read_btf, size_of
 from .guest_tables import PAGE, Read, read_table
 

@@ -12,9 +12,9 @@ from typing import IO, TypeAlias
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
+from ...core.errors import UNKNOWN_NODE
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, Tree
-from ...core.unknown_node import UNKNOWN_NODE
 
 Read: TypeAlias = Callable[[int, int], bytes | None]  # of (guest-physical address, bytes)
 Row: TypeAlias = tuple[int, int, int, int]  # base, frame, parent, level

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...core.errors import UsageError
 from ...core.snapshot import VMA_DTYPE, Snapshot, Topology
 from ...formats.capture_dir import seal

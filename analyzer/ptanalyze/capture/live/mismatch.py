@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.nested_entry import words
-from ...core.pagemap_word import FRAME, PRESENT
+from ...core.snapshot import FRAME, words
+from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.vm_file import HostDump
 from ..check.finding import NOTE, Finding
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...core.bundled import CHECKOUT
-from ...core.errors import UsageError
+from ...core.errors import CHECKOUT, UsageError
 
 PACKAGE = "ptanalyze_native"  # of the wheel of dumps/wheel
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.unknown_node import UNKNOWN_NODE
+from ...core.errors import UNKNOWN_NODE
 
 PAGE = 4096
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from ...core.errors import UsageError
-from ...core.unfinished import temporary_directory
+from ...core.regular import temporary_directory
 
 LEAST_FREE = 64 << 20  # bytes below which nothing is begun
 SLOWER = "6 to 70 times"  # wall time of traced programs over native, measured

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
-from ...core.unfinished import temporary_directory
+from ...core.regular import temporary_directory
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.perf_data import print_samples
 from ...formats.perf_script import import_perf_script

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...core.errors import UsageError
-from ...core.pagemap_word import FRAME, PRESENT
-from ...core.whole import is_whole
+from ...core.errors import UsageError, is_whole
+from ...core.snapshot import FRAME
+from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.vm_file import Slot
 from .check_live import Pagemap
 from .guest_counts import Counts, count_tables

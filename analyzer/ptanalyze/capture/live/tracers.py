@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ...core.errors import UsageError
-from ...core.strip import Strip
+from ...core.errors import Strip, UsageError
 from .native import native
 from .qemu import qemu
 

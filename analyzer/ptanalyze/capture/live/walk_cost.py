@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...core.errors import CaptureError, UsageError
-from ...core.unfinished import temporary_directory
+from ...core.regular import temporary_directory
 from ...formats.perf_stat import read_perf_stat
 from ...formats.walk_counters import DURATION, PENDING, walk_run
 from .survey import Surveyed

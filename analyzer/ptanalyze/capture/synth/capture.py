@@ -8,11 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...core.errors import UsageError
-from ...core.progress import Progress
-from ...core.sizes import show_size
+from ...core.errors import UsageError, show_size
+from ...core.progress import Progress, __version__
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ...core.version import __version__
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.maps import format_maps

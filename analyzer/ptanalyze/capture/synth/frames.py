@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.errors import UsageError
-from ...core.sizes import show_size
+from ...core.errors import UsageError, show_size
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .parameters import refused
 from .plan import RANGE, Plan

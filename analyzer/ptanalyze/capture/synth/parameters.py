@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...core.errors import UsageError
-from ...core.sizes import parse_size, show_size
+from ...core.errors import UsageError, parse_size, show_size
 from ...core.snapshot import MOST_SCALED
 
 PAGE = 4096

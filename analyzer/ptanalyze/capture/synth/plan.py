@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...core.whole import is_whole
+from ...core.errors import is_whole
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .parameters import PAGE, Parameters, check_ranges, refused
 from .shapes import KINDS, Shape, shape_of, size_of

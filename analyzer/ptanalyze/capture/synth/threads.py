@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.whole import is_whole
+from ...core.errors import is_whole
 from .parameters import Parameters, refused
 
 

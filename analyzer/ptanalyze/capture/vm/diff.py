@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...core import pte as bits
-from ...core.errors import UsageError
+from ...core import snapshot as bits
+from ...core.errors import UNKNOWN_NODE, UsageError
 from ...core.snapshot import NO_PARENT, Tree
-from ...core.unknown_node import UNKNOWN_NODE
 from ...formats.capture import Capture
 
 Counts = dict[tuple[int, str], int]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...core.errors import CaptureError
 from ...core.snapshot import Topology, Tree
 from ...formats.vm_file import Slot

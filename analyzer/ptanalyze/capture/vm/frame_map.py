@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...core.errors import UsageError
 from ...core.snapshot import Topology, Tree
 

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ...core import pte as bits
+from ...core import snapshot as bits
 from ...core.errors import CaptureError, UsageError
 from ...core.regular import open_inside
 from ...core.snapshot import Snapshot, Tree

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import pte
+from ...core import snapshot
 from ...core.snapshot import EMULATOR, Topology, Tree
 from ..plots.page_table_map import extents
 
@@ -101,9 +101,9 @@ class TableMap:
         """The entries of one table page: first address, node of each entry's frame, -2 where not present."""
         raw = np.asarray(self.tree.entries[table])
         level = int(self.tree.level[table])
-        present = pte.present(raw, self.tree.encoding)
-        leaf = pte.leaf(raw, level, self.tree.encoding)
-        frames, tables = (pte.frame(raw, level, self.tree.encoding, leaves=one) for one in (True, False))
+        present = snapshot.present(raw, self.tree.encoding)
+        leaf = snapshot.leaf(raw, level, self.tree.encoding)
+        frames, tables = (snapshot.frame(raw, level, self.tree.encoding, leaves=one) for one in (True, False))
         frames = np.where(leaf, frames, tables)
         node = np.where(present, topology.node_of_frame(np.where(present, frames, -1)), -2)
         step = 1 << (PAGE_BITS + SLOT_BITS * (level - 1))

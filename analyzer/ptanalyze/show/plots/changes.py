@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...core.whole import is_whole
+from ...core.errors import is_whole
 from .rows import name_rows
 from .style import GREEN, ORANGE, SKY, VERMILION, context, must_have, new_figure, node_named, styled, title
 

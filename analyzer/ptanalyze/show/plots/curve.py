@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame, Series, isna, to_numeric
 
-from ...core import gain
+from ...core import interval
 from ...core.errors import UsageError
 from ...core.walks import threads_placed
 from .labels import WIDE, broken
@@ -92,7 +92,7 @@ def covers(one: DataFrame, other: DataFrame) -> bool:
         return False
     columns = ["x", "y", "low", "high"]
     a, b = (of.sort_values("x")[columns].to_numpy(float) for of in (one, other))
-    return bool(np.allclose(a, b, rtol=0, atol=gain.LEAST / 10, equal_nan=True))
+    return bool(np.allclose(a, b, rtol=0, atol=interval.LEAST / 10, equal_nan=True))
 
 
 def swept_over(table: DataFrame) -> list[str]:
@@ -193,19 +193,17 @@ def draw(
 
 def headline(data: DataFrame, key: str) -> str:
     """The best point of the swept policy, by the numbers as they are read: of equal ones the first."""
-    data = data.assign(read=data["y"].map(gain.as_read))
+    data = data.assign(read=data["y"].map(interval.as_read))
     swept = data[data["x"].notna()]
     if not len(swept):
         return f"No policy has {key}"
     best, base = swept.loc[swept["read"].idxmax()], data["baseline"].iloc[0]
-    speed = f"{gain.shown(best['y'])[0]} times as fast as {base}"
+    speed = f"{interval.shown(best['y'])[0]} times as fast as {base}"
     equal = swept[(swept["x"] == best["x"]) & (swept["read"] == best["read"])]
     named = list(dict.fromkeys(equal["label"]))
     if not timed(data):
         at = f"{', '.join(named)} at {key} = {shown(best[key])}"
-        return (
-            f"No trace, so a bound: cycles of {base} / those of {at} are at most {gain.shown(best['y'])[0]}"
-        )
+        return f"No trace, so a bound: cycles of {base} / those of {at} are at most {interval.shown(best['y'])[0]}"
     who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     who += " is" if len(named) == 1 else " are"
     if best["read"] == swept["read"].min():
@@ -215,7 +213,7 @@ def headline(data: DataFrame, key: str) -> str:
     rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
     if len(rest):
         other = rest.loc[rest["read"].idxmax()]
-        text += f"; {other['label']}: {gain.shown(other['y'])[0]}"
+        text += f"; {other['label']}: {interval.shown(other['y'])[0]}"
     return text
 
 

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...core.sizes import size_in_words
+from ...core.errors import size_in_words
 from .labels import WIDE, broken, policy_labels, rows_high
 from .room import is_narrow
 from .rows import name_rows

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pandas import DataFrame
 
-from ...core.printable import printable
+from ...core.errors import printable
 
 
 class Shared:

@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...core.gain import as_read, shown
-from ...core.sizes import size_as_read
+from ...core.errors import size_as_read
+from ...core.interval import as_read, shown
 from ...policies import BOUND
 from .pointed import point_labels
 from .ratios import fitted, widened

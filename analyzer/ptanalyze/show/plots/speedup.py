@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
-from ...core import gain
+from ...core import interval
+from ...core.errors import size_as_read
 from ...core.interval import Interval
-from ...core.sizes import size_as_read
 from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .ratios import fitted, widened
 from .rows import name_rows
@@ -37,7 +37,7 @@ def speedup(table: DataFrame) -> Figure:
     axis = figure.subplots()
     draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
-    right = "right: faster" if timed else f"at most: {gain.FROM_DRAM}"
+    right = "right: faster" if timed else f"at most: {interval.FROM_DRAM}"
     scale = "; log scale" if axis.get_xscale() == "log" else ""
     axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right}{scale})")
     notes = table.attrs.get("notes", [])
@@ -52,7 +52,7 @@ def speedup(table: DataFrame) -> Figure:
 
 def held(table: DataFrame) -> str:
     """That the caches hold all leaf entries, of a table without a trace; else ""."""
-    said = next((note for note in table.attrs.get("notes", []) if gain.NOTHING in note), "")
+    said = next((note for note in table.attrs.get("notes", []) if interval.NOTHING in note), "")
     return f"{said[:1].upper()}{said[1:]}"
 
 
@@ -84,7 +84,7 @@ def more_bytes(table: DataFrame) -> Series:
 def read(row: dict[Hashable, float]) -> float:
     """The speed-up of a row of `ranked` as it is written."""
     beside = (row["low"], row["high"]) if "low" in row else ()
-    return gain.as_read(row["value"], *beside)
+    return interval.as_read(row["value"], *beside)
 
 
 def folded(rows: DataFrame, base: str) -> tuple[DataFrame, list[str]]:
@@ -115,8 +115,8 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
 
 def written(row: dict[str, float]) -> str:
     if "low" not in row:
-        return gain.shown(row["value"])[0]
-    return gain.interval(Interval(row["low"], row["value"], row["high"]))
+        return interval.shown(row["value"])[0]
+    return interval.interval(Interval(row["low"], row["value"], row["high"]))
 
 
 def headline(rows: DataFrame, base: str, timed: bool) -> str:
@@ -124,9 +124,9 @@ def headline(rows: DataFrame, base: str, timed: bool) -> str:
     if len(rows) > 1 and len({written(row) for row in rows.to_dict("records")}) == 1:
         alike = "all are as fast as" if timed else "no trace, so no run time: walks take as long as under"
         return f"{alike[0].upper()}{alike[1:]} {base}"
-    if not gain.faster(best["value"]):
-        return gain.none_faster(base)
+    if not interval.faster(best["value"]):
+        return interval.none_faster(base)
     if timed:
         return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
-    less = gain.fewer_walk_cycles(1 / best["value"])
+    less = interval.fewer_walk_cycles(1 / best["value"])
     return f"No trace, so no run time: with {best['label']} {less} than {base}"

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 from pandas import DataFrame
 
-from ...core.sizes import show_duration
+from ...core.errors import show_duration
 from .labels import WIDE, broken, by_policy, usable
 from .spots import note
 from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_figure, styled, title

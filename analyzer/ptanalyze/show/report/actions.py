@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ...analysis.placement_alone import reshapes
 from ...analysis.worth import share_sentence, verdict
-from ...core import gain
+from ...core import interval
 from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
 from .cautions import listed
 from .study import Study
@@ -46,7 +46,12 @@ def research(study: Study) -> str:
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
         how = takes(str(row["policy"]))
-        if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == BOUND:
+        if (
+            row is study.base
+            or row["over"]
+            or not interval.faster(study.ratio(row))
+            or row["policy"] == BOUND
+        ):
             continue
         if study.cached and not reshapes(str(row["policy"])):
             continue

@@ -9,8 +9,8 @@ from ...analysis.processes import alike
 from ...analysis.ranking import candidate
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PROCESS
-from ...core import gain
-from ...core.plural import plural
+from ...core import interval
+from ...core.errors import plural
 from .study import Study
 
 FEW_WALKS = 10_000
@@ -127,7 +127,7 @@ def untraced(study: Study) -> Caution:
         lacks, why = "the trace is left out", "The capture's trace is left out, as asked"
     missing = (
         "There is no run time to estimate. Walk cycles that a policy saves are a bound, reached "
-        f"{gain.FROM_DRAM}. Policies that depend on the order of accesses are left out."
+        f"{interval.FROM_DRAM}. Policies that depend on the order of accesses are left out."
     )
     if (heat := study.facts.get("heat")) and not study.results[0].each_once:
         return Caution(
@@ -165,8 +165,8 @@ def estimate(study: Study) -> list[Caution]:
         return []
     best, lines = study.best, []
     low, high = best["speedup_low"], best["speedup_high"]
-    _, least, most = gain.shown(best["speedup"], low, high)
-    if not gain.faster(low):
+    _, least, most = interval.shown(best["speedup"], low, high)
+    if not interval.faster(low):
         text = f"{best['label']} may bring no gain: its interval is {least} to {most}."
         lines.append(Caution("careful", "it may bring no gain", text))
     elif high - low > WIDE * best["speedup"]:
@@ -217,7 +217,7 @@ def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
     return (
         not row["over"]
         and not more
-        and bool(gain.faster(row["speedup_high"]) and row["speedup_high"] > best["speedup_low"])
+        and bool(interval.faster(row["speedup_high"]) and row["speedup_high"] > best["speedup_low"])
     )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from ...core import gain
-from ...core.sizes import size_in_words
+from ...core import interval as gain
+from ...core.errors import size_in_words
 from .. import plots
 from ..first_screen import earned
 from ..plots.pareto import priced

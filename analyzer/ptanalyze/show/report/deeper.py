@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pandas import DataFrame
 
-from ...core.sizes import show_duration
+from ...core.errors import show_duration
 from .. import plots
 from ..plots.roofline import ceiling, walks_per_second
 from .grid import Column, Grid, count, grid, percent, word

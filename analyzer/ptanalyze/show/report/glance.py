@@ -6,8 +6,8 @@ from ...analysis.untraced import equally, sentence_of
 from ...analysis.worth import COUNTERS, NOTHING, at_least, at_most, narrow
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
-from ...core.gain import FROM_DRAM, shown
-from ...core.plural import plural
+from ...core.errors import plural
+from ...core.interval import FROM_DRAM, shown
 from ...core.walks import threads_placed
 from .study import Study, remote_share
 

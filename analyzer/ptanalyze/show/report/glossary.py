@@ -8,7 +8,7 @@ import msgspec
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from ...core.printable import printable
+from ...core.errors import printable
 from ...policies import policies
 
 

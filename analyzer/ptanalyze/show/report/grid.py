@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
-from ...core.gain import shown
-from ...core.sizes import size_in_words
+from ...core.errors import size_in_words
+from ...core.interval import shown
 from ..terminal import number
 
 NOTHING = "–"

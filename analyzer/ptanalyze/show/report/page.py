@@ -14,9 +14,8 @@ from markupsafe import Markup, escape
 
 from ...analysis.worth import missing
 from ...capture.describe import TITLES, for_people
-from ...core.printable import printable
-from ...core.progress import Progress
-from ...core.version import __version__
+from ...core.errors import printable
+from ...core.progress import Progress, __version__
 from ..terminal import number
 from . import actions, change, compared, deeper, where
 from .cautions import alone, cautions, listed, second_sentence

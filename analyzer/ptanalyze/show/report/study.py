@@ -8,7 +8,7 @@ from typing import Any
 from pandas import DataFrame, Series
 
 from ...capture.check import FAILED, PARTIAL, Finding
-from ...core import gain
+from ...core import interval
 from ...core.interval import Interval
 from ...cost.result import Result
 from ..plots.labels import policy_labels
@@ -131,8 +131,8 @@ class Study:
     def written(self, row: dict[str, Any]) -> str:
         """A row's speed-up as everywhere: with its interval, without run times by walk cycles."""
         if not self.timed:
-            return gain.fewer_walk_cycles(1 / self.ratio(row))
-        return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
+            return interval.fewer_walk_cycles(1 / self.ratio(row))
+        return interval.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
 
     def with_verdict(self, verdict: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.verdict == verdict]

@@ -14,9 +14,8 @@ from ...analysis.asked_policies import Policies, policies_of
 from ...analysis.ranking import HOUR
 from ...analysis.setup import Options, Setup, setup_of
 from ...analysis.weights import weighed_by
-from ...core.errors import UsageError
+from ...core.errors import NO_LIMIT, UsageError
 from ...core.progress import Progress
-from ...core.sizes import NO_LIMIT
 from ...formats.atomic import must_be_writable
 from ...formats.capture import CaptureLike, PathLike, load
 
