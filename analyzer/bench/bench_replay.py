@@ -11,7 +11,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.core.walks import WalkStream
-from ptanalyze.kernels.faults import marking
+from ptanalyze.kernels.replay import marking
 from ptanalyze.policies import plan_for, policies
 from ptanalyze.world.placement import place
 from ptanalyze.world.world import World

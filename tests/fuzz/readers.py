@@ -36,7 +36,7 @@ from ptanalyze.formats.trace_file import read_trace, trace_of
 from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.formats.walk_counters import read_run
-from ptanalyze.kernels.kept_code import KeptCode
+from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 
 from .attempt import function

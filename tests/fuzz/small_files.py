@@ -15,7 +15,7 @@ from ptanalyze.formats.perf_data import HEADER as PERF_HEADER
 from ptanalyze.formats.perf_data import MAGIC as PERF_MAGIC
 from ptanalyze.formats.trace_file import read_index
 from ptanalyze.formats.trace_index import INDEX, write_index
-from ptanalyze.kernels.kept_code import KeptCode
+from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 from strategies import build_tree, frames_on
 from unit import (

@@ -17,7 +17,7 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.kernels.strip import REACH
+from ptanalyze.kernels.decode import REACH
 from ptanalyze.world.bare_trace import bare_snapshot
 from ptanalyze.world.captured_world import captured_world
 from trace_copy import without_calls_outside

@@ -174,7 +174,7 @@ TOGETHER = """
 import os
 from hooks import add, plain
 from loops import loop_for
-from ptanalyze.kernels.first_use import compile_together
+from ptanalyze.kernels.hooks import compile_together
 from state import State
 
 os.sched_getaffinity = lambda process: {0, 1}

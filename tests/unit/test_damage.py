@@ -12,7 +12,7 @@ from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.trace_file import read_index
 from ptanalyze.formats.trace_index import DTYPES, stored_index, write_index
-from ptanalyze.kernels.kept_code import KeptCode
+from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.stream_store import COLUMNS, Writer
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from ptanalyze.core import snapshot as entries
-from ptanalyze.kernels import entries as kernel
+from ptanalyze.kernels import walker as kernel
 
 pytestmark = pytest.mark.twin
 

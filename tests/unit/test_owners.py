@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.replay import live_cpus
-from ptanalyze.kernels.vma_map import END, LINEAGE, PROT, carve, put, vma_map
+from ptanalyze.kernels.mm_steps import END, LINEAGE, PROT, carve, put, vma_map
 from ptanalyze.world.live_cpus import LiveCpus
 from replay_cases import cases
 

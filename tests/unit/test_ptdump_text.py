@@ -10,7 +10,7 @@ from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.kernels import ptdump_rows
+from ptanalyze.kernels import parse
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
 pytestmark = pytest.mark.twin
@@ -100,8 +100,8 @@ def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
     expected = naive.parse_rows(text)
     level, frame, words = (np.zeros((len(expected), *shape), np.int64) for shape in ((), (), (512,)))
     buffer = np.frombuffer(text.encode(), np.uint8)
-    rows, _, wrong = ptdump_rows.parse_rows(buffer, 0, len(buffer), level, frame, words)
-    assert (rows, wrong) == (len(expected), ptdump_rows.OK)
+    rows, _, wrong = parse.parse_rows(buffer, 0, len(buffer), level, frame, words)
+    assert (rows, wrong) == (len(expected), parse.OK)
     assert [(int(a), int(b), c.tolist()) for a, b, c in zip(level, frame, words, strict=True)] == expected
 
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from numba import njit
 
 from naive.setassoc import SetAssoc
-from ptanalyze.kernels import setassoc
-from ptanalyze.kernels.setassoc import EMPTY, bank
-from ptanalyze.kernels.setrows import find, row_bank
+from ptanalyze.kernels import setrows
+from ptanalyze.kernels.setrows import EMPTY, bank, find, row_bank
 
 pytestmark = pytest.mark.twin
 
@@ -18,12 +17,12 @@ STEPS = st.lists(st.tuples(st.sampled_from(["touch", "touch", "drop"]), st.integ
 
 @njit
 def touch(tags, first, ways, tag):
-    return setassoc.touch(tags, first, ways, tag)
+    return setrows.touch(tags, first, ways, tag)
 
 
 @njit
 def drop(tags, first, ways, tag):
-    setassoc.drop(tags, first, ways, tag)
+    setrows.drop(tags, first, ways, tag)
 
 
 @settings(deadline=None)

@@ -11,7 +11,7 @@ from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.kernels.strip import REACH, keep
+from ptanalyze.kernels.decode import REACH, keep
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.bare_trace import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter

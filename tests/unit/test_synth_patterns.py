@@ -11,7 +11,7 @@ from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 from ptanalyze.capture.synth.patterns import half_bits, page_source
 from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.core.errors import UsageError
-from ptanalyze.kernels import draws as kernels
+from ptanalyze.kernels import synth as kernels
 
 pytestmark = pytest.mark.twin
 

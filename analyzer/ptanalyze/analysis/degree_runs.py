@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
-from ..kernels.first_use import compile_beside
+from ..kernels.hooks import compile_beside
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT, TABLE_NEW
 from ..policies import Policy, plan_for
 from ..policies.hydra_offline import HYDRA_OFFLINE as OFFLINE
@@ -26,8 +26,7 @@ from .system_calls import system_calls
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..cost.calls import SystemCalls
-    from ..kernels.faults import Mapped
-    from ..kernels.grouped import Grouped
+    from ..kernels.replay import Grouped, Mapped
     from ..world.world import World
     from .setup import Setup
 

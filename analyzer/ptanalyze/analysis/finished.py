@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..kernels.faults import Mapped
-    from ..kernels.replay import Counters
+    from ..kernels.replay import Counters, Mapped
     from ..world.world import World
     from .runs import Run
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from ..core.trace import blocks
 from ..core.walks import Reads
-from ..kernels.faults import Mapped
-from ..kernels.grouped import Grouped, grouped_for
-from ..kernels.replay import EVENT_KINDS, Counters
+from ..kernels.replay import EVENT_KINDS, Counters, Grouped, Mapped, grouped_for
 from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
 from ..policies import Plan
 from ..world.history import History

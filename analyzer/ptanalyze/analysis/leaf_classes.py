@@ -212,7 +212,7 @@ def _known(what: str, value: str, choices: Collection[str]) -> None:
 
 
 def _code(tree: Tree) -> int:
-    from ..kernels.entries import CODES
+    from ..kernels.walker import CODES
 
     return CODES[tree.encoding]
 

@@ -12,7 +12,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_other_shares
 from ..core.progress import Progress, __version__
 from ..cost.throughput import spent
-from ..kernels.first_use import compile_beside
+from ..kernels.hooks import compile_beside
 from ..policies import Plan, Policy, plan_for
 from ..policies.broken import own_code
 from ..world.cache_pass import first_calls

@@ -12,10 +12,8 @@ import numpy as np
 
 from ..core.walks import Reads
 from ..cost.result import Series
-from ..kernels.faults import carry_out, marking
-from ..kernels.first_use import compile_together
-from ..kernels.hooks import check_types
-from ..kernels.replay import Counters, counters, replay_for, wrong_node
+from ..kernels.hooks import check_types, compile_together
+from ..kernels.replay import Counters, carry_out, counters, marking, replay_for, wrong_node
 from ..kernels.steps import BALANCING
 from ..policies import Plan
 from ..policies.broken import own_code
@@ -26,7 +24,7 @@ from .sockets import socket_of
 from .windows import SoFar, Spend, Windows
 
 if TYPE_CHECKING:
-    from ..kernels.faults import Mapped
+    from ..kernels.replay import Mapped
     from ..world.world import World
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..core.trace import Event
 from ..cost.calls import SystemCalls
-from ..kernels.faults import Mapped
+from ..kernels.replay import Mapped
 from ..kernels.steps import CALLS, FLUSH, shootdown
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World

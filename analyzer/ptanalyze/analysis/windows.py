@@ -18,7 +18,7 @@ from ..world.data_reads import DataReads
 from .sockets import by_socket, folded
 
 if TYPE_CHECKING:
-    from ..kernels.faults import Mapped
+    from ..kernels.replay import Mapped
     from ..world.world import World
 
 # float64[3] of Counters: cycles as in cost.throughput.spent

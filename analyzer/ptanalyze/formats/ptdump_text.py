@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.snapshot import ADDRESS, HUGE, PROTNONE, VMA_DTYPE, Snapshot, Topology, Tree
-from ..kernels import ptdump_rows
+from ..kernels import parse
 from .ptdump_tree import assemble, table_nodes, tree_of
 from .room import map_new
 from .snapshot_file import NodeRecord, topology_of, write_snapshot
@@ -31,10 +31,10 @@ EPT_BITS = np.uint64(7)  # read, write, execute
 BLOCK = re.compile(rb'<ptdump process="(\d{1,10})" (count|error)="(-?\d{1,10})">')
 NUMA_LINE = re.compile(r"(\d{1,4}) (\d{1,19}) (\d{1,19})")
 REASONS = {
-    ptdump_rows.BAD_ROW: "not a row of a page-table dump",
-    ptdump_rows.BAD_ENTRY: "not 512 numbers",
-    ptdump_rows.TOO_MANY: "more tables than the count says",
-    ptdump_rows.CUT_SHORT: "the file ends within a table",
+    parse.BAD_ROW: "not a row of a page-table dump",
+    parse.BAD_ENTRY: "not 512 numbers",
+    parse.TOO_MANY: "more tables than the count says",
+    parse.CUT_SHORT: "the file ends within a table",
 }
 UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
 
@@ -142,7 +142,7 @@ def read_rows(
     level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
     with tempfile.TemporaryFile(dir=spill) as file:
         words = map_new(file, np.int64, (count, 512))
-    rows, at, wrong = ptdump_rows.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
+    rows, at, wrong = parse.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
     if wrong:
         line = text[:at].count(b"\n") + 1
         raise CaptureError(path, f"line {line}", repr(text[at : at + 20]), REASONS[wrong])
@@ -158,9 +158,9 @@ def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology)
     text does not say which wrote it: a frame outside every node whose complement is on a node was inverted.
     """
     empty = words == 0
-    number = words & np.uint64(ptdump_rows.NUMA - 1)
+    number = words & np.uint64(parse.NUMA - 1)
     hint, pointer, runs = (
-        words & np.uint64(bit) != 0 for bit in (ptdump_rows.NUMA, ptdump_rows.POINTER, ptdump_rows.EXECUTABLE)
+        words & np.uint64(bit) != 0 for bit in (parse.NUMA, parse.POINTER, parse.EXECUTABLE)
     )
     huge = ~pointer & (level == 2)
     frame = np.where(huge, number << np.uint64(9), number)

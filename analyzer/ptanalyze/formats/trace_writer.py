@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import CaptureError, Strip
 from ..kernels import decode
-from ..kernels.strip import REACH, keep
+from ..kernels.decode import REACH, keep
 from .atomic import atomic_write
 from .salvage import damage, passed_over
 from .trace_frames import (

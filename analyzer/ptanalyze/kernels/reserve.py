@@ -12,6 +12,8 @@ import numpy as np
 
 from .hooks import called_hook, hook, kernel
 from .steps import CLEAR, MOVE, move_target, slot_range
+from .walker import ADDRESS, KVM, PRESENT, X86, frame, leaf, mapped
+from .walker import NONE as WALKER_NONE
 
 NONE = -1
 SPECIAL = np.uint32(0xFFFFFFFC)  # values of Guest.frame from here on are no frames:
@@ -268,3 +270,223 @@ def move(page, target, guest):
     if guest.group[block] != NONE:
         guest.count[SPLIT] += 1
         end(block, guest)
+
+
+# Guest frames of the 4 KiB pages of a snapshot, and new frames for them.
+
+SEVERAL, MOVABLE = 2, 3  # of `users`, below that a frame's number of pages
+NO_POOL = 0xFF  # of `pool_of`: the host maps nothing there
+
+
+class Parts(NamedTuple):
+    """S runs of slots lo..hi-1 of leaf tables (level 1)."""
+
+    table: np.ndarray  # int32[S]  flat id of the table
+    base: np.ndarray  # int64[S]  number of its first page
+    lo: np.ndarray  # int16[S]
+    hi: np.ndarray  # int16[S]
+    movable: np.ndarray  # bool[S]  the allocator serves its pages
+
+
+@kernel
+def count_users(entries, tables, users):
+    """users[f] (uint8[F]) += 1, up to SEVERAL, for each entry with frame f of leaf tables (int32[n])."""
+    for t in range(len(tables)):
+        for slot in range(512):
+            entry = entries[tables[t], slot]
+            if mapped(entry, 1, X86):
+                number = frame(entry, 1, X86)
+                if number < len(users) and users[number] < SEVERAL:
+                    users[number] += 1
+
+
+@kernel
+def pick(entries, parts, pool_of, users, captured, now, kept):
+    """Pick the pages that the allocator serves: captured (uint32[P]) gets their frame, now (uint32[P]) FREE.
+
+    Pages that are not mapped get FREE where the allocator would serve them. users[f] becomes MOVABLE.
+    kept  int64[3]  mapped pages that stay: of other VMAs, whose frame others use too, unmapped in the host
+    """
+    for s in range(len(parts.table)):
+        table, base = parts.table[s], parts.base[s]
+        for slot in range(parts.lo[s], parts.hi[s]):
+            there = table < len(entries) and mapped(entries[table, slot], 1, X86)
+            if not there:
+                if parts.movable[s]:
+                    now[base + slot] = FREE
+                continue
+            number = frame(entries[table, slot], 1, X86)
+            if not parts.movable[s]:
+                kept[0] += 1
+            elif number >= len(users) or pool_of[number >> 9] == NO_POOL:
+                kept[2] += 1
+            elif users[number] != 1:
+                kept[1] += 1
+            else:
+                users[number] = MOVABLE
+                captured[base + slot], now[base + slot] = np.uint32(number), FREE
+
+
+@kernel
+def mark_walked(page, region_base, now):
+    """Pages that are FREE and walked for become WAITING. page, region_base: as in kernels.reserve.run."""
+    for i in range(len(page)):
+        base = region_base[page[i] >> np.uint32(9)]
+        if base != NONE:
+            number = base + np.int64(page[i] & np.uint32(511))
+            if now[number] == FREE:
+                now[number] = WAITING
+
+
+@kernel
+def rewrite(entries, table, captured, now):
+    """Entries (uint64[T, 512]) of leaf tables get the frames `now`: page k << 9 | slot is in table[k].
+
+    Flags stay; the frame of an entry without the present bit is inverted, as it was.
+    """
+    for k in range(len(table)):
+        for slot in range(512):
+            number = k << 9 | slot
+            if captured[number] >= SPECIAL or now[number] == captured[number]:
+                continue
+            entry, address = entries[table[k], slot], np.uint64(now[number]) << np.uint64(12)
+            if entry & PRESENT == np.uint64(0):
+                address = ~address & ADDRESS
+            entries[table[k], slot] = (entry & ~ADDRESS) | address
+
+
+# Summaries of 2 MiB of small pages: their number, flags, frame and node.
+
+UNKNOWN = -1
+
+
+class Ranges(NamedTuple):
+    """Half-open ranges of frames, sorted, and their nodes; frames elsewhere are on node UNKNOWN."""
+
+    start: np.ndarray  # int64[K]
+    end: np.ndarray  # int64[K]
+    node: np.ndarray  # int64[K]
+
+
+@kernel
+def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
+    """Of each leaf table tables[i] (int64[n], level 1) of `entries` (uint64[T, 512]):
+
+    pages[i]  int64   mapped pages
+    raw[i]    uint64  the first entry that a walker follows, else the first mapped entry
+    first[i]  int64   frame of the first mapped page on the node of most of them, the lowest of equals
+    on_node   int64[largest node + 2], room for counting; without ranges all frames are on the same node
+    """
+    for i in range(len(tables)):
+        run = entries[tables[i]]
+        on_node[:] = 0
+        near, liked = 0, False
+        pages[i] = 0
+        for slot in range(512):
+            entry = run[slot]
+            if not mapped(entry, 1, code):
+                continue
+            if pages[i] == 0 or (not liked and followed(entry, code)):
+                raw[i], liked = entry, followed(entry, code)
+            near = range_of(frame(entry, 1, code), ranges, near)
+            on_node[node_at(frame(entry, 1, code), ranges, near) + 1] += 1
+            pages[i] += 1
+        main, slot = np.argmax(on_node) - 1, 0
+        while pages[i] > 0:
+            if mapped(run[slot], 1, code):
+                first[i] = frame(run[slot], 1, code)
+                near = range_of(first[i], ranges, near)
+                if node_at(first[i], ranges, near) == main:
+                    break
+            slot += 1
+
+
+@kernel
+def count_blocks(entries, tables, code, used):
+    """used[f >> 9] (int64[D]) += 1 for each frame f below D << 9 that an entry of a leaf table maps."""
+    for i in range(len(tables)):
+        for slot in range(512):
+            entry = entries[tables[i], slot]
+            if mapped(entry, 1, code):
+                block = frame(entry, 1, code) >> 9
+                if block < len(used):
+                    used[block] += 1
+
+
+@hook
+def followed(entry, code):
+    """A walker follows the mapped entry (entries.present)."""
+    if code == X86:
+        return (entry & PRESENT) != WALKER_NONE
+    return code != KVM or (entry & PRESENT) != WALKER_NONE
+
+
+@hook
+def range_of(number, ranges, near):
+    """The last range that begins at or below a frame, 0 where none does; searched from `near` on."""
+    while near > 0 and number < ranges.start[near]:
+        near -= 1
+    while near + 1 < len(ranges.start) and number >= ranges.start[near + 1]:
+        near += 1
+    return near
+
+
+@hook
+def node_at(number, ranges, at):
+    if len(ranges.start) == 0 or number < ranges.start[at] or number >= ranges.end[at]:
+        return np.int64(UNKNOWN)
+    return ranges.node[at]
+
+
+# Guest leaf entries rewritten to the host frames behind their guest frames.
+
+
+class Nested(NamedTuple):
+    """The host's tables. host_of counts them from `first` on."""
+
+    entries: np.ndarray  # uint64[H, 512]
+    level: np.ndarray  # uint8[H]
+    host_of: np.ndarray  # int32[D], AddressSpace.host_of
+    first: int
+    code: int
+
+
+@kernel
+def to_host_frames(entries, levels, code, nested):
+    """Rewrite every leaf entry of `entries` (uint64[T, 512]) of tables of `levels` (uint8[T]) in place.
+
+    Entries that the host does not map become 0; returns the number of 4 KiB pages they mapped.
+    """
+    missing = 0
+    for table in range(len(levels)):
+        level = np.int64(levels[table])
+        if level > 3:
+            continue
+        for slot in range(512):
+            entry = entries[table, slot]
+            if not leaf(entry, level, code):
+                continue
+            number = host_frame(frame(entry, level, code), nested)
+            if number < 0:
+                missing += 1 << (9 * (level - 1))
+                entries[table, slot] = WALKER_NONE
+                continue
+            address = np.uint64(number) << np.uint64(12)
+            if code == X86 and (entry & PRESENT) == WALKER_NONE:
+                address = ~address
+            entries[table, slot] = (entry & ~ADDRESS) | (address & ADDRESS)
+    return missing
+
+
+@hook
+def host_frame(number, nested):
+    """int64 host frame behind a guest frame, -1 where the host maps nothing."""
+    if number >> 9 >= len(nested.host_of) or nested.host_of[number >> 9] < 0:
+        return np.int64(-1)
+    table = np.int64(nested.host_of[number >> 9]) - nested.first
+    level = np.int64(nested.level[table])
+    shift = 9 * (level - 1)
+    entry = nested.entries[table, (number >> shift) & 511]
+    if not leaf(entry, level, nested.code):
+        return np.int64(-1)
+    return frame(entry, level, nested.code) + (number & ((np.int64(1) << shift) - 1))

@@ -14,7 +14,62 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .hooks import hook
-from .setassoc import EMPTY, touch
+
+# A set-associative array with true LRU, for TLBs, page-walk caches, the nested TLB and data caches.
+#
+# A set is a row of 32-bit tags, the most recently used first, EMPTY tags last. The caller chooses the set, so
+# the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
+
+EMPTY = np.uint32(0xFFFFFFFF)
+
+
+class Bank(NamedTuple):
+    """Arrays 0..k-1 of each owner, in order.
+
+    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * ways[k]
+    start, sets, ways  int64[k]      an array that the machine lacks has ways 0: everything misses it
+    """
+
+    tags: np.ndarray
+    stride: int
+    start: np.ndarray
+    sets: np.ndarray
+    ways: np.ndarray
+
+
+def bank(owners, arrays):
+    """An empty Bank; `arrays` are (sets, ways), or None for a missing array."""
+    sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
+    ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
+    end = np.cumsum(sets * ways)
+    stride = int(end[-1]) if len(end) else 0
+    return Bank(np.full(owners * stride, EMPTY, np.uint32), stride, end - sets * ways, sets, ways)
+
+
+@hook
+def touch(tags, first, ways, tag):
+    """True if set tags[first : first + ways] holds `tag`, now its most recent; on a miss the last goes."""
+    carried = tag
+    for way in range(
+        np.uint64(first), np.uint64(first) + np.uint64(ways)
+    ):  # unsigned: no check for negatives
+        old = tags[way]
+        tags[way] = carried
+        if old == tag:
+            return True
+        carried = old
+    return False
+
+
+@hook
+def drop(tags, first, ways, tag):
+    """Remove `tag` from the set if it is there; the rest keeps its order."""
+    passed = False
+    for way in range(first, first + ways):
+        passed = passed or tags[way] == tag
+        if passed:
+            tags[way] = tags[way + 1] if way + 1 < first + ways else EMPTY
+
 
 I1, I32, I128 = ir.IntType(1), ir.IntType(32), ir.IntType(128)
 ROWS = 4, 16
@@ -206,3 +261,52 @@ if config.DISABLE_JIT:
     touch_4 = touch_16 = touch_long = touch
 else:
     touch_4, touch_16 = map(touch_vector, ROWS)
+
+
+# Ask for memory before it is needed: independent misses of a loop overlap.
+
+LLVM_I32, POINTER = ir.IntType(32), ir.IntType(8).as_pointer()
+FOR_WRITING, KEEP, DATA = LLVM_I32(1), LLVM_I32(3), LLVM_I32(1)
+
+
+@intrinsic
+def _prefetch(context, array, index):
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        function = ir.FunctionType(ir.VoidType(), [POINTER, LLVM_I32, LLVM_I32, LLVM_I32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", (POINTER,), function)
+        at = builder.bitcast(builder.gep(data, [arguments[1]]), POINTER)
+        builder.call(function, [at, FOR_WRITING, KEEP, DATA])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
+
+
+def _nothing(array, index):
+    pass
+
+
+prefetch = _nothing if config.DISABLE_JIT else _prefetch
+
+
+# Keep a number out of vectors: LLVM would take a vector apart again for each look-up in a table of bytes.
+
+U64 = ir.IntType(64)
+
+
+@intrinsic
+def _scalar(context, number):
+    """The number, by way of an empty piece of assembly of which LLVM knows nothing."""
+
+    def generate(context, builder, signature, arguments):
+        same = ir.InlineAsm(ir.FunctionType(U64, [U64]), "", "=r,0")
+        return builder.call(same, arguments)
+
+    return types.uint64(types.uint64), generate
+
+
+def _itself(number):
+    return number
+
+
+scalar = _itself if config.DISABLE_JIT else _scalar

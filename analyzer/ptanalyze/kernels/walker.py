@@ -11,11 +11,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .entries import frame, leaf
 from .hooks import hook, kernel
-from .prefetch import prefetch
-from .setassoc import EMPTY
-from .setrows import RowBank, find, line_row, shape_of, touch_line
+from .setrows import EMPTY, RowBank, find, line_row, prefetch, shape_of, touch_line
+
+# `core.snapshot` for a single raw entry, inlined into kernels.
+
+X86, EPT, KVM = 0, 1, 2
+CODES = {"x86": X86, "ept": EPT, "kvm": KVM}
+
+PRESENT = np.uint64(1)
+HUGE = np.uint64(1 << 7)
+PROTNONE = np.uint64(1 << 8)
+KVM_MAPPED = np.uint64(1 << 11)
+EPT_ACCESS = np.uint64(7)
+ADDRESS = np.uint64((1 << 52) - (1 << 12))
+NONE = np.uint64(0)
+
+
+@hook
+def mapped(entry, level, code):
+    """Something is behind the entry (uint64), whether or not a walker may use it."""
+    if code == X86:
+        hints = (PROTNONE | HUGE) if level > 1 else PROTNONE
+        return (entry & (PRESENT | hints)) != NONE if (entry & PRESENT) == NONE else True
+    if code == EPT:
+        return (entry & EPT_ACCESS) != NONE
+    return (entry & KVM_MAPPED) != NONE
+
+
+@hook
+def leaf(entry, level, code):
+    """The entry maps a page of 4 KiB (level 1), 2 MiB (2) or 1 GiB (3)."""
+    if level > 3 or not mapped(entry, level, code):
+        return False
+    return level == 1 or (entry & HUGE) != NONE
+
+
+@hook
+def frame(entry, level, code):
+    """int64: page frame of a leaf entry, the first of a huge page."""
+    if code == X86 and (entry & PRESENT) == NONE:
+        entry = ~entry
+    shift = np.uint64(9 * (level - 1))
+    return np.int64((((entry & ADDRESS) >> np.uint64(12)) >> shift) << shift)
+
 
 NO_TABLE = -1
 PARENT, HOST_LEAF, FRAME, LEVEL = range(4)  # of Trees.table
@@ -246,3 +285,24 @@ def host_of(host_tables, number):
     if number < 0 or number >> 9 >= len(host_tables):
         return np.int64(NO_TABLE)
     return np.int64(host_tables[number >> 9])
+
+
+# Share of a guest's leaf tables in regions that the host maps as a whole.
+
+
+@kernel
+def count_covered(entries, tables, pages, leaves, covered):
+    """leaves[i] = mapped x86 entries of leaf table tables[i] (all int64); covered[i] = those in full regions.
+
+    entries  uint64[T, 512]
+    pages    uint16[D]  by guest frame >> 9: number of the region's 512 pages that the host maps
+    """
+    for i in range(len(tables)):
+        run = entries[tables[i]]
+        n = full = 0
+        for k in range(len(run)):
+            if mapped(run[k], 1, X86):
+                n += 1
+                region = frame(run[k], 1, X86) >> 9
+                full += region < len(pages) and pages[region] == 512
+        leaves[i], covered[i] = n, full

@@ -26,7 +26,7 @@ QUICK = ("kron27",)
 POLICIES = ("mitosis", "hydra")
 DATA = {0: "data by first touch", 1: "interleaved data"}
 BASELINE = {0: "linux", 1: "interleave"}
-# accesses that read data at a random place, of all accesses (kernels/shapes.py): each waits for DRAM
+# accesses that read data at a random place, of all accesses (kernels/synth.py): each waits for DRAM
 RANDOM = {"pr": 32 / 67, "bc": 0.45, "cc": 1 / 5}
 INSTRUCTIONS_PER_CYCLE = 1 / 1.25  # the middle of the cost files
 THREADS: dict[str, Any] = {"threads": 4, "threads_to_nodes": "2,6,10,14"}  # half of them on node 0's socket

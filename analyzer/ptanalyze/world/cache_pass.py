@@ -48,7 +48,7 @@ def cache_pass(
     and no nested reads. Memory: about 40 bytes per walk of a batch, on two threads of two batches. UsageError
     for more than 64 Mi tables.
     """
-    from ..kernels.setassoc import EMPTY
+    from ..kernels.setrows import EMPTY
 
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")

@@ -190,7 +190,7 @@ def _schedule(site: Site) -> "Schedule":
 
 def _where(site: Site, past: History, data: DataNodes) -> "Where":
     from ..kernels.data_moves import Where
-    from ..kernels.entries import CODES
+    from ..kernels.walker import CODES
 
     space, tables = site.space, site.space.tables
     guest = space.snapshot.guest

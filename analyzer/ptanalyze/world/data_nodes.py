@@ -16,8 +16,7 @@ from .history import History
 from .site import Site
 
 if TYPE_CHECKING:
-    from ..kernels.data_moves import State
-    from ..kernels.data_nodes import Frames
+    from ..kernels.data_moves import Frames, State
 
 WALKS_AT_ONCE = 1 << 20
 
@@ -66,8 +65,8 @@ def data_nodes(site: Site, past: History) -> DataNodes:
 
 def nodes_behind(site: Site, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
-    from ..kernels.data_nodes import read_nodes
-    from ..kernels.entries import CODES
+    from ..kernels.data_moves import read_nodes
+    from ..kernels.walker import CODES
 
     out = np.empty((len(tables), 512), np.int8)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
@@ -77,8 +76,8 @@ def nodes_behind(site: Site, tree: Tree, tables: np.ndarray, nested: bool) -> np
 
 def count_children(site: Site, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
-    from ..kernels.data_nodes import count_nodes
-    from ..kernels.entries import CODES
+    from ..kernels.data_moves import count_nodes
+    from ..kernels.walker import CODES
 
     counts = np.zeros((len(tree), site.nodes), np.int16)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
@@ -88,8 +87,8 @@ def count_children(site: Site, tree: Tree, skip: np.ndarray, nested: bool) -> np
 
 def frames(site: Site, nested: bool) -> "Frames":
     """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
-    from ..kernels.data_nodes import Frames
-    from ..kernels.entries import CODES
+    from ..kernels.data_moves import Frames
+    from ..kernels.walker import CODES
 
     space = site.space
     topology = space.snapshot.topology
@@ -145,7 +144,7 @@ def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
 
 def _first_touch(site: Site, rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
-    from ..kernels.data_nodes import first_touch
+    from ..kernels.data_moves import first_touch
 
     stream, placement = site.stream, site.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
@@ -166,8 +165,8 @@ def _rewind(
     host_row: np.ndarray,
 ) -> None:
     """Take the host's entries of pages that events moved back to the nodes of the guest's pages."""
-    from ..kernels.data_nodes import take_back
-    from ..kernels.entries import CODES
+    from ..kernels.data_moves import take_back
+    from ..kernels.walker import CODES
 
     if not space.native:
         tree = space.snapshot.guest

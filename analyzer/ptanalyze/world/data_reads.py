@@ -20,7 +20,7 @@ class DataReads:
     """
 
     def __init__(self, world: World) -> None:
-        from ..kernels.data_reads import Pages
+        from ..kernels.data_moves import Pages
 
         data = world.data
         self.world, self.step = world, 0
@@ -29,7 +29,7 @@ class DataReads:
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
-        from ..kernels.data_reads import count_data
+        from ..kernels.data_moves import count_data
 
         history = self.world.history
         where = self.world.placement.cpu_node, reads, history.rows.of_region, self.world.space.tables

@@ -22,7 +22,7 @@ from .address_space import AddressSpace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..kernels.fragmentation import HostTables as Host
+    from ..kernels.classify import HostTables as Host
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
 
@@ -100,7 +100,7 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
             "fragmentation: host tables = none: it counts cache lines of the ePT and needs a VM's capture; "
             "dump one with `ptanalyze dump vm` or join a guest's with its host's: `ptanalyze join`"
         )
-    from ..kernels import fragmentation as kernels
+    from ..kernels import classify as kernels
 
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     groups, group_of_vma = vma_rows.groups(space.snapshot, by)
@@ -140,9 +140,9 @@ def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray
 
 def _host(space: AddressSpace, filled: bool) -> Host:
     """kernels.fragmentation.Host: entries of host leaf tables with holes are read, others known by region."""
-    from ..kernels import fragmentation as kernels
+    from ..kernels import classify as kernels
     from ..kernels.classify import Segments, count_mapped
-    from ..kernels.entries import CODES
+    from ..kernels.walker import CODES
 
     tree = space.snapshot.nested
     code = CODES[tree.encoding]

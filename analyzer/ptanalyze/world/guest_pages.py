@@ -11,7 +11,7 @@ from . import vma_rows
 from .address_space import AddressSpace
 
 if TYPE_CHECKING:
-    from ..kernels.guest_frames import Parts
+    from ..kernels.reserve import Parts
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # and no name at all
 MOVABLE, STAYING = 0, 1  # groups of VMAs
@@ -48,7 +48,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     Pages stay where they are if they are not anonymous private memory (names of VMAs, as in maps), if others
     use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
     """
-    from ..kernels import guest_frames
+    from ..kernels import reserve
     from ..kernels.reserve import FREE, KEPT
 
     table = _leaf_tables(space)
@@ -58,7 +58,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     captured = np.full(len(table) << 9, FREE, np.uint32)
     now, kept = np.full(len(table) << 9, KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
     entries = read_only(space.snapshot.guest.entries)
-    guest_frames.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
+    reserve.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
     return GuestPages(
         table, base, captured, now, users, pool_of, dict(zip(REASONS, kept.tolist(), strict=True))
     )
@@ -66,7 +66,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
 
 def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
     """int32[n], ascending: blocks of 1 << shift frames that the host maps and that no staying page uses."""
-    from ..kernels.guest_frames import MOVABLE, NO_POOL
+    from ..kernels.reserve import MOVABLE, NO_POOL
 
     free = np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
     users = pages.users.reshape(-1, 1 << shift)
@@ -86,7 +86,7 @@ def _leaf_tables(space: AddressSpace) -> np.ndarray:
 
 
 def _pools(space: AddressSpace) -> np.ndarray:
-    from ..kernels.guest_frames import NO_POOL
+    from ..kernels.reserve import NO_POOL
 
     there = space.host_of >= 0
     node = space.tables.node[space.host_of[there]].astype(np.int64)
@@ -97,23 +97,23 @@ def _pools(space: AddressSpace) -> np.ndarray:
 
 def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
-    from ..kernels import guest_frames
+    from ..kernels import reserve
 
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
     leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    guest_frames.count_users(read_only(tree.entries), leaves, users)
+    reserve.count_users(read_only(tree.entries), leaves, users)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
-    users[mine] = guest_frames.SEVERAL
+    users[mine] = reserve.SEVERAL
     for level, _, raw in bits.blocks(tree, (2, 3)):
         for first in bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding).tolist():
-            users[first : first + 512 ** (level - 1)] = guest_frames.SEVERAL
+            users[first : first + 512 ** (level - 1)] = reserve.SEVERAL
     return users
 
 
 def _parts(space: AddressSpace, base: np.ndarray) -> "Parts":
     """kernels.guest_frames.Parts: the program's pages, and whether their VMA is served."""
-    from ..kernels.guest_frames import Parts
+    from ..kernels.reserve import Parts
 
     snapshot = space.snapshot
     anonymous = [name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names]

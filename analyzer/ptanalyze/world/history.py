@@ -8,8 +8,8 @@ from ..core import snapshot as bits
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, SLOT_BITS, Trace
 from ..core.walks import Placement, Regions, WalkStream
-from ..kernels.faults import Mapped
-from ..kernels.mm_writer import EVENT, HUGE_OF, NO_VMA, OWNER, Writer
+from ..kernels.mm_steps import EVENT, HUGE_OF, NO_VMA, OWNER, Writer
+from ..kernels.replay import Mapped
 from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, slot_range
 from .address_space import AddressSpace
 from .leaf_slots import Slots

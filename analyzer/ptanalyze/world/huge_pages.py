@@ -14,7 +14,7 @@ from .trees import with_frame, with_huge_leaves
 from .vma_rows import vma_of
 
 if TYPE_CHECKING:
-    from ..kernels.huge_pages import Ranges
+    from ..kernels.reserve import Ranges
 
 REGION_BYTES = np.uint64(1 << REGION_SHIFT)
 PAGES = 512
@@ -114,8 +114,8 @@ def candidates(
     allowed   bool[T], or True for all
     topology  frame: the first on the node of most of a region's pages; None: the first
     """
-    from ..kernels.entries import CODES
-    from ..kernels.huge_pages import summarise
+    from ..kernels.reserve import summarise
+    from ..kernels.walker import CODES
 
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
@@ -128,7 +128,7 @@ def candidates(
 
 def _ranges(topology: Topology | None) -> "Ranges":
     """kernels.huge_pages.Ranges of a Topology; of None: none."""
-    from ..kernels.huge_pages import Ranges
+    from ..kernels.reserve import Ranges
 
     nodes = topology.nodes if topology else ()
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
@@ -188,8 +188,8 @@ def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
 
 def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     """int64[blocks]: leaves of `tables` (bool[T]), and these tables, in each block of 512 frames."""
-    from ..kernels.entries import CODES
-    from ..kernels.huge_pages import count_blocks
+    from ..kernels.reserve import count_blocks
+    from ..kernels.walker import CODES
 
     used = np.zeros(blocks, np.int64)
     own = tree.frame[tables & (tree.frame >= 0)] >> 9

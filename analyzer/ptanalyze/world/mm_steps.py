@@ -7,13 +7,10 @@ import numpy as np
 from ..core.snapshot import Snapshot
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, blocks, give_back, read_only
 from ..core.walks import Placement, Regions, Tables, WalkStream
-from ..kernels import mm_writer as kernels
-from ..kernels.first_use import lacking
-from ..kernels.hooks import uncompiled
-from ..kernels.mm_steps import write_steps
-from ..kernels.mm_writer import Writer
+from ..kernels import mm_steps as kernels
+from ..kernels.hooks import lacking, uncompiled
+from ..kernels.mm_steps import BYTE, END, LINEAGE, PROT, VmaMap, Writer, vma_map, write_steps
 from ..kernels.steps import Rows, Steps, blank_steps
-from ..kernels.vma_map import BYTE, END, LINEAGE, PROT, VmaMap, vma_map
 from .leaf_slots import Slots
 from .live_cpus import HomeMove
 from .mm_calls import addresses, carried_out, made, merging, numbers

@@ -54,7 +54,7 @@ class Nested:
 def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
     """int64[n]: mapped entries of each of the leaf tables `tables`."""
     from ..kernels.classify import Segments, count_mapped
-    from ..kernels.entries import CODES
+    from ..kernels.walker import CODES
 
     n, counts = len(tables), np.zeros(len(tables), np.int64)
     lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)

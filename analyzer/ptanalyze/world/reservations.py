@@ -52,7 +52,7 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
     entries that change; with memory-mapped entries, the 4 KiB around them.
     """
-    from ..kernels import guest_frames
+    from ..kernels import reserve as guest_frames
     from ..kernels import reserve as kernels
 
     shift = pages.bit_length() - 1
@@ -105,7 +105,7 @@ def _mapped_before(world: World, pages: GuestPages, row_base: np.ndarray) -> Non
 def _guest(pages: GuestPages, shift: int, limit: int) -> "Guest":
     """kernels.reserve.Guest with nothing mapped; pools by address."""
     from ..kernels import reserve as kernels
-    from ..kernels.guest_frames import NO_POOL
+    from ..kernels.reserve import NO_POOL
 
     blocks, free = len(pages.users) >> shift, free_blocks(pages, shift)
     which = pages.pool_of[free.astype(np.int64) << shift >> 9]
@@ -139,8 +139,7 @@ def _find_singles(pages: GuestPages) -> None:
 
     There is enough: as many frames were taken from captured pages as there are such pages.
     """
-    from ..kernels.guest_frames import MOVABLE
-    from ..kernels.reserve import SINGLE, SPECIAL
+    from ..kernels.reserve import MOVABLE, SINGLE, SPECIAL
 
     mapped = pages.captured < SPECIAL
     pending = np.flatnonzero(mapped & (pages.now == SINGLE))
@@ -157,7 +156,7 @@ def _find_singles(pages: GuestPages) -> None:
 
 
 def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
-    from ..kernels.guest_frames import rewrite
+    from ..kernels.reserve import rewrite
 
     entries = _own_copy(snapshot.guest.entries)
     mine = pages.table < len(snapshot.guest)

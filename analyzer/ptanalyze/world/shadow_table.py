@@ -75,8 +75,8 @@ def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
 
 def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
     """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
-    from ..kernels.entries import CODES
-    from ..kernels.shadow import Nested, to_host_frames
+    from ..kernels.reserve import Nested, to_host_frames
+    from ..kernels.walker import CODES
 
     host = space.snapshot.nested
     entries = np.array(tree.entries)

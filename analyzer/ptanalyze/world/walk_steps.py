@@ -78,7 +78,7 @@ class Steps:
 
 
 def trees_of(space: AddressSpace) -> "walker.Trees":
-    from ..kernels import entries, walker
+    from ..kernels import walker
 
     guest, host = space.snapshot.guest, space.snapshot.host
     return walker.Trees(
@@ -87,5 +87,5 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
         space.host_of,
         guest.levels,
         host.levels if host else 0,
-        entries.CODES[guest.encoding],
+        walker.CODES[guest.encoding],
     )

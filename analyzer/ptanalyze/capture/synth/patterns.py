@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...kernels.draws import permute
+from ...kernels.synth import permute
 from .plan import Plan
 from .shapes import Shaped, part_of
 

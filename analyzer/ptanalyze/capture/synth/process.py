@@ -7,8 +7,7 @@ import numpy as np
 
 from ...core.progress import Progress
 from ...core.trace import Event
-from ...kernels.synth import touch, unmap
-from ...kernels.synth_moves import move_pages
+from ...kernels.synth import move_pages, touch, unmap
 from .frames import full
 from .patterns import page_source, written
 from .plan import RANGE, Plan

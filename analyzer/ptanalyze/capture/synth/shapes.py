@@ -1,4 +1,4 @@
-"""Programs of a known shape: graph kernels, B-tree lookups, annealing (kernels/shapes.py)."""
+"""Programs of a known shape: graph kernels, B-tree lookups, annealing (kernels/synth.py)."""
 
 import re
 from bisect import bisect_right
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...kernels import shapes as kernels
+from ...kernels import synth as kernels
 from .parameters import PAGE, refused
 
 GRAPHS = ("pr", "cc", "bc")
@@ -18,7 +18,7 @@ ENTRY = 16  # bytes of a key and a pointer
 KINDS = "pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal"
 BLOCK = 4096  # accesses made at a time
 
-# bytes per vertex of each array, as kernels/shapes.py orders them: offsets, neighbours, the kernel's own
+# bytes per vertex of each array, as kernels/synth.py orders them: offsets, neighbours, the kernel's own
 ROWS = (kernels.COUNT, kernels.WORD * kernels.DEGREE)
 OWN = {
     "pr": (4, 4),  # scores, contributions

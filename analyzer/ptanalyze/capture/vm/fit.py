@@ -92,7 +92,7 @@ def count_pages(guest: Tree, nested: Nested, slots: Slots) -> Share:
 
 def small_pages(guest: Tree, nested: Nested, slots: Slots) -> np.ndarray:
     """int64[4] as in Share; single entries are examined only in tables that the host does not cover."""
-    from ...kernels.nested import count_covered
+    from ...kernels.walker import count_covered
 
     tables = np.flatnonzero(guest.level == 1)
     leaves, covered = np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
