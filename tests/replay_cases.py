@@ -13,7 +13,7 @@ from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.passed_regions import regions_with_passed
+from ptanalyze.world.mm_events import regions_with_passed
 from ptanalyze.world.site import Effort
 from ptanalyze.world.world import World
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine

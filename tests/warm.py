@@ -8,12 +8,12 @@ from ptanalyze.analysis.replay import planned, replay_world
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
-from ptanalyze.world import mm_steps
+from ptanalyze.world import history
 
 # without steps, and with the steps of a thread that moves
 SETUPS = Setup.of(), Setup.of(move_threads="0:1@50%")
 
-mm_steps.WORTH_COMPILING = 0
+history.WORTH_COMPILING = 0
 
 for sample in ("sysbench-memory", "vm-numa-visible"):
     plans = planned([(name, {"node": 1} if name == "bind" else {}) for name in policies()], "linux")

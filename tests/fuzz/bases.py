@@ -16,7 +16,7 @@ from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.tables_file import write_tree
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
-from ptanalyze.world.nested import Nested
+from ptanalyze.world.address_space import Nested
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_node_latency, test_perf_stat, test_ptdump_text
 

@@ -16,7 +16,7 @@ from ptanalyze.capture.live.tree import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import new_capture
-from ptanalyze.world.shared_pages import shared_pages
+from ptanalyze.world.trees import shared_pages
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20

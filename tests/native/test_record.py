@@ -33,7 +33,7 @@ from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.world.no_huge_pages import advice, within
+from ptanalyze.world.huge_pages import advice, within
 
 pytestmark = needs_root
 

@@ -18,8 +18,8 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.kernels.decode import REACH
-from ptanalyze.world.bare_trace import bare_snapshot
 from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.site import bare_snapshot
 from trace_copy import without_calls_outside
 
 

@@ -16,7 +16,7 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world import data_moves
 from ptanalyze.world.data_moves import by_host
 from ptanalyze.world.moves import Moves
-from ptanalyze.world.thread_moves import move_threads
+from ptanalyze.world.placement import move_threads
 from ptanalyze.world.world import untouched
 from replay_cases import Case, case, cases, events, reads_of, world_of
 from strategies import build_trace, small_machine, snapshots

@@ -8,8 +8,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.filter_batches import parts_of
-from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze.world.tlb_filter import TlbFilter, parts_of
 from strategies import build_snapshot, build_trace, place, small_tlb
 
 GIB, KIB4 = 1 << 30, 1 << 12

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.world import mm_steps
+from ptanalyze.world import history
 from replay_cases import cases, world_of
 
 pytestmark = pytest.mark.twin
@@ -29,6 +29,6 @@ def test_steps_do_not_depend_on_compilation_nor_on_how_much_is_done_at_once(data
     whole = world_of(case).history
     with pytest.MonkeyPatch.context() as changed:
         for name, value in LITTLE.items():
-            changed.setattr(mm_steps, name, value)
+            changed.setattr(history, name, value)
         parts = world_of(case).history
     assert all(np.array_equal(*pair) for pair in zip(arrays(whole), arrays(parts), strict=True))

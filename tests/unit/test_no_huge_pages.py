@@ -13,7 +13,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.trace import Event
 from ptanalyze.show.first_screen import table
-from ptanalyze.world.no_huge_pages import advice, overlap, within
+from ptanalyze.world.huge_pages import advice, overlap, within
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin

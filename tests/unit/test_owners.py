@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive.replay import live_cpus
 from ptanalyze.kernels.mm_steps import END, LINEAGE, PROT, carve, put, vma_map
-from ptanalyze.world.live_cpus import LiveCpus
+from ptanalyze.world.placement import LiveCpus
 from replay_cases import cases
 
 pytestmark = pytest.mark.twin

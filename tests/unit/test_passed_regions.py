@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive import passed_regions as naive
 from ptanalyze.core.trace import Event
-from ptanalyze.world import passed_regions
+from ptanalyze.world import mm_events
 from strategies import build_trace
 
 pytestmark = pytest.mark.twin
@@ -36,7 +36,7 @@ def test_as_the_moves_say_one_after_the_other(touched, moves, at_once):
     calls = [(0, 0, Event.MREMAP, (a, b, c, 1), result) for a, b, c, result in moves]
     trace = build_trace([(0, [region * REGION for region in touched])], calls)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(passed_regions, "MOVES_AT_ONCE", at_once)
-        found = passed_regions.regions_with_passed(trace)
+        changed.setattr(mm_events, "MOVES_AT_ONCE", at_once)
+        found = mm_events.regions_with_passed(trace)
     assert found.dtype == np.uint64
     assert found.tolist() == naive.regions_with_passed(trace.regions.tolist(), trace.events)

@@ -10,7 +10,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.bare_trace import bare_snapshot
+from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import place
 

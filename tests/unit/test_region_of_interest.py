@@ -13,7 +13,7 @@ from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world
-from ptanalyze.world.region_of_interest import region_of_interest, within_region
+from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.world import World
 from replay_cases import HEAP, case, world_of
 from strategies import PAGE, build_snapshot, build_trace, place, small_machine

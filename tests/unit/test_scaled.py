@@ -13,8 +13,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.world.moves import Moves
-from ptanalyze.world.scaled import scaled_machine, scaled_moves
+from ptanalyze.world.moves import Moves, scaled_machine, scaled_moves
 
 MIB = 1 << 20
 

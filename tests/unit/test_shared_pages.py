@@ -15,7 +15,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.world.shared_pages import NO_GROUP, shared_pages
+from ptanalyze.world.trees import NO_GROUP, shared_pages
 from strategies import REGION, Page, build_tree
 
 pytestmark = pytest.mark.twin

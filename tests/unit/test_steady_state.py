@@ -21,8 +21,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.policies import plan_for
-from ptanalyze.world.site import Effort
-from ptanalyze.world.steady_part import first_walks, steady_part
+from ptanalyze.world.site import Effort, first_walks, steady_part
 from ptanalyze.world.world import World
 from replay_cases import HEAP, case, cases, events, world_of
 from strategies import PAGE, build_snapshot, build_trace, place, small_machine

@@ -9,8 +9,7 @@ from test_walker import every_touch_walks
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.walk_steps import Steps
+from ptanalyze.world.cache_pass import Steps, cache_pass
 from strategies import build_snapshot, build_trace, place, small_machine
 
 GIB, KIB4 = 1 << 30, 1 << 12

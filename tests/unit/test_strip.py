@@ -13,7 +13,7 @@ from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.kernels.decode import REACH, keep
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.bare_trace import bare_snapshot
+from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import build_snapshot, build_trace, place, small_tlb
 from stripped_traces import same_walks, stripped, walks

@@ -31,7 +31,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.world import huge_pages
-from ptanalyze.world.bare_trace import bare_snapshot
+from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.world import World, untouched
 from strategies import (
     PAGE,

@@ -16,7 +16,7 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world.data_moves import moves_notes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.moves import Moves, moves_from
-from ptanalyze.world.thread_moves import move_threads
+from ptanalyze.world.placement import move_threads
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 

@@ -26,7 +26,7 @@ from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
-from ptanalyze.world.nested import Nested
+from ptanalyze.world.address_space import Nested
 from ptanalyze.world.placement import place
 from strategies import (
     PAGE,

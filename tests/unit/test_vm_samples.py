@@ -8,8 +8,7 @@ from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.nested import Nested
+from ptanalyze.world.address_space import Nested, address_space
 from samples import touched
 from vm_samples import NAMES, joined
 

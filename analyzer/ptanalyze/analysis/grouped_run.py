@@ -13,8 +13,8 @@ from ..core.walks import Reads
 from ..kernels.replay import EVENT_KINDS, Counters, Grouped, Mapped, grouped_for
 from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
 from ..policies import Plan
+from ..world.address_space import NO_VMA, vma_of
 from ..world.history import History
-from ..world.vma_rows import NO_VMA, vma_of
 from ..world.world import World
 from .runs import Run, start
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import UsageError
-from ..world import vma_rows
-from ..world.heat_leaves import leaves_of
+from ..world import address_space
+from ..world.address_space import leaves_of
 from .leaf_classes import Classification, leaf_host_classes, node_classes, result_of
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
     if by not in ("all", "vma", "page"):
         raise UsageError(f"by = {by}: samples of accessed bits do not know threads; one of all, vma, page")
     tree, snapshot, heat = space.snapshot.guest, space.snapshot, heat_of(space.snapshot)
-    groups, group_of_vma = vma_rows.groups(snapshot, "vma" if by == "page" else by)
+    groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "page" else by)
     nodes, of_table = node_classes(space)
     n = len(nodes)
-    group = group_of_vma[vma_rows.vma_of(heat.address, snapshot.vmas)]
+    group = group_of_vma[address_space.vma_of(heat.address, snapshot.vmas)]
     table, slot = leaves_of(tree, heat)
     lost = int(heat.walks[(table < 0) & (group >= 0)].sum())
     here = (table >= 0) & (group >= 0)

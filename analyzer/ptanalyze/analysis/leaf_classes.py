@@ -20,7 +20,7 @@ from ..core.jackknife import share_bounds
 from ..core.snapshot import Tree
 from ..core.trace import Trace, chunk_runs, give_back, read_only
 from ..core.walks import Placement, WalkStream
-from ..world import vma_rows
+from ..world import address_space
 from ..world.address_space import AddressSpace
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     from ..kernels import classify as kernels
 
     tree, snapshot = space.snapshot.guest, space.snapshot
-    groups, group_of_vma = vma_rows.groups(snapshot, by)
+    groups, group_of_vma = address_space.groups(snapshot, by)
     nodes, of_table = node_classes(space)
     n = len(nodes)
-    table, lo, hi, row = vma_rows.segments(tree, snapshot.vmas, group_of_vma)
+    table, lo, hi, row = address_space.segments(tree, snapshot.vmas, group_of_vma)
     host = None if space.native else _host(space, of_table, n)
     hist = np.zeros((len(groups), n + 1, 1 if space.native else n + 4), np.int64)
     flat = hist.reshape(-1, hist.shape[2])
@@ -156,7 +156,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     topology = tuple(node.id for node in snapshot.topology.nodes)
     counts = np.broadcast_to(hist[:, None], (len(groups), len(topology), *hist.shape[1:]))
     found = result_of(weight, space.native, groups, topology, nodes, counts, hist)
-    tracers = vma_rows.tracers_leaves(snapshot).items()
+    tracers = address_space.tracers_leaves(snapshot).items()
     return replace(
         found, tracers=sum(n * (512 ** (level - 1) if weight == "4k" else 1) for level, n in tracers)
     )
@@ -181,8 +181,8 @@ def classify_walks(
     snapshot = space.snapshot
     nodes, of_table = node_classes(space)
     n, sockets = len(nodes), int(placement.cpu_node.max(initial=0)) + 1
-    groups, group_of_vma = vma_rows.groups(snapshot, "vma" if by == "vma" else "all")
-    region_row, page_row = vma_rows.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
+    groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "vma" else "all")
+    region_row, page_row = address_space.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
     chunk_row = placement.cpu_node[placement.chunk_cpu].astype(np.int64)
     if by == "thread":
         if trace is None:
@@ -291,7 +291,7 @@ def _add_huge_leaves(
         for table in np.flatnonzero(tree.level == level):
             slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
             va = tree.base[table] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
-            group = group_of_vma[vma_rows.vma_of(va, vmas)]
+            group = group_of_vma[address_space.vma_of(va, vmas)]
             slots, group = slots[group >= 0], group[group >= 0]
             pages = 512 ** (level - 1) if weight == "4k" else 1
             if host is None:

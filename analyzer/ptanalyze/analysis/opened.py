@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..formats.capture import Capture, CaptureLike, load
-from ..world.bare_trace import ASSUMED, bare_snapshot
+from ..world.site import ASSUMED, bare_snapshot
 from .processes import together
 
 if TYPE_CHECKING:

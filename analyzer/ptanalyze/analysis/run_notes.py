@@ -8,8 +8,8 @@ import numpy as np
 
 from ..core.machine import cache_note
 from ..world.data_moves import moves_notes
-from ..world.leaf_lines import ENTRIES_PER_LINE
-from ..world.region_of_interest import region_of_interest
+from ..world.mm_events import region_of_interest
+from ..world.world import ENTRIES_PER_LINE
 from .silent_nodes import silent_note
 from .sockets import by_socket
 from .untraced import cached

@@ -7,7 +7,7 @@ from pandas import DataFrame, concat
 
 from ..core.units import described
 from ..formats.capture import Capture
-from ..world.shared_pages import shared_pages
+from ..world.trees import shared_pages
 
 
 def shared_tables_frame(capture: Capture) -> DataFrame:

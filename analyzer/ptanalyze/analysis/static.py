@@ -19,7 +19,7 @@ from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
 from ..policies.broken import own_code
 from ..policies.placed import check_nodes
-from ..world.heat_leaves import known_pages
+from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from .elsewhere import elsewhere
 from .heat_classes import classify_heat

@@ -6,7 +6,7 @@ from ..core.trace import Event
 from ..cost.calls import SystemCalls
 from ..kernels.replay import Mapped
 from ..kernels.steps import CALLS, FLUSH, shootdown
-from ..world.region_of_interest import region_of_interest
+from ..world.mm_events import region_of_interest
 from ..world.world import World
 
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)

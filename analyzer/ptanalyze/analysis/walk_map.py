@@ -10,7 +10,7 @@ from ..core.errors import UsageError
 from ..core.trace import REGION_SHIFT
 from ..core.units import described
 from ..formats.capture import CaptureLike
-from ..world import vma_rows
+from ..world import address_space
 from .opened import opened
 from .setup import Options, Setup, setup_of
 from .windows import windows_of
@@ -62,8 +62,8 @@ def counted(world: World, windows: int, rows: int) -> DataFrame:
     )
     order = np.argsort(start)
     start, counts = start[order], counts[part[order]]
-    names, groups = vma_rows.groups(world.snapshot, "vma")
-    vma = groups[vma_rows.vma_of(start, vmas)] if len(vmas) else np.zeros(len(start), np.int64)
+    names, groups = address_space.groups(world.snapshot, "vma")
+    vma = groups[address_space.vma_of(start, vmas)] if len(vmas) else np.zeros(len(start), np.int64)
     row = rows_of(vma, rows)
     first = np.flatnonzero(np.diff(row, prepend=-1))
     last = np.append(first[1:], len(row)) - 1 if len(row) else first

@@ -14,8 +14,8 @@ from ..core.errors import UNKNOWN_NODE, printable
 from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
 from ..formats.capture_dir import TRACE
-from ..world.shared_pages import shared_pages
-from ..world.vma_rows import tracers_leaves
+from ..world.address_space import tracers_leaves
+from ..world.trees import shared_pages
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture

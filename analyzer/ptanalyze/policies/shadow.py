@@ -25,7 +25,7 @@ from ..core.interval import CAREFUL
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
-from ..world.shadow_table import shadow_table, split_tables
+from ..world.trees import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
 from .fixed_copies import AS_CAPTURED
 from .single_copy import BY_FIRST_TOUCH

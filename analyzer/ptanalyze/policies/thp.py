@@ -21,9 +21,9 @@ from ..core.interval import CAREFUL
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
 from ..world import huge_pages
-from ..world.no_huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
-from ..world.present_entries import leaf_entries
-from ..world.region_of_interest import region_of_interest
+from ..world.huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
+from ..world.mm_events import region_of_interest
+from ..world.world import leaf_entries
 from .base import Policy, World
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2

@@ -35,8 +35,7 @@ from ..kernels.steps import (
     slot_range,
     stores,
 )
-from ..world.data_moves import by_host
-from ..world.data_nodes import count_children
+from ..world.data_moves import by_host, count_children
 from .base import (
     LAYERS_ACT,
     GuestHooks,

@@ -14,7 +14,7 @@ from ..analysis.worth import share_sentence, verdict
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import CAREFUL, FROM_DRAM, faster, interval
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
-from ..world.no_huge_pages import ADVISED, FORBIDDEN, PRCTL
+from ..world.huge_pages import ADVISED, FORBIDDEN, PRCTL
 from .this_program import this_program
 
 if TYPE_CHECKING:

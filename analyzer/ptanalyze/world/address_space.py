@@ -1,12 +1,14 @@
 """Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, CaptureError
-from ..core.snapshot import EMULATOR, NO_PARENT, Snapshot, Tree
+from ..core.snapshot import EMULATOR, NO_PARENT, Heat, Snapshot, Tree
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS
 from ..core.walks import Regions, Tables
 
 SLOTS = np.uint64(511)
@@ -230,3 +232,215 @@ class _ByBase:
         merged = np.concatenate([bases, new_bases])
         order = np.argsort(merged, kind="stable")
         self.by_level[level] = merged[order], np.concatenate([ids, new_ids.astype(np.int32)])[order]
+
+
+# Guest frames through the nested tables to host frames, many at a time.
+
+PAGES = 512  # 4 KiB pages of a region
+
+
+class Nested:
+    """The host tree of a two-dimensional Snapshot; of several roots the last that maps a region counts.
+
+    table   int32[D]   by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
+    mapped  uint16[D]  by guest frame >> 9: number of its 512 pages that the host maps
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.tree = snapshot.nested
+        tables = host_index(snapshot)
+        self.table = np.where(tables == NO_TABLE, NO_TABLE, tables - len(snapshot.guest))
+        per_table = np.full(len(self.tree), PAGES, np.uint16)
+        leaves = np.flatnonzero(self.tree.level == 1)
+        per_table[leaves] = leaf_counts(self.tree, leaves)
+        self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
+
+    def region_pages(self, regions: np.ndarray) -> np.ndarray:
+        """int64, the shape of `regions` (guest frame >> 9): pages of each that the host maps."""
+        if not len(self.mapped):
+            return np.zeros(np.shape(regions), np.int64)
+        inside = (regions >= 0) & (regions < len(self.mapped))
+        return np.where(inside, self.mapped[np.where(inside, regions, 0)], 0).astype(np.int64)
+
+    def host_frames(self, frames: np.ndarray) -> np.ndarray:
+        """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""
+        frames = np.asarray(frames, np.int64)
+        out = np.full(len(frames), -1, np.int64)
+        region = frames >> 9
+        at = np.flatnonzero((region >= 0) & (region < len(self.table)))
+        at = at[self.table[region[at]] != NO_TABLE]
+        table = self.table[region[at]]
+        for level in (1, 2, 3):
+            here = self.tree.level[table] == level
+            which, tables = at[here], table[here]
+            shift = 9 * (level - 1)
+            raw = self.tree.entries[tables, frames[which] >> shift & 511]
+            leaf = bits.leaf(raw, level, self.tree.encoding)
+            within = frames[which[leaf]] & ((1 << shift) - 1)
+            out[which[leaf]] = bits.frame(raw[leaf], level, self.tree.encoding) + within
+        return out
+
+
+def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
+    """int64[n]: mapped entries of each of the leaf tables `tables`."""
+    from ..kernels.classify import Segments, count_mapped
+    from ..kernels.walker import CODES
+
+    n, counts = len(tables), np.zeros(len(tables), np.int64)
+    lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)
+    segments = Segments(tables.astype(np.int32), lo, hi, np.zeros(n, np.int64))
+    count_mapped(np.asarray(tree.entries), segments, CODES[tree.encoding], counts)
+    return counts
+
+
+# Where bytes of the address space are among the leaf entries that a trace touches.
+
+
+class Spans(NamedTuple):
+    """A part of a region each: which range it is of, region id, first slot, one past the last (int64[n])."""
+
+    of: np.ndarray
+    region: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+
+
+class Slots:
+    """Finds the regions that a trace touched, and slots in them; order: region ids by address."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.order = np.argsort(regions.va, kind="stable")
+        self.va = regions.va[self.order]
+
+    def spans(self, starts: np.ndarray, ends: np.ndarray) -> Spans:
+        """Spans of byte ranges (uint64[k]) in the touched regions, range by range, each by address."""
+        one, slots = np.uint64(1), np.uint64(SLOT_BITS)
+        first = starts >> np.uint64(PAGE_SHIFT)
+        past = (np.maximum(ends, one) - one >> np.uint64(PAGE_SHIFT)) + one
+        low = np.searchsorted(self.va, first >> slots)
+        count = np.searchsorted(self.va, past - one >> slots, side="right") - low
+        count = np.where(ends > starts, count, 0)
+        of = np.repeat(np.arange(len(starts)), count)
+        at = np.arange(len(of)) + np.repeat(low - (np.cumsum(count) - count), count)
+        base = self.va[at] << slots
+        lo, hi = np.maximum(first[of], base) - base, np.minimum(past[of] - base, np.uint64(512))
+        return Spans(of, self.order[at], lo.astype(np.int64), hi.astype(np.int64))
+
+
+# The VMAs of leaf entries: rows of a result by VMA, the tracer's own VMAs left out.
+
+LEFT_OUT = -1
+NO_VMA = "no VMA"  # memory that was walked or mapped, but in no VMA when the snapshot was taken
+REGION = np.uint64(1 << REGION_SHIFT)
+VMA_PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
+
+
+def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """(names of the groups, int64[V + 1]: group of each VMA, LEFT_OUT for the tracer's; the last: none)."""
+    vmas = snapshot.vmas
+    if by == "vma":
+        spans = zip(vmas["start"], vmas["end"], snapshot.vma_names, strict=True)
+        names = (*(f"{int(a):x}-{int(b):x} {name}".rstrip() for a, b, name in spans), NO_VMA)
+        group = np.arange(len(vmas) + 1)
+    else:
+        names, group = ("all",), np.zeros(len(vmas) + 1, np.int64)
+    group[:-1][vmas["emulator"]] = LEFT_OUT
+    return names, group
+
+
+def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
+    """int64: index of the VMA around each address (uint64), len(vmas) for none."""
+    if not len(vmas):
+        return np.zeros(len(addresses), np.int64)
+    at = np.searchsorted(vmas["start"], addresses, side="right") - 1
+    inside = (at >= 0) & (addresses < vmas["end"][at])
+    return np.where(inside, at, len(vmas))
+
+
+def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
+    """{level: leaf entries in VMAs of the tracer's own}; {} where it has none."""
+    tree, own = snapshot.guest, snapshot.vmas["emulator"]
+    if not own.any():
+        return {}
+    table, lo, hi, _ = segments(tree, snapshot.vmas, np.append(np.where(own, 0, LEFT_OUT), LEFT_OUT))
+    entries = (tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))
+    counts = {1: sum(int(np.count_nonzero(bits.leaf(some, 1, tree.encoding))) for some in entries)}
+    for level in (2, 3):
+        of_level = np.flatnonzero(tree.level == level)
+        at, slots = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
+        va = tree.base[of_level[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+        counts[level] = int(np.count_nonzero(np.append(own, False)[vma_of(va, snapshot.vmas)]))
+    return counts
+
+
+def segments(
+    tree: Tree | Tables, vmas: np.ndarray, group: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(table int32, lo int16, hi int16, group int64): tables of level 1, cut where the group changes."""
+    table = np.flatnonzero(tree.level == 1).astype(np.int32)
+    of_region, mixed = _regions(tree.base[table], vmas, group)
+    whole = of_region >= 0
+    lo, hi = [np.zeros(np.count_nonzero(whole), np.int16)], [np.full(np.count_nonzero(whole), 512, np.int16)]
+    tables, rows = [table[whole]], [of_region[whole]]
+    for k in np.flatnonzero(mixed):
+        by_slot = group[vma_of(tree.base[table[k]] + VMA_PAGES, vmas)]
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(by_slot)) + 1])
+        kept = by_slot[starts] >= 0
+        tables.append(np.full(np.count_nonzero(kept), table[k], np.int32))
+        lo.append(starts[kept].astype(np.int16))
+        hi.append(np.append(starts[1:], 512)[kept].astype(np.int16))
+        rows.append(by_slot[starts[kept]])
+    return np.concatenate(tables), np.concatenate(lo), np.concatenate(hi), np.concatenate(rows)
+
+
+def of_regions(
+    va: np.ndarray, vmas: np.ndarray, group: np.ndarray, scale: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[R] group * scale by 2 MiB region, LEFT_OUT, or -2 - k: see row k of int64[k, 512] by slot)."""
+    base = va << np.uint64(REGION_SHIFT)
+    row, mixed = _regions(base, vmas, group)
+    row = np.where(row >= 0, row * scale, LEFT_OUT)
+    at = np.flatnonzero(mixed)
+    row[at] = -2 - np.arange(len(at))
+    by_slot = group[vma_of((base[at][:, None] + VMA_PAGES).ravel(), vmas)].reshape(-1, 512)
+    return row, np.where(by_slot >= 0, by_slot * scale, LEFT_OUT)
+
+
+def _regions(base: np.ndarray, vmas: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(group of each 2 MiB region, or LEFT_OUT; bool: several VMAs or a gap share the region)."""
+    if not len(vmas) or (group == group[0]).all():
+        return np.full(len(base), group[0]), np.zeros(len(base), bool)
+    first = np.searchsorted(vmas["end"], base, side="right")
+    overlapping = np.searchsorted(vmas["start"], base + REGION, side="left") - first
+    vma = np.minimum(first, len(vmas) - 1)
+    inside = (overlapping == 1) & (vmas["start"][vma] <= base) & (vmas["end"][vma] >= base + REGION)
+    alone = np.where(inside, group[vma], group[-1])
+    mixed = (overlapping > 0) & ~inside
+    return np.where(mixed, LEFT_OUT, alone), mixed
+
+
+# The leaf entries of pages whose accessed bits were sampled.
+
+
+def leaves_of(tree: Tree, heat: Heat) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[P] table, int64[P] slot) of the entry that maps each page of a Heat; table -1: none does now."""
+    table, slot = np.full(len(heat.address), -1), np.zeros(len(heat.address), np.int64)
+    for level in np.unique(heat.level).tolist():
+        tables = np.flatnonzero(tree.level == level)
+        if not len(tables):
+            continue
+        tables = tables[np.argsort(tree.base[tables])]
+        of = np.flatnonzero(heat.level == level)
+        shift = np.uint64(3 + 9 * level)
+        base = heat.address[of] >> (shift + np.uint64(9)) << (shift + np.uint64(9))
+        at = np.minimum(np.searchsorted(tree.base[tables], base), len(tables) - 1)
+        within = (heat.address[of] >> shift & np.uint64(511)).astype(np.int64)
+        entries = tree.entries[tables[at], within]
+        there = (tree.base[tables[at]] == base) & bits.leaf(entries, level, tree.encoding)
+        table[of[there]], slot[of[there]] = tables[at[there]], within[there]
+    return table, slot
+
+
+def known_pages(tree: Tree, heat: Heat) -> int:
+    """Number of the pages of a Heat that the tree maps as they were mapped when they were sampled."""
+    return int(np.count_nonzero(leaves_of(tree, heat)[0] >= 0))

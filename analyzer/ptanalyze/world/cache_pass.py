@@ -1,7 +1,8 @@
 """The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,175 @@ from ..core.trace import chunk_runs, give_back, read_only
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
-from .steps_in_turn import in_turn, side_by_side
-from .walk_steps import Batch, Steps
 
 if TYPE_CHECKING:
     from ..kernels import walker
+
+
+# The three steps of walks: where they end, which entries they read, and which of these come from DRAM.
+
+PIECES = 3  # that may be between two steps
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Walks of a run of chunks, or a piece of them.
+
+    flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
+    """
+
+    chunks: slice
+    reads: Reads
+    flushes: np.ndarray
+
+    def pieces(self, size: int) -> "Iterator[Batch]":
+        for first in range(0, len(self.reads.page), size):
+            columns = (column[first : first + size] for column in self.reads)
+            within = np.searchsorted(self.flushes, [first, first + size])
+            yield Batch(self.chunks, Reads(*columns), self.flushes[slice(*within)] - first)
+
+
+class Steps:
+    """The kernels of a pass, and what they need besides the walks."""
+
+    def __init__(self, space: AddressSpace, placement: Placement, caches: "walker.Caches") -> None:
+        from ..kernels import walker
+
+        self.kernels, self.caches, self.trees = walker, caches, trees_of(space)
+        self.regions, self.cpu_node = space.regions, placement.cpu_node
+        self.scratch = [walker.scratch() for _ in range(PIECES)]
+        self.chain = np.zeros((2, 8), np.int64)
+        self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
+
+    def locate(self, piece: Batch, at: int) -> None:
+        """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
+        self.kernels.locate(*self._locating(piece, at))
+
+    def descend(self, piece: Batch, at: int) -> int:
+        """Which entries the walks of a piece read, after those of the piece before: their number."""
+        reads: int = self.kernels.descend(*self._descending(piece, at))
+        return reads
+
+    def fetch(self, piece: Batch, at: int, reads: int) -> None:
+        """Which of so many entries come from DRAM, after those of the piece before."""
+        self.kernels.fetch(*self._fetching(piece, at, reads))
+
+    def calls(self, piece: Batch) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
+        """Iterate (kernel, what returns its arguments), the longest to compile first."""
+        yield self.kernels.descend, lambda: self._descending(piece, 0)
+        yield self.kernels.fetch, lambda: self._fetching(piece, 0, 0)
+        yield self.kernels.locate, lambda: self._locating(piece, 0)
+
+    def _locating(self, piece: Batch, at: int) -> tuple[Any, ...]:
+        return piece.reads.page, self.regions, self.trees, self.scratch[at], piece.reads
+
+    def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
+        known = self.trees, self.caches, self.scratch[at], self.chain
+        return piece.reads.cpu, piece.flushes, *known, piece.reads
+
+    def _fetching(self, piece: Batch, at: int, reads: int) -> tuple[Any, ...]:
+        known = self.caches, self.scratch[at], self.missed
+        return piece.reads.cpu, self.cpu_node, reads, *known, piece.reads
+
+
+def trees_of(space: AddressSpace) -> "walker.Trees":
+    from ..kernels import walker
+
+    guest, host = space.snapshot.guest, space.snapshot.host
+    return walker.Trees(
+        read_only(guest.entries),
+        read_only(walker.table_rows(space.tables, guest.frame)),
+        space.host_of,
+        guest.levels,
+        host.levels if host else 0,
+        walker.CODES[guest.encoding],
+    )
+
+
+# Batches of walks through their steps, one piece after the other, or on two threads side by side.
+#
+# Where walks end depends on nothing; which entries they read, on the paging-structure caches; which of these
+# come from DRAM, on the data caches. So one piece can descend while the one before is fetched and the next
+# one is located.
+
+
+def in_turn(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
+    for batch in batches:
+        for piece in batch.pieces(steps.kernels.PIECE):
+            steps.locate(piece, 0)
+            steps.fetch(piece, 0, steps.descend(piece, 0))
+        yield batch
+
+
+def side_by_side(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, each while the next is under way."""
+    pair, before = Pair(steps), None
+    try:
+        for batch in batches:
+            fetched = pair.begin(batch)
+            if before:
+                fetched.result()
+                yield before
+            before = batch
+        if before:
+            pair.fetch_rest().result()
+            yield before
+    finally:
+        pair.stop()
+
+
+class Pair:
+    """A thread descends, another fetches what that one is done with; they locate pieces in turns."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps, self.pieces = steps, 0
+        self.descending, self.fetching = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self.due: tuple[Batch, int, Future[int]] | None = None
+        self.fetched: list[Future[None]] = [_done() for _ in steps.scratch]  # the last that took each
+        self.latest = _done()
+
+    def begin(self, batch: Batch) -> "Future[None]":
+        """What is done when all batches before this one are."""
+        before: Future[None] | None = None
+        for piece in batch.pieces(self.steps.kernels.PIECE):
+            at, locating = self.pieces % len(self.fetched), (self.descending, self.fetching)[self.pieces % 2]
+            located = locating.submit(self._locate, piece, at, self.fetched[at])
+            descended = self.descending.submit(self._descend, piece, at, located)
+            fetched = self.fetch_rest()
+            before = before or fetched
+            self.due, self.pieces = (piece, at, descended), self.pieces + 1
+        return before or self.fetch_rest()
+
+    def fetch_rest(self) -> "Future[None]":
+        """What is done when all that was begun is; the last piece waits behind what is to be located next."""
+        if self.due:
+            at = self.due[1]
+            self.latest = self.fetched[at] = self.fetching.submit(self._fetch, *self.due, self.latest)
+            self.due = None
+        return self.latest
+
+    def stop(self) -> None:
+        for pool in (self.descending, self.fetching):
+            pool.shutdown(cancel_futures=True)
+
+    def _locate(self, piece: Batch, at: int, fetched: "Future[None]") -> None:
+        fetched.result()
+        self.steps.locate(piece, at)
+
+    def _descend(self, piece: Batch, at: int, located: "Future[None]") -> int:
+        located.result()
+        return self.steps.descend(piece, at)
+
+    def _fetch(self, piece: Batch, at: int, descended: "Future[int]", before: "Future[None]") -> None:
+        before.result()
+        self.steps.fetch(piece, at, descended.result())
+
+
+def _done() -> "Future[None]":
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
 
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; EMPTY is a value, too
 

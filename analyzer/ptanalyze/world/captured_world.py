@@ -11,12 +11,10 @@ from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
-from .huge_pages import promote_guest
-from .moves import NOTHING_MOVES, Moves
-from .no_huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, within
+from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
+from .mm_events import within_region
+from .moves import NOTHING_MOVES, Moves, scale_notes, scaled_machine, scaled_moves
 from .placement import AUTO, place
-from .region_of_interest import within_region
-from .scaled import scale_notes, scaled_machine, scaled_moves
 from .site import Effort
 from .world import World, untouched
 

@@ -16,7 +16,7 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.snapshot import Tree
 from ..core.trace import read_only
-from . import vma_rows
+from . import address_space
 from .address_space import AddressSpace
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     from ..kernels import classify as kernels
 
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
-    groups, group_of_vma = vma_rows.groups(space.snapshot, by)
-    runs = kernels.Runs(*line_runs(*vma_rows.segments(tree, vmas, group_of_vma)))
+    groups, group_of_vma = address_space.groups(space.snapshot, by)
+    runs = kernels.Runs(*line_runs(*address_space.segments(tree, vmas, group_of_vma)))
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
     unresolved = np.zeros(len(groups), np.int64)
     room = np.zeros(LINE, np.int64)
@@ -166,6 +166,6 @@ def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups:
     for level, ids, raw in bits.blocks(tree, (2, 3)):
         which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
         va = tree.base[ids[which]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
-        group = group_of_vma[vma_rows.vma_of(va, vmas)]
+        group = group_of_vma[address_space.vma_of(va, vmas)]
         counts[:, level - 2] += np.bincount(group[group >= 0], minlength=groups)
     return counts

@@ -1,9 +1,183 @@
 """Which translations the memory-management events of a trace take away."""
 
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 
-from ..core.trace import PAGE_SHIFT, Event
-from .region_of_interest import region_of_interest
+from ..core.errors import CaptureError
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
+from ..kernels.steps import CLEAR, UPDATE
+
+# Memory-management events that did something, as rows for kernels.mm_steps, and what they mapped.
+
+TOP = np.uint64(1 << 63)  # what lies above is no address but a wrapped length
+LAST = np.uint64((1 << 63) - 1)
+PAGE = np.uint64(1 << PAGE_SHIFT)
+LAST_NODE = (1 << 15) - 1
+MREMAP_DONTUNMAP = np.uint64(4)
+# asm-generic/mman-common.h: DONTNEED, REMOVE, PAGEOUT, DONTNEED_LOCKED, HWPOISON, ...; FREE, COLD, COLLAPSE
+ADVICE_THAT_CLEARS = np.array([4, 9, 21, 24, 100, 101, 102], np.uint64)
+ADVICE_THAT_UPDATES = np.array([8, 20, 25], np.uint64)
+ANONYMOUS_PRIVATE, MAP_GROWSDOWN = np.uint64(0x22), np.uint64(0x100)
+VMA_FLAGS = np.uint64(0x46000)  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB tell VMAs apart
+KINDS = (
+    Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK, Event.MOVE_PAGES,
+)  # fmt: skip
+
+
+def carried_out(events: np.ndarray) -> np.ndarray:
+    """int64[C]: indices of the events that changed mappings, entries or data; failed calls did not."""
+    kind, advice = events["kind"], events["c"]
+    advised = np.isin(advice, np.concatenate([ADVICE_THAT_CLEARS, ADVICE_THAT_UPDATES]))
+    done = np.isin(kind, KINDS) & (events["result"] >= 0) & (events["a"] < TOP) & (events["b"] < TOP)
+    done &= (kind != Event.MMAP) | (events["result"] > 0)
+    done &= (kind != Event.MADVISE) | advised
+    return np.flatnonzero(done)
+
+
+def addresses(events: np.ndarray) -> np.ndarray:
+    """uint64[C, 5]: FROM, TO, CUT, THERE, THERE_TO of kernels.mm_steps of such events."""
+    kind, result = events["kind"], events["result"].astype(np.uint64)
+    start = np.where(kind == Event.MMAP, result, events["a"])
+    brk, moved = kind == Event.BRK, kind == Event.MREMAP
+    start = np.where(brk, page_up(result), start)
+    end = np.where(brk, start, beyond(start, events["b"]))
+    cut = np.where(moved, beyond(start, events["c"]), start)
+    there = np.where(moved, result, start)
+    return np.stack([start, end, cut, there, np.where(moved, beyond(result, events["c"]), start)], axis=1)
+
+
+def numbers(events: np.ndarray) -> np.ndarray:
+    """int64[C]: NUMBER of kernels.mm_steps of such events."""
+    kind, c, d = events["kind"], events["c"], events["d"]
+    advice = np.where(np.isin(c, ADVICE_THAT_CLEARS), CLEAR, UPDATE)
+    stays = (d & MREMAP_DONTUNMAP > 0).astype(np.int64)
+    node = np.minimum(c, np.uint64(LAST_NODE)).astype(np.int64)
+    cases = [kind == Event.MADVISE, kind == Event.MREMAP, kind == Event.MOVE_PAGES]
+    return np.select(cases, [advice, stays, node], c.view(np.int64))
+
+
+def merging(events: np.ndarray) -> np.ndarray:
+    """int64[C]: what of mmap's flags two mappings must share to be one VMA; -1: one that never merges."""
+    flags = events["d"]
+    private = (flags & ANONYMOUS_PRIVATE == ANONYMOUS_PRIVATE) & (flags & MAP_GROWSDOWN == 0)
+    return np.where(private, (flags & VMA_FLAGS).astype(np.int64), -1)
+
+
+def made(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends), uint64, apart from each other: all that mmap, mremap and brk events mapped."""
+    kind, result = events["kind"], events["result"]
+    done = np.isin(kind, (Event.MMAP, Event.MREMAP, Event.BRK)) & (result > 0)
+    kind, result = kind[done], result[done].astype(np.uint64)
+    a, b, c = (events[name][done] for name in "abc")
+    grown = (kind == Event.MREMAP) & (result == a)
+    starts = np.where(grown, beyond(result, b), result)
+    ends = beyond(result, np.where(kind == Event.MREMAP, c, b))
+    brk = np.flatnonzero(kind == Event.BRK)
+    at = page_up(result[brk])
+    starts[brk[1:]], ends[brk[1:]] = at[:-1], at[1:]
+    ends[brk[:1]] = starts[brk[:1]]
+    return merged(starts, ends)
+
+
+def merged(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same bytes in ranges that are apart, in order."""
+    some = ends > starts
+    order = np.argsort(starts[some], kind="stable")
+    starts, ends = starts[some][order], np.maximum.accumulate(ends[some][order])
+    first = np.flatnonzero(np.append(True, starts[1:] > ends[:-1])[: len(starts)])
+    return starts[first], ends[np.append(first[1:], len(ends)) - 1] if len(first) else ends
+
+
+def beyond(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Where a mapping of `length` bytes ends, a whole number of pages, at most LAST."""
+    ends: np.ndarray = np.minimum(np.minimum(start, LAST) + page_up(length), LAST)
+    return ends
+
+
+def page_up(length: np.ndarray) -> np.ndarray:
+    """Bytes of whole pages, at most TOP."""
+    whole: np.ndarray = (np.minimum(length, TOP) + (PAGE - np.uint64(1))) & ~(PAGE - np.uint64(1))
+    return whole
+
+
+# The region of interest of a trace: which of its touches and events are replayed and priced.
+
+UNTIL_THE_END = "it is taken to last until the trace ends"
+
+
+class RegionOfInterest(NamedTuple):
+    """Indices of events: those from `begin` on and before `end` are the region's.
+
+    begin  None: no event begins a region, the whole run was traced
+    notes  for people, a line each: a region that never ends, or has no beginning
+    """
+
+    begin: int | None
+    end: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Index of the region's first event."""
+        return self.begin or 0
+
+
+def region_of_interest(events: np.ndarray) -> RegionOfInterest:
+    """RegionOfInterest of Trace.events: from the first ROI_START to the last ROI_END after the last start.
+
+    Events between an end and the next start belong to it: they change what later walks find.
+    """
+    starts, ends = (np.flatnonzero(events["kind"] == kind) for kind in (Event.ROI_START, Event.ROI_END))
+    if not len(starts):
+        if not len(ends):
+            return RegionOfInterest(None, len(events))
+        note = "the region of interest ends and never begins: it is taken to begin with the trace"
+        return RegionOfInterest(None, int(ends[-1]), (note,))
+    begin = int(starts[0])
+    closing = ends[ends > starts[-1]]
+    if len(closing):
+        return RegionOfInterest(begin, int(closing[-1]))
+    how = "ends before it begins" if len(ends) and ends[-1] < begin else "never ends"
+    return RegionOfInterest(begin, len(events), (f"the region of interest {how}: {UNTIL_THE_END}",))
+
+
+def within_region(trace: Trace) -> Trace:
+    """The chunks of a Trace that its region of interest has, with all its events.
+
+    Those before the region come before its first chunk, those after it after its last: they tell what was
+    mapped, and by whom. CaptureError where all touches lie outside.
+    """
+    region, count = region_of_interest(trace.events), len(trace.chunks)
+    at = np.append(trace.events["chunk"], count)
+    first, last = 0 if region.begin is None else int(at[region.begin]), int(at[region.end])
+    if (first, last) == (0, count):
+        return trace
+    chunks, events = trace.chunks[first:last].copy(), trace.events.copy()
+    if trace.touches and not chunks["touches"].any():
+        why = f"all {trace.touches:,} touches lie outside it; record or import the trace without its marks"
+        raise CaptureError("trace", "region of interest", "empty", why)
+    chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
+    events["chunk"] = np.clip(events["chunk"] - first, 0, last - first)
+
+    def batches(least: int) -> Batches:
+        return Batches(_renumbered(piece, first) for piece in trace.pieces(least, first, last))
+
+    return replace(trace, chunks=chunks, events=events, batches=batches)
+
+
+def _renumbered(piece: Piece, first: int) -> Piece:
+    chunks = slice(piece.chunks.start - first, piece.chunks.stop - first)
+    return Piece(chunks, partial(_decoded, piece.decode, chunks))
+
+
+def _decoded(decode: Callable[[Scratch], Touches], chunks: slice, scratch: Scratch) -> Touches:
+    return replace(decode(scratch), chunks=chunks)
+
 
 MAP_FIXED = 0x10
 MAP_FIXED_NOREPLACE = 0x100000
@@ -81,3 +255,71 @@ def _page_up(address: np.ndarray) -> np.ndarray:
     below = np.uint64((1 << PAGE_SHIFT) - 1)
     found: np.ndarray = (np.minimum(address, LAST_ADDRESS) + below) & ~below
     return found
+
+
+# Regions that pages only passed through: mremap moved them there, and away again before any touch.
+
+MOVES_AT_ONCE = 4096
+SHIFT = np.uint64(REGION_SHIFT)
+
+
+def regions_with_passed(trace: Trace) -> np.ndarray:
+    """uint64[R]: address >> 21 of the touched regions, in their order, then of those mremap moved them to.
+
+    A growing realloc moves its buffer again before it uses it: without the regions in between, its pages
+    would be lost on the way, and be demand faults once more.
+    """
+    moves, found = _moves(trace.events), list[int]()
+    known = np.sort(trace.regions)
+    for first in range(0, len(moves), MOVES_AT_ONCE):
+        some = moves[first : first + MOVES_AT_ONCE]
+        if not _may_find(some, known):
+            continue
+        before = len(found)
+        _find(some.tolist(), known.tolist(), found)
+        known = np.sort(np.append(known, np.array(found[before:], np.uint64)))
+    return np.concatenate([trace.regions, np.array(found, np.uint64)])
+
+
+def _moves(events: np.ndarray) -> np.ndarray:
+    """uint64[n, 3] (from, to, bytes) of the mremaps that moved something."""
+    moved = events[(events["kind"] == Event.MREMAP) & (events["result"] > 0)]
+    to, size = moved["result"].astype(np.uint64), page_up(np.minimum(moved["b"], moved["c"]))
+    some = (to != moved["a"]) & (moved["a"] < TOP) & (size > 0) & (size < TOP)
+    moves: np.ndarray = np.stack([moved["a"], to, size], axis=1)[some]
+    return moves
+
+
+def _may_find(moves: np.ndarray, known: np.ndarray) -> bool:
+    """Whether any of the moves takes a known region to where not all regions are known."""
+    start, to, size = moves.T
+    last = size - np.uint64(1)
+    sources = _count(known, start >> SHIFT, start + last >> SHIFT)
+    targets = _count(known, to >> SHIFT, to + last >> SHIFT)
+    return bool(np.any((sources > 0) & (targets <= (to + last >> SHIFT) - (to >> SHIFT))))
+
+
+def _count(known: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Number of known regions from `first` to `last`."""
+    counted = np.searchsorted(known, last, side="right") - np.searchsorted(known, first)
+    return counted.astype(np.uint64)
+
+
+def _find(moves: Iterable[tuple[int, int, int]], known: list[int], found: list[int]) -> None:
+    """Append to `found` the regions that the moves take a known one to; they are known from then on."""
+    done: dict[tuple[int, int, int], int] = {}  # moves that found nothing, and what had been found by then
+    for source, target, size in moves:
+        move = source, target, size
+        if done.get(move) == len(found):
+            continue
+        before, first, last = len(found), source >> REGION_SHIFT, (source + size - 1) >> REGION_SHIFT
+        for region in known[bisect_left(known, first) : bisect_left(known, last + 1)]:
+            start = max(region << REGION_SHIFT, source) - source + target
+            end = min((region + 1) << REGION_SHIFT, source + size) - source + target
+            for there in range(start >> REGION_SHIFT, (end - 1 >> REGION_SHIFT) + 1):
+                at = bisect_left(known, there)
+                if at == len(known) or known[at] != there:
+                    insort(known, there)
+                    found.append(there)
+        if len(found) == before:
+            done[move] = before

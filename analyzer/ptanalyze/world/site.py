@@ -8,15 +8,99 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from ..core.errors import UNKNOWN_NODE
 from ..core.machine import Machine
-from ..core.snapshot import Snapshot
-from ..core.trace import Trace
-from ..core.walks import Placement, WalkStream
+from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..core.trace import SLOT_BITS, Trace, blocks
+from ..core.walks import Placement, Regions, WalkStream
 from .address_space import AddressSpace, address_space
+from .mm_events import region_of_interest, regions_with_passed
 from .moves import NOTHING_MOVES, Moves
-from .passed_regions import regions_with_passed
-from .steady_part import SteadyPart, steady_part
 from .tlb_filter import TlbFilter
+
+# Page tables for a trace without any: all are inferred from the pages it touches.
+
+ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
+FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions that four levels map
+
+
+def bare_snapshot(trace: Trace) -> Snapshot:
+    """Snapshot of an empty root table on one node; the regions of the trace all lack their tables."""
+    levels = 4 if (trace.regions < FOUR_LEVELS).all() else 5
+    root = Tree(
+        np.zeros((1, 512), np.uint64),
+        np.zeros(1, np.uint64),
+        np.full(1, -1, np.int64),
+        np.full(1, NO_PARENT, np.int32),
+        np.full(1, UNKNOWN_NODE, np.int16),
+        np.full(1, levels, np.uint8),
+        np.full(1, INFERRED, np.uint8),
+        levels,
+    )
+    topology = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
+    return Snapshot(root, np.zeros(0, VMA_DTYPE), (), topology, facts={"assumed": ASSUMED})
+
+
+# The part of a trace whose walks would go on: not a program's start, where everything is touched first.
+
+FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a whole run begins
+SHARE = 0.1  # of the walks: less than that is no steady part
+BLOCK = 1 << 20  # walks that are looked at together
+
+
+class SteadyPart(NamedTuple):
+    """chunk: its first; walks: of the first run from there on; note: for people, "" for a region."""
+
+    chunk: int
+    walks: int
+    note: str
+
+
+def steady_part(trace: Trace, stream: WalkStream, regions: Regions, by_chunk: np.ndarray) -> SteadyPart:
+    """SteadyPart of a trace: its region of interest; of a whole run, what follows once its pages are touched.
+
+    by_chunk  walks of each chunk
+
+    A run that touches new pages until its end has no such part: the whole run stands for it.
+    """
+    walks = int(by_chunk.sum())
+    if not walks or region_of_interest(trace.events).begin is not None:
+        return SteadyPart(0, walks, "")
+    touched = np.cumsum(first_walks(stream, regions))
+    pages = int(touched[-1]) if len(touched) else 0
+    chunk = int(np.searchsorted(touched, pages - int(pages * (1 - FIRST_TOUCHES)))) + 1 if pages else 0
+    left = int(by_chunk[chunk:].sum())
+    if left < SHARE * walks or not left:
+        note = (
+            "the trace is of the whole run, which touches new pages until it ends: its steady state is that "
+            "of the run repeated, first touches left out but for memory that the run itself maps or unmaps"
+        )
+        return SteadyPart(0, walks, note)
+    accesses = trace.chunks["accesses"]
+    note = (
+        "the trace is of the whole run: its steady state is that of its last "
+        f"{int(accesses[chunk:].sum()):,} of {int(accesses.sum()):,} accesses, when "
+        f"{100 * FIRST_TOUCHES:g} % of its pages had been touched"
+    )
+    return SteadyPart(chunk, left, note)
+
+
+def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
+    """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
+    seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
+    counts = np.zeros(len(stream.offset) - 1, np.int64)
+    begin = 0
+    for block in blocks(stream.page, BLOCK):
+        page = block.astype(np.int64)
+        region = page >> SLOT_BITS
+        page = np.where(regions.level[region] > 1, region << SLOT_BITS, page)
+        new = np.flatnonzero(~seen[page])
+        _, first = np.unique(page[new], return_index=True)
+        seen[page[new]] = True
+        at = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
+        np.add.at(counts, at, 1)
+        begin += len(block)
+    return counts
 
 
 class Effort(NamedTuple):

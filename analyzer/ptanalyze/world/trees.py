@@ -4,13 +4,17 @@ Memory: 4 KiB of copied entries for each table page that is kept, unless a funct
 a capture stay in their file.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from mmap import mmap
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.snapshot import NO_PARENT, Tree
+from ..core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, Snapshot, Tree, blocks
+from ..core.trace import read_only
+from .address_space import AddressSpace
 
 ROW_BYTES = 4096
 TO_TABLE = {"x86": 0x67, "ept": 0x7, "kvm": 0x807}  # flags of an entry that points to a table
@@ -153,3 +157,225 @@ def _smaller(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
     if level == 2:
         raw = raw & ~bits.HUGE
     return with_frame(raw[:, None], frames, encoding)
+
+
+# The table of a hypervisor without nested paging: guest-virtual to host-physical, in a single tree.
+
+
+class ShadowTable(NamedTuple):
+    """
+    snapshot      the shadow tree as the only one
+    split_tables  table pages that stand for a huge leaf of the guest
+    unmapped      4 KiB pages of the guest that the host does not map: the shadow table lacks them
+    """
+
+    snapshot: Snapshot
+    split_tables: int
+    unmapped: int
+
+
+def shadow_table(space: AddressSpace) -> ShadowTable:
+    """ShadowTable of a two-dimensional AddressSpace.
+
+    It has the guest's shape, but a leaf is the smaller of the guest's and the host's, as in the TLB
+    (Linux: kvm_mmu_hugepage_adjust in arch/x86/kvm/mmu/mmu.c). A table page is on the node of the guest's
+    that it stands for, in an unknown frame. Memory: 4 KiB for each of its table pages, twice that while
+    leaves are split.
+    """
+    tree, before = space.snapshot.guest, space.guest_tables
+    for level in (3, 2):
+        tables, slots = _to_split(tree, space, level)
+        if len(tables):
+            tree = with_small_leaves(tree, tables, slots)
+    entries, unmapped = _to_host_frames(tree, space)
+    unknown = np.full(len(tree), -1, tree.frame.dtype)
+    guest = replace(tree, entries=entries, frame=unknown)
+    return ShadowTable(replace(space.snapshot, guest=guest, host=None), len(tree) - before, unmapped)
+
+
+def split_tables(space: AddressSpace, shadow: AddressSpace) -> np.ndarray:
+    """bool[T]: tables of the AddressSpace `shadow` that stand for a huge leaf of the guest in `space`."""
+    own, tree = space.snapshot.guest, shadow.snapshot.guest
+    split = np.zeros(len(shadow.tables.level), bool)
+    for level in (1, 2):
+        mine = np.flatnonzero(tree.level == level)
+        split[mine] = ~np.isin(tree.base[mine], own.base[own.level == level])
+    return split
+
+
+def _to_split(tree: Tree, space: AddressSpace, level: int) -> tuple[np.ndarray, np.ndarray]:
+    """(tables, slots) of the leaves of a level that the host maps partly by smaller leaves."""
+    tables, slots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for _, ids, raw in bits.blocks(tree, (level,)):
+        row, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
+        region = bits.frame(raw[row, slot], level, tree.encoding) >> 9
+        host = _host_levels(space, region[:, None] + np.arange(512 ** (level - 2)))
+        split = ((host > 0) & (host < level)).any(axis=1)
+        tables.append(ids[row[split]])
+        slots.append(slot[split])
+    return np.concatenate(tables), np.concatenate(slots)
+
+
+def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
+    """uint8, the shape of `regions` (guest frame >> 9): level of the host's leaf entries, 0 for none."""
+    inside = regions < len(space.host_of)
+    table = np.where(inside, space.host_of[np.where(inside, regions, 0)], -1) if len(space.host_of) else -1
+    return np.where(table >= 0, space.tables.level[table], 0)
+
+
+def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
+    """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
+    from ..kernels.reserve import Nested, to_host_frames
+    from ..kernels.walker import CODES
+
+    host = space.snapshot.nested
+    entries = np.array(tree.entries)
+    nested = Nested(
+        read_only(host.entries), host.level, space.host_of, space.guest_tables, CODES[host.encoding]
+    )
+    unmapped = to_host_frames(entries, tree.level, CODES[tree.encoding], nested)
+    return entries, int(unmapped)
+
+
+# Page frames that several processes of a capture map, and the leaf tables that map them.
+#
+# A frame counts whatever it holds: shared memory, pages of files, what fork left shared until it is written,
+# and the kernel's page of zeros.
+
+NO_GROUP = -1
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Leaf entries of a tree: frames [start, end), the entry's table and slot; int64[n] each."""
+
+    start: np.ndarray
+    end: np.ndarray
+    table: np.ndarray
+    slot: np.ndarray
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Disjoint ranges of frames, sorted: [start, end), int64[n] each."""
+
+    start: np.ndarray
+    end: np.ndarray
+
+    def within(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """int64[n]: frames of each range [start, end) that lie in these."""
+        frames: np.ndarray = self._below(end) - self._below(start)
+        return frames
+
+    def _below(self, frame: np.ndarray) -> np.ndarray:
+        if not len(self.start):
+            return np.zeros(np.shape(frame), np.int64)
+        total = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        at = np.searchsorted(self.start, frame, side="right") - 1
+        inside = np.minimum(frame, self.end[at]) - self.start[at]
+        below: np.ndarray = np.where(at < 0, 0, total[at] + inside)
+        return below
+
+
+@dataclass(frozen=True)
+class SharedPages:
+    """What the processes of a capture share. Dicts by PID; pages are of 4 KiB, each counted once per process.
+
+    pages        mapped pages
+    shared       those of them that another process maps too
+    tables       int64[n]: leaf tables (level 1) that map such a page, by index in the process's tree
+    mapped       int64[n]: pages that each of these tables maps
+    with_others  int64[n]: those of them that another process maps too
+    group        int64[n]: tables with the same number map a frame at the same entry, or are linked by others
+                 that do; NO_GROUP: no other table does
+    """
+
+    pages: Mapping[int, int]
+    shared: Mapping[int, int]
+    tables: Mapping[int, np.ndarray]
+    mapped: Mapping[int, np.ndarray]
+    with_others: Mapping[int, np.ndarray]
+    group: Mapping[int, np.ndarray]
+
+
+def shared_pages(trees: Mapping[int, Tree]) -> SharedPages:
+    """SharedPages of {PID: Tree} of one machine; memory: some 100 bytes per leaf entry of all."""
+    leaves = {pid: leaves_of(tree) for pid, tree in trees.items()}
+    own = {pid: joined(of.start, of.end) for pid, of in leaves.items()}
+    common = often([*own.values()])
+    pages = {pid: int((of.end - of.start).sum()) for pid, of in own.items()}
+    shared = {pid: int(common.within(of.start, of.end).sum()) for pid, of in own.items()}
+    tables, mapped, with_others = {}, {}, {}
+    for pid, of in leaves.items():
+        small, number = of.end - of.start == 1, len(trees[pid])
+        both = common.within(of.start[small], of.end[small]) > 0
+        every = np.bincount(of.table[small], minlength=number)
+        some = np.bincount(of.table[small][both], minlength=number)
+        tables[pid] = np.flatnonzero(some)
+        mapped[pid], with_others[pid] = every[tables[pid]], some[tables[pid]]
+    return SharedPages(pages, shared, tables, mapped, with_others, groups(leaves, tables))
+
+
+def leaves_of(tree: Tree) -> Leaves:
+    columns: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 4]
+    for level, ids, raw in blocks(tree, range(1, 4)):
+        at, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
+        frame = bits.frame(raw[at, slot], level, tree.encoding)
+        columns.append((frame, frame + ENTRIES_PER_TABLE ** (level - 1), ids[at], slot))
+    return Leaves(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def joined(start: np.ndarray, end: np.ndarray) -> Spans:
+    """The frames of ranges, each once."""
+    if not len(start):
+        return Spans(start, end)
+    order = np.argsort(start)
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.concatenate([[True], start[1:] > end[:-1]]))
+    return Spans(start[first], end[np.append(first[1:], len(start)) - 1])
+
+
+def often(spans: Sequence[Spans]) -> Spans:
+    """The frames that two or more of the Spans hold."""
+    points = np.concatenate([column for of in spans for column in (of.start, of.end)])
+    steps = np.concatenate([np.repeat([1, -1], len(of.start)) for of in spans])
+    at, which = np.unique(points, return_inverse=True)
+    depth = np.cumsum(np.bincount(which, weights=steps, minlength=len(at)))
+    deep = np.flatnonzero(depth[:-1] >= 2)
+    return joined(at[deep], at[deep + 1])
+
+
+def groups(leaves: Mapping[int, Leaves], tables: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """{PID: group of each of its `tables`}: connected components of tables that have an entry in common."""
+    first, keys, owners = 0, [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for pid, of in leaves.items():
+        small = np.flatnonzero((of.end - of.start == 1) & np.isin(of.table, tables[pid]))
+        keys.append(of.start[small] * ENTRIES_PER_TABLE + of.slot[small])
+        owners.append(first + np.searchsorted(tables[pid], of.table[small]))
+        first += len(tables[pid])
+    label = components(np.concatenate(keys), np.concatenate(owners), first)
+    sizes = np.bincount(label, minlength=first)
+    label[sizes[label] < 2] = NO_GROUP
+    _, numbers = np.unique(label, return_inverse=True)
+    numbers += -1 if (label == NO_GROUP).any() else 0
+    ends = np.cumsum([len(of) for of in tables.values()])
+    return dict(zip(tables, np.split(numbers, ends[:-1]), strict=True))
+
+
+def components(keys: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
+    """int64[count]: smallest owner that each owner is linked with, where owners of equal keys are linked."""
+    label = np.arange(count)
+    if not len(keys):
+        return label
+    order = np.argsort(keys, kind="stable")
+    owners = owners[order]
+    begins = np.flatnonzero(np.concatenate([[True], np.diff(keys[order]) != 0]))
+    lengths = np.diff(np.append(begins, len(owners)))
+    while True:
+        least = np.repeat(np.minimum.reduceat(label[owners], begins), lengths)
+        new = label.copy()
+        np.minimum.at(new, owners, least)
+        new = new[new]
+        if np.array_equal(new, label):
+            return label
+        label = new

@@ -8,22 +8,80 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..core.machine import Machine
-from ..core.snapshot import Snapshot
+from ..core.machine import LINE_BYTES, Machine
+from ..core.snapshot import ENTRIES_PER_TABLE, Snapshot, Tree, leaf
+from ..core.snapshot import blocks as snapshot_blocks
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trace, blocks
 from ..core.walks import Placement, Reads
+from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches
-from .data_moves import data_move, with_data_moves
-from .data_nodes import DataNodes, data_nodes
-from .first_touches import first_touch_notes, table_homes
+from .data_moves import DataNodes, data_move, data_nodes, with_data_moves
+from .first_touches import first_touch_notes, host_homes, table_homes
 from .history import History, history, once_more
-from .host_touches import host_homes
-from .leaf_lines import leaf_lines
-from .present_entries import present_entries
 from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.walker import Caches
+
+
+# Entries that table pages hold when a trace begins: what it takes to copy them.
+
+
+def present_entries(site: Site, past: History) -> np.ndarray:
+    """int64[T], by flat id: present entries of each table page when the trace begins, 0 where there is none.
+
+    Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
+    tables hold an entry for each table below.
+    """
+    space = site.space
+    entries = np.zeros(len(space.tables.level), np.int64)
+    exists = past.exists.copy()
+    entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)
+    entries[past.rows.leaf] = np.bitwise_count(past.valid).sum(axis=1)
+    if space.host_tables:
+        host = slice(space.guest_tables, space.guest_tables + space.host_tables)
+        entries[host], exists[host] = leaf_entries(space.snapshot.nested), True
+    below = np.flatnonzero(exists & (space.tables.parent >= 0))
+    np.add.at(entries, space.tables.parent[below], 1)
+    entries[~exists] = 0
+    return entries
+
+
+def leaf_entries(tree: Tree) -> np.ndarray:
+    """int64[T]: entries of each table of a Tree that map pages, of whatever size."""
+    counts = np.zeros(len(tree), np.int64)
+    for level, ids, raw in snapshot_blocks(tree, (1, 2, 3)):
+        counts[ids] = leaf(raw, level, tree.encoding).sum(axis=1)
+    return counts
+
+
+# Cache lines that hold the leaf entries of a capture: what its walks read without a trace.
+
+ENTRIES_PER_LINE = LINE_BYTES // 8
+
+
+def leaf_lines(world: Site) -> int:
+    """Lines with a leaf entry of the program: by Heat those that samples found used, else all; of a VM, and
+    of all that its host maps."""
+    snapshot = world.snapshot
+    guest, heat = snapshot.guest, snapshot.heat
+    if heat is None:
+        lines = mapped_lines(guest, world.space.program_tables[: len(guest)])
+    else:
+        table, slot = leaves_of(guest, heat)
+        line = (table * ENTRIES_PER_TABLE + slot)[table >= 0] // ENTRIES_PER_LINE
+        lines = len(np.unique(line))
+    return lines if snapshot.native else lines + mapped_lines(snapshot.nested)
+
+
+def mapped_lines(tree: Tree, of: np.ndarray | None = None) -> int:
+    """Lines with a leaf entry; `of`: bool[T], of these tables alone."""
+    lines = 0
+    for level, ids, raw in snapshot_blocks(tree, (1, 2, 3)):
+        there = leaf(raw if of is None else raw[of[ids]], level, tree.encoding)
+        lines += int(np.count_nonzero(there.reshape(-1, ENTRIES_PER_LINE).any(axis=1)))
+    return lines
+
 
 BLOCK = 1 << 20  # walks that are looked at together
 

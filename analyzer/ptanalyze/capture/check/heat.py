@@ -1,7 +1,7 @@
 """Check of the samples of accessed bits in a capture."""
 
 from ...core.snapshot import Snapshot
-from ...world.heat_leaves import known_pages
+from ...world.address_space import known_pages
 from .finding import NOTE, Finding, finding
 
 REASON = (

@@ -7,7 +7,7 @@ import numpy as np
 from ...core import snapshot as entries
 from ...core.snapshot import NO_PARENT, Snapshot
 from ...formats.vm_file import HostDump, Root
-from ...world.nested import Nested
+from ...world.address_space import Nested
 from ..vm.fit import Slots, fit
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding, finding
 from .tables import check_tree

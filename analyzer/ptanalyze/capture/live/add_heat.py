@@ -9,7 +9,7 @@ from ...core.regular import is_own, unfinished_directory
 from ...formats.capture import open_capture
 from ...formats.capture_dir import seal
 from ...formats.heat_file import FILE, read_heat
-from ...world.heat_leaves import known_pages
+from ...world.address_space import known_pages
 from .heat import LENGTHS, provenance, sample
 
 LEAST = 0.5  # of the pages that were used must be mapped in the capture

@@ -11,7 +11,7 @@ from ...core import snapshot as bits
 from ...core.errors import CaptureError
 from ...core.snapshot import Topology, Tree
 from ...formats.vm_file import Slot
-from ...world.nested import Nested
+from ...world.address_space import Nested
 
 TABLES_LIMIT = 0.05  # share of guest tables that the host may not map: the guest walks them all the time
 PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle pages

@@ -28,7 +28,7 @@ from ...formats.tables_file import write_records, write_tree
 from ...formats.trace_index import add_index
 from ...formats.vm_file import FILE as VM_FILE
 from ...formats.vm_file import HostDump, Root, read_vm, write_vm
-from ...world.nested import Nested
+from ...world.address_space import Nested
 from .fit import Fit, Slots, fit, refuse_strangers
 from .same_boot import doubts
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from ...world.vma_rows import NO_VMA
+from ...world.address_space import NO_VMA
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, StrMethodFormatter
 from pandas import DataFrame
 
-from ...world.vma_rows import NO_VMA
+from ...world.address_space import NO_VMA
 from .pointed import AROUND, point_labels
 from .spots import note
 from .style import GREY, context, must_have, new_figure, styled, title

@@ -5,7 +5,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from ...world.vma_rows import NO_VMA
+from ...world.address_space import NO_VMA
 from ..plots.vma_names import named
 from .grid import Column, Grid, count, grid, percent, word
 from .study import Study
