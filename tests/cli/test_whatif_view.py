@@ -15,7 +15,7 @@ from ptanalyze.analysis.workload import Workload
 from ptanalyze.analysis.worth import share_sentence, verdict
 from ptanalyze.core.errors import Budget, size_in_words
 from ptanalyze.core.interval import Interval, gains, interval, loses
-from ptanalyze.cost.payback import NEVER, pays_back
+from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.show import advise
 from ptanalyze.show.first_screen import earned, further, table, worth
 from ptanalyze.show.first_screen import memory_cell as memory

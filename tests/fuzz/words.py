@@ -8,7 +8,7 @@ from ptanalyze.cli.quantities import DURATION, HEXADECIMAL, PID, SIZE
 from ptanalyze.cli.replaying import configured, split_names
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_machine, sharing
-from ptanalyze.cost.placement import placement
+from ptanalyze.cost.closed_forms import placement
 from ptanalyze.policies.known import plan_for
 
 from .attempt import function

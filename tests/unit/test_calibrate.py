@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.calibrate import MANY_THREADS, ONE_OR_MANY, calibrate_runs
-from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
-from ptanalyze.cost.huge_pages import PART, SHARE
-from ptanalyze.cost.placement import placement
-from ptanalyze.cost.run_checks import suspicious
-from ptanalyze.cost.shared import Shared
-from ptanalyze.cost.walkers import exposed_prior
+from ptanalyze.cost.calibrate import MANY_THREADS, ONE_OR_MANY, PART, SHARE, calibrate_runs, suspicious
+from ptanalyze.cost.closed_forms import (
+    Run,
+    Shared,
+    exposed_prior,
+    outside_cycles,
+    placement,
+    run_cycles,
+    walk_cycles,
+)
 from ptanalyze.formats.node_latency import NodeLatency
 from ptanalyze.validate.prior import STRETCH, runs
 

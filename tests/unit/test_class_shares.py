@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.cost.placement import placement
+from ptanalyze.cost.closed_forms import placement
 from ptanalyze.formats.class_shares import read_class_shares
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.map_lock import held_ns, lock_note
+from ptanalyze.cost.price import held_ns, lock_note
 from ptanalyze.cost.result import CallCost
 from ptanalyze.kernels.replay import FAULT, LL, RL, counters
 from strategies import build_trace, small_machine

@@ -8,18 +8,23 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost.closed_forms import (
+    CONTENDED,
+    LOCAL,
+    ORDER,
+    ORDER_NATIVE,
+    REMOTE,
     Run,
     exposed_share,
     lost_share,
     most_sharing,
     outside_cycles,
+    placement,
     run_cycles,
     sharing,
     waited_cycles,
     waiting_of,
     walk_cycles,
 )
-from ptanalyze.cost.placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
 
 shares = st.floats(0.05, 1.0)
 stretches = st.floats(1.0, 5.0)

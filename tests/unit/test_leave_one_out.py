@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ptanalyze.cost.closed_forms import Run
-from ptanalyze.cost.placement import placement
+from ptanalyze.cost.closed_forms import Run, overlap, placement
 from ptanalyze.cost.predict import predict_placement
-from ptanalyze.cost.shared import overlap
 from ptanalyze.validate.leave_one_out import (
     CONFIGURATION,
     CONSTANT,

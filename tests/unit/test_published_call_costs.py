@@ -16,7 +16,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import Placement
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.calls import SystemCalls
+from ptanalyze.cost.result import SystemCalls
 from ptanalyze.kernels.replay import (
     FAULT,
     PAGES_ZEROED,

@@ -6,10 +6,8 @@ import pytest
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost import shared as stored_prior
-from ptanalyze.cost.closed_forms import exposed_share
-from ptanalyze.cost.placement import placement
-from ptanalyze.cost.shared import shared
+from ptanalyze.cost import closed_forms as stored_prior
+from ptanalyze.cost.closed_forms import exposed_share, placement, shared
 from ptanalyze.validate.prior import (
     COLUMNS,
     FAMILIES,

@@ -18,7 +18,7 @@ from ptanalyze.analysis.worth import missing, verdict
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.payback import NEVER, pays_back
+from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort, first_walks, steady_part

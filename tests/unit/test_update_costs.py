@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.calls import SystemCalls
+from ptanalyze.cost.result import SystemCalls
 from ptanalyze.kernels.replay import EVENT_KINDS, counters
 from ptanalyze.kernels.steps import CALLS
 from strategies import small_machine

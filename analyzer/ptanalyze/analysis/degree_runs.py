@@ -25,7 +25,7 @@ from .system_calls import system_calls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
-    from ..cost.calls import SystemCalls
+    from ..cost.result import SystemCalls
     from ..kernels.replay import Grouped, Mapped
     from ..world.world import World
     from .setup import Setup

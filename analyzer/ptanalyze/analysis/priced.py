@@ -13,10 +13,8 @@ from ..core.interval import Interval
 from ..core.machine import LINE_BYTES
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
-from ..cost.map_lock import lock_note
-from ..cost.once import Once
-from ..cost.payback import pays_back
-from ..cost.result import Result
+from ..cost.price import lock_note, pays_back
+from ..cost.result import Once, Result
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT
 from ..world.world import World
@@ -26,8 +24,7 @@ from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
-    from ..cost.calls import SystemCalls
-    from ..cost.result import Price
+    from ..cost.result import Price, SystemCalls
     from ..kernels.replay import Counters
     from .finished import Finished
     from .setup import Setup

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..core.errors import Budget, size_as_read, size_in_words
 from ..core.interval import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval, none_faster
-from ..cost.payback import over_horizon
+from ..cost.price import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from ..policies import BOUND, label
 from .placement_alone import Candidate, placement_alone, reshapes

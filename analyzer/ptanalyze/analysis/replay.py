@@ -27,7 +27,7 @@ from .static import static_results
 if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
-    from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Calibration
     from ..cost.result import Result
     from .setup import Setup
 

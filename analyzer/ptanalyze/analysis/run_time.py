@@ -13,8 +13,7 @@ from .setup import calibration_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..cost.calibration import Calibration
-    from ..cost.closed_forms import Run
+    from ..cost.closed_forms import Calibration, Run
     from ..cost.predict import Prediction
 
 
@@ -51,7 +50,7 @@ def calibrate(
     Raises CaptureError and UsageError that name the file.
     """
     from ..cost.calibrate import calibrate_runs
-    from ..cost.placement import placement as known
+    from ..cost.closed_forms import placement as known
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
     from ..formats.walk_counters import one_walker, what_is_missing

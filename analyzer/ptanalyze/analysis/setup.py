@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..core.progress import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
-    from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Calibration
     from ..world.world import World
 
 MachineLike: TypeAlias = "PathLike | Machine"

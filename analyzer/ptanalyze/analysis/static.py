@@ -13,8 +13,7 @@ from ..core.errors import RefusedError
 from ..core.jackknife import share_bounds
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
-from ..cost.once import Once
-from ..cost.result import EVERY_NODE, Result
+from ..cost.result import EVERY_NODE, Once, Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
 from ..policies.broken import own_code

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..core.trace import Event
-from ..cost.calls import SystemCalls
+from ..cost.result import SystemCalls
 from ..kernels.replay import Mapped
 from ..kernels.steps import CALLS, FLUSH, shootdown
 from ..world.mm_events import region_of_interest

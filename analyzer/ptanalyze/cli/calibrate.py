@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..analysis.answer import Section
     from ..core.interval import Interval
-    from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Calibration
 
 RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
 
@@ -132,7 +132,7 @@ def write_machine_file(
     """The machine asked for (or the reference one), with measured latencies."""
     from ..core.errors import UsageError
     from ..core.machine import load_machine
-    from ..cost.stretches import REFERENCE_MACHINE
+    from ..cost.calibrate import REFERENCE_MACHINE
     from ..formats.machine_file import with_latency, write_machine
     from ..formats.node_latency import read_latency
 

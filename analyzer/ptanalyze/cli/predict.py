@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Answer, Section
-    from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Calibration
     from ..cost.predict import Prediction
 
 LONG = 100.0  # seconds: a tenth of one is precise enough

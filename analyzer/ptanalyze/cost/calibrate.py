@@ -2,39 +2,403 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
 
 from ..core.errors import UsageError
-from ..core.interval import Interval
+from ..core.interval import Interval, combined
 from ..core.machine import load_machine
-from .calibration import Calibration
-from .closed_forms import Run
-from .huge_pages import PART, SHARE, in_the_host, signs
-from .pair import dram_share, identified_by, waiting_shares
-from .placement import Placement
-from .placement import placement as placed
-from .run_checks import (
-    beyond_nodes,
-    beyond_walks,
-    check_busy,
-    check_pair,
-    check_run,
-    contradictions,
-    short,
-    suspicious,
-    waiting,
-)
-from .shared import Shared, shared
-from .stretches import Latencies, MachineName, machine_name, stretches
-from .walkers import (
+from .closed_forms import (
+    CONTENDED,
+    LOCAL,
     MANY,
+    REMOTE,
     THREADS_PER_CORE,
+    Calibration,
+    Placement,
+    Run,
+    Shared,
     busy_cpus,
     crowding,
     exposed_prior,
+    exposed_share,
+    most_sharing,
+    outside_cycles,
+    shared,
     shared_time,
+    sharing,
     threads_per_core,
+    waited_cycles,
+    waiting_of,
 )
+from .closed_forms import placement as placed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+# Counters that contradict each other: refused where they are unusable, else flagged by name.
+
+NOISE = 0.02  # of run time, from run to run
+MOVED = 0.15  # a local table's walk cycles change less
+STILL = 0.05  # a remote table's walk cycles change more
+NEAR = 0.05  # of a table: what remote shares of two runs must differ by, to divide by it
+APART = 0.05  # two clocks, or two counts of the same work, differ less
+BUSY_APART = 0.1  # so do busy CPUs
+TURBO = 3.0  # times the base clock: no CPU runs faster
+MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
+SHARED_LOSE = f"threads that share a page walker lose at most {MOST_LOST:g}"
+SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
+WHOLE = 100.0  # seconds or cycles: shown without a fraction
+MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
+SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
+WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
+
+
+def check_run(which: str, run: Run, walkers: float) -> None:
+    """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
+    for field in ("cycles", "seconds"):
+        value = getattr(run, field)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{which} run: {field} = {value:g}: expected a number above 0")
+    if run.cycles is None and run.seconds is None:
+        raise UsageError(f"{which} run: neither cycles nor seconds: count cycles, or give its elapsed time")
+    for table in ("gpt", "ept"):
+        cycles = getattr(run, table)
+        if cycles is not None and not 0 <= cycles < float("inf"):
+            raise UsageError(f"{which} run: {table} walk cycles = {cycles:g}: expected 0 or more")
+    if run.walk is not None and run.cycles is not None and run.walk > walkers * run.cycles * (1 + NOISE):
+        raise UsageError(
+            f"{which} run: walk cycles = {run.walk:,.0f}: more than {walkers:.2g} page walkers can be busy "
+            f"in {run.cycles:,.0f} cycles: are the counters of the same threads and modes?"
+        )
+
+
+def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None = None) -> None:
+    """UsageError where the runs have no time in common, are at one placement, or the one with more remote
+    tables was not slower."""
+    clocks = [c for c in ("seconds", "cycles") if getattr(local, c) and getattr(remote, c)]
+    if not clocks:
+        raise UsageError("remote run: cycles of one run and seconds of the other: give the same of both")
+    here, there = (0.0 if at is None else _far(at) for at in (base, where))
+    if abs(here - there) < NEAR:
+        also = "all tables are local" if not there else "its tables are as remote as the local run's"
+        raise UsageError(f"placement {where.name}: {also}; a second run needs other remote shares")
+    if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
+        clock, side = clocks[-1], "above" if there > here else "below"
+        raise UsageError(
+            f"remote run: {clock} = {_shown(getattr(remote, clock))}: not {side} the local run's "
+            f"{_shown(getattr(local, clock))}: is it {where.name}, or are the files swapped?"
+        )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= WHOLE else f"{value:.4g}"
+
+
+def _far(where: Placement) -> float:
+    """A number that grows with the remote share of either table and with load."""
+    return sum(share * (0 if state == LOCAL else 1 + (state != "remote")) for state, share in where.tables())
+
+
+def contradictions(
+    local: Run, remote: Run, ghz: float, names: tuple[str, str] = ("local run", "remote run")
+) -> Iterator[str]:
+    """Lines about two runs that cannot both be what they are said to be: other work, or another window."""
+    here, there = names
+    if local.seconds and remote.seconds and local.cycles and remote.cycles:
+        time, cycles = remote.seconds / local.seconds, remote.cycles / local.cycles
+        if abs(time / cycles - 1) > APART:
+            yield (
+                f"{there}: {remote.seconds:g} s are {time:.3f} times the {local.seconds:g} s of {here}, but "
+                f"{remote.cycles:.4g} cycles {cycles:.3f} times its {local.cycles:.4g}: were both counted "
+                "over the same window?"
+            )
+    if local.instructions and remote.instructions:
+        work = remote.instructions / local.instructions
+        if abs(work - 1) > APART:
+            yield (
+                f"{there}: {remote.instructions:.4g} instructions are {work:.2f} times the "
+                f"{local.instructions:.4g} of {here}: not the same work, or threads that spin"
+            )
+    if local.cpus and remote.cpus and abs(remote.cpus / local.cpus - 1) > BUSY_APART:
+        yield (
+            f"{there}: {remote.cpus:.3g} CPUs were busy, {local.cpus:.3g} in {here}: not the same threads, "
+            "or threads that wait"
+        )
+    for name, run in zip(names, (local, remote), strict=True):
+        if run.cycles and run.seconds and run.cpus:
+            clock = run.cycles / run.seconds / run.cpus / 1e9
+            if clock > TURBO * ghz:
+                yield (
+                    f"{name}: {run.cycles:.4g} cycles in {run.seconds:g} s on {run.cpus:.3g} busy CPUs are "
+                    f"{clock:.3g} GHz: not of one window"
+                )
+
+
+def check_busy(which: str, run: Run, busy: float | None) -> None:
+    """UsageError for more busy CPUs than Linux has."""
+    if busy is not None and busy > MOST_CPUS:
+        raise UsageError(
+            f"{which} run: {run.cycles:.4g} cycles in {run.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
+            f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
+        )
+
+
+def short(local: Run, remote: Run | None) -> Iterator[str]:
+    """A line about a run that is too short for the noise of the published ones."""
+    least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
+    if least < SHORT:
+        yield (
+            f"a run of {least:.3g} s: intervals have the noise of runs of minutes, and what a program does "
+            "once is a greater part of this one: repeat its work for longer"
+        )
+
+
+def waiting(run: Run, busy: float | None) -> Iterator[str]:
+    """A line about a run, known alone, whose elapsed time is hardly its CPU's."""
+    if busy is not None and run.seconds is not None and busy < WAITING:
+        yield (
+            f"local run: {busy:.2g} CPUs were busy in its {run.seconds:g} s: it waited for something else "
+            "nearly all the time, which placements leave as it is, or its elapsed time is not in seconds"
+        )
+
+
+def beyond_nodes(
+    local: Run, remote: Run, where: Placement, ks: tuple[Interval, Interval], names: tuple[str, str]
+) -> Iterator[str]:
+    """A line about a second run that is slower than its nodes are far; ks: k idle and contended."""
+    here, there = names
+    far, loaded = (k.high for k in ks)
+    data = {LOCAL: 1.0, REMOTE: far, CONTENDED: loaded}[where.data]
+    most = max(*where.stretches(far, loaded), 1 + where.data_share * (data - 1))
+    for what, of in (("walk cycles", "walk"), ("seconds", "seconds"), ("cycles", "cycles")):
+        before, after = getattr(local, of), getattr(remote, of)
+        if before and after and after / before > SLOWER * most:
+            node = "a loaded" if CONTENDED in (where.state, where.data) else "an idle"
+            why = "" if node == "a loaded" else "was it loaded (I), or "
+            yield (
+                f"{where.name}: {what} of {there} are {after / before:.3g} times those of {here}: {node} "
+                f"remote node makes them at most {most:.2f} times as many: {why}is it other work?"
+            )
+            return
+
+
+def suspicious(local: Run, remote: Run, where: Placement, alone: bool = False) -> list[str]:
+    """Lines about counters of an all-local run and another one that do not fit the placement or the law;
+    `alone`: no thread shares its core."""
+    return [*_moved(local, remote, where), *_beyond_walks(local, remote, alone)]
+
+
+def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
+    for table, state in (("gpt", where.gpt), ("ept", where.ept)):
+        before, after = getattr(local, table), getattr(remote, table)
+        if state is None or not before or after is None:
+            continue
+        change = after / before - 1
+        if state == LOCAL and abs(change) > MOVED:
+            yield f"{table}: local in both runs, yet its walk cycles change by {change:+.0%}: the same pages?"
+        if state != LOCAL and change < STILL:
+            yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
+
+
+def beyond_walks(local: Run, remote: Run, alone: bool = False) -> float | None:
+    """Cycles lost per added walk cycle, where that is more than walks and noise explain; else None."""
+    if None in (local.walk, remote.walk, local.cycles, remote.cycles):
+        return None
+    assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
+    added, walks = remote.cycles - local.cycles, remote.walk - local.walk
+    if added <= (1.0 if alone else MOST_LOST) * max(walks, 0.0) + NOISE * local.cycles:
+        return None
+    return added / walks if walks > 0 else float("inf")
+
+
+def _beyond_walks(local: Run, remote: Run, alone: bool) -> Iterator[str]:
+    lost = beyond_walks(local, remote, alone)
+    if lost == float("inf"):
+        assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
+        yield (
+            f"cycles grow by {remote.cycles / local.cycles - 1:.0%}, walk cycles by "
+            f"{remote.walk - local.walk:.4g}: something else slowed the run too"
+        )
+    elif lost is not None:
+        yield (
+            f"cycles grow {lost:.2f} times as much as walk cycles, "
+            + ("a thread alone on its core loses at most 1" if alone else SHARED_LOSE)
+            + ": something else slowed the run too"
+        )
+    elif local.walk and remote.walk and local.cycles and remote.walk > local.walk * (1 + STILL):
+        lost = exposed_share(local, remote)
+        if lost > 1 + STILL and most_sharing(local.cycles, local.walk) < lost - 1:
+            yield f"exposed walk cycles, {lost:.2f} times those counted, are more than the local run took"
+
+
+# What two runs with tables in different places identify together.
+
+MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited for
+
+
+def waiting_shares(
+    local: Run, remote: Run, exposed: Interval | None, competing: Interval, alone: bool
+) -> tuple[Interval | None, Interval]:
+    """(e, s) where walk cycles changed, else those of one run; e None where not counted.
+
+    More cycles lost than walked mean a walker that is shared, from not at all (the straight line through both
+    runs) to as much as explains them; `alone`: not with one thread per core.
+    """
+    if local.walk is None or remote.walk is None or local.cycles is None or remote.cycles is None:
+        return exposed, competing
+    if abs(remote.walk - local.walk) <= local.walk * STILL:
+        return exposed, competing
+    lost = exposed_share(local, remote)
+    if lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
+        return exposed, competing
+    if lost <= 1 or alone:
+        return Interval.exactly(min(lost, 1.0)), Interval.exactly(0.0)
+    found = min(sharing(local, remote), MOST_SHARED)
+    return Interval.exactly(1.0), Interval(0.0, found, found)
+
+
+def dram_share(
+    local: Run,
+    remote: Run,
+    places: tuple[Placement | None, Placement],
+    unknown: tuple[Interval | None, Interval, Interval, Interval, Interval],
+) -> Interval | None:
+    """Interval of f from the cycles of two runs; None where walk cycles were not counted.
+
+    places   of the local run, None: all local, and of the remote one
+    unknown  e, s, the gPT's part of the waiting, k of an idle and of a contended remote node
+    """
+    exposed, competing, part, far, loaded = unknown
+    if exposed is None or not local.walk or not local.cycles or not remote.cycles:
+        return None
+    rate, slower = local.walk / local.cycles, remote.cycles / local.cycles
+    base, where = places
+
+    def share(e: float, s: float, part: float, far: float, loaded: float) -> float:
+        waited = e * rate
+        added = waited_cycles(slower, outside_cycles(1.0, waited, s), s) - waited
+        here = 0.0 if base is None else waiting_of(part, *base.stretches(far, loaded))
+        waiting = added / (waiting_of(part, *where.stretches(far, loaded)) - here)
+        rest = waited - waiting * here
+        return max(waiting / rest, 0.0) if rest else 0.0
+
+    return combined(share, exposed, competing, part, far, loaded)
+
+
+def identified_by(where: Placement, local: Run, remote: Run) -> tuple[str, ...]:
+    """Sentences: what the second run at `where` measures."""
+    tables = ("gPT",) if where.ept is None else ("gPT", "ePT")
+    far = [t for t, (state, _) in zip(tables, where.tables(), strict=True) if state != LOCAL]
+    state = "contended" if where.state == CONTENDED else "remote"
+    known = [f"what waiting for the {state} {' and '.join(far)} costs" if far else "what local tables save"]
+    if local.walk is not None and remote.walk is not None:
+        known.append("cycles lost per walk cycle, from added cycles over added walk cycles")
+    return tuple(known)
+
+
+# k of the law: latency of remote nodes over that of local ones, idle and under load.
+
+MachineName: TypeAlias = str | PathLike[str] | None
+REFERENCE_MACHINE = "vmitosis-cascade-lake"
+
+
+class Latencies(Protocol):
+    """ns of a dependent read, [reader's node][serving node]: machine.Latency, node_latency.NodeLatency."""
+
+    @property
+    def idle(self) -> ArrayLike: ...
+
+    @property
+    def contended(self) -> ArrayLike | None: ...
+
+
+def machine_name(machine: MachineName) -> str:
+    return REFERENCE_MACHINE if machine is None else str(machine)
+
+
+def stretches(
+    machine: MachineName, latency: Latencies | None, common: Shared, walk_per_cycle: float | None
+) -> tuple[Interval, Interval, str]:
+    """(k of an idle remote node, of a contended one, why).
+
+    Fitted ones for the machine of the reference runs (rounded in its file); else those of the latencies. f is
+    relative to k, so that the idle one needs no interval; contention does.
+    """
+    ratio = common.contention_at(walk_per_cycle)
+    fitted = f"contention as fitted on {', '.join(common.workloads)}"
+    if latency is None and machine in (None, REFERENCE_MACHINE):
+        far = common.stretch
+        loaded, why = _loaded(far, ratio), f"stretch of remote walks and {fitted}"
+    else:
+        matrices: Latencies = load_machine(machine_name(machine)).latency if latency is None else latency
+        far, measured = stretch(matrices.idle), None
+        why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
+        if matrices.contended is not None:
+            measured = stretch(matrices.contended, matrices.idle)
+        if measured is None or measured <= far:
+            loaded, why = _loaded(far, ratio), f"{why}, {fitted}"
+        else:  # as uncertain as the ratio is among programs
+            scale = (measured - 1) / ratio.middle
+            loaded = ratio.through(lambda value: 1 + scale * value)
+    shown = f"idle remote {far:.3g}, contended {loaded.low:.3g} to {loaded.high:.3g} times local"
+    return Interval.exactly(far), loaded, f"{why}: {shown}"
+
+
+def _loaded(far: float, ratio: Interval) -> Interval:
+    return ratio.through(lambda value: 1 + value * (far - 1))
+
+
+def stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
+    """Mean latency of remote nodes over the mean of local idle ones; UsageError unless above 1."""
+    matrix = np.asarray(latency, np.float64)
+    idle = matrix if local is None else np.asarray(local, np.float64)
+    if len(matrix) < 2:
+        raise UsageError("latency: a single node has no remote latency; give a machine with two or more")
+    away = ~np.eye(len(matrix), dtype=bool)
+    ratio = float(matrix[away].mean() / np.diag(idle).mean())
+    if ratio <= 1:
+        raise UsageError(
+            f"latency: remote nodes are {ratio:.3g} times as far as local ones: expected above 1"
+        )
+    return ratio
+
+
+# 2 MiB pages, as the counters of a run show them: how much of a walk then waits for DRAM is hardly known.
+
+# ePT over gPT walk cycles: 1.01 to 1.27 in the published runs of 4 KiB pages; 0.25 to 0.88 in those of THP
+LEAST_EPT = 0.9
+FEW = 0.1  # share of walks that end at 2 MiB pages
+# f of the five published programs with THP: none for GUPS, PageRank and LibLinear, all of it for BTree
+SHARE = Interval(0.0, 0.2, 1.0)
+PART = Interval(0.5, 0.9, 0.95)  # the gPT's of the waiting: the host's table of 2 MiB pages mostly is cached
+
+
+def in_the_host(run: Run) -> bool:
+    """Whether a virtual machine's run had 2 MiB pages, at least in the host: nested walks are shorter."""
+    return bool(run.gpt and run.ept and run.ept < LEAST_EPT * run.gpt)
+
+
+def signs(run: Run) -> str:
+    """A sentence: how a run shows 2 MiB pages, and what follows; "" where it does not."""
+    if run.huge_walks is not None and run.huge_walks > FEW:
+        sign = f"{run.huge_walks:.0%} of its walks end at 2 MiB pages"
+    elif in_the_host(run) and run.gpt and run.ept:
+        sign = (
+            f"ePT walk cycles are {run.ept / run.gpt:.2f} times the gPT's, with 4 KiB pages about 1 or more"
+        )
+    else:
+        return ""
+    return (
+        f"2 MiB pages: {sign}; between none and all of the walk cycles wait for DRAM, no counter of a local "
+        "run says how much: add a run with remote tables"
+    )
+
 
 PER_CORE = 2  # page walkers, x86 from Broadwell on
 ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated

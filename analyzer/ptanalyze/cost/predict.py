@@ -6,10 +6,22 @@ from math import sqrt
 
 from ..core.errors import UsageError
 from ..core.interval import Interval, combined
-from .calibration import Calibration
-from .closed_forms import Run, counted, outside_cycles, run_cycles, waited_cycles, waiting_of
-from .placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, Placement, placement
-from .run_checks import SLOWER
+from .calibrate import SLOWER
+from .closed_forms import (
+    CONTENDED,
+    LOCAL,
+    ORDER,
+    ORDER_NATIVE,
+    Calibration,
+    Placement,
+    Run,
+    counted,
+    outside_cycles,
+    placement,
+    run_cycles,
+    waited_cycles,
+    waiting_of,
+)
 
 NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
 LOCAL_NAME = {False: "LL", True: "LP"}

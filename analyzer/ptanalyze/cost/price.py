@@ -16,6 +16,7 @@ busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from msgspec import structs
 
+from ..core import interval
 from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
     FAULT,
@@ -40,15 +42,15 @@ from ..kernels.replay import (
     Counters,
 )
 from ..kernels.steps import CALLS
-from .closed_forms import counted, outside_cycles, run_cycles
-from .placement import CONTENDED, LOCAL, placement
+from .closed_forms import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
 from .result import CallCost, Price
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
-    from .calibration import Calibration
-    from .calls import SystemCalls
+    from .closed_forms import Calibration
+    from .result import Once, SystemCalls
+
 
 # (run cycles of a Price, given its unknowns; Interval of each unknown)
 RunLaw: TypeAlias = tuple[Callable[..., float], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
@@ -480,3 +482,65 @@ def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, str
         return float(executed), "instructions as counted"
     ratio = costs.instructions_per_access
     return float(chunks["accesses"].sum()) * ratio, f"instructions not counted: {ratio:g} per access assumed"
+
+
+# The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
+
+WRITERS = ("mmap", "munmap", "mprotect", "mremap", "brk")  # of mmap_sem, in Linux 4.17 for all of the call
+BUSY = 0.3  # of the run: above, calls of other threads find the lock taken often enough to matter
+
+
+def held_ns(price: Price) -> float:
+    """Time that the lock is held for writing by all calls."""
+    return sum(call.ns * call.calls for call in price.system_calls if call.call in WRITERS)
+
+
+def lock_note(price: Price, cpus: int, ghz: float) -> str:
+    """A line where the lock is held for much of a run on so many CPUs: the wait for it is in no speed-up."""
+    if cpus < 2 or not price.run_cycles:
+        return ""
+    share = held_ns(price) * ghz * cpus / price.run_cycles
+    if share < BUSY:
+        return ""
+    return (
+        f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
+        "would wait for each other, which speed-ups leave out"
+    )
+
+
+# When a one-time cost is earned back, and what a policy takes over a longer time.
+#
+# A run of the region costs W walk cycles and M management cycles again and again (Price); getting to the
+# policy's tables and touching memory for the first time costs O once. Over n runs a policy takes O + n C
+# cycles (C: price.price), so that it has paid for itself after n = (O - O_base) / (C_base - C) runs.
+
+NEVER = math.inf
+
+
+def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
+    """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER.
+
+    A gain counts where it can be read in the speed-up (core.gain).
+    """
+    run, unknown = law
+
+    def runs(*at: float) -> float:
+        paid = replace(price, management_cycles=price.management_cycles + extra)
+        before, after = run(base, *at), run(price, *at)
+        ratio = before / after if after else 1.0
+        if extra <= 0 and not interval.slower(ratio):
+            return 0.0
+        return (run(paid, *at) - after) / (before - after) if interval.faster(ratio) else NEVER
+
+    return over_corners(runs, *unknown)
+
+
+def over_horizon(base: Once, once: Once, speedup: float, seconds: float) -> float | None:
+    """Speed-up while the baseline runs for `seconds`, one-time costs included; None if unknown.
+
+    speedup  of each further run
+    """
+    if base.run_cycles is None or not base.run_seconds:
+        return None
+    run = base.run_cycles * seconds / base.run_seconds
+    return (base.cycles + run) / (once.cycles + run / speedup)

@@ -9,10 +9,8 @@ from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import CaptureError, UsageError
 from ..core.interval import Interval
 from ..core.regular import read_given
-from ..cost.calibration import Calibration
-from ..cost.closed_forms import Run
-from ..cost.placement import placement
-from ..cost.run_checks import check_pair
+from ..cost.calibrate import check_pair
+from ..cost.closed_forms import Calibration, Run, placement
 from .atomic import atomic_write
 from .toml_text import toml
 

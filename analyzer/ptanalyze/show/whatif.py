@@ -18,7 +18,7 @@ from ..core import interval
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import Interval
 from ..core.walks import GUEST_BIT, threads_placed
-from ..cost.payback import NEVER
+from ..cost.price import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
 from ..policies import BOUND

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..core.machine import Machine, load_costs
 from ..cost import price as cost
-from ..cost.calls import SystemCalls
+from ..cost.result import SystemCalls
 from ..kernels.replay import FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ..kernels.steps import CALLS
 

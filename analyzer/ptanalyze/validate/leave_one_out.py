@@ -20,12 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cost.calibrate import calibrate_runs
-from ..cost.calibration import Calibration
-from ..cost.closed_forms import Run, counted
-from ..cost.placement import LOCAL, placement
+from ..cost.calibrate import calibrate_runs, suspicious
+from ..cost.closed_forms import LOCAL, Calibration, Run, counted, placement
 from ..cost.predict import Prediction, predict_placement, predict_walks, slowdown
-from ..cost.run_checks import suspicious
 from .prior import (
     FAMILIES,
     FIRST_TOUCH,

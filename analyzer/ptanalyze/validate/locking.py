@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..cost.map_lock import held_ns
+from ..cost.price import held_ns
 from ..cost.result import Result
 
 

@@ -1,6 +1,6 @@
 """Published runs that come with the package, and what their workloads have in common, fitted on them.
 
-Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/shared.py)
+Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/closed_forms.py)
 
 - reference(), runs(), ports(): the measured runs of models/reference, with citations
 - observed(): what each run says of the law's numbers, one by one
@@ -20,14 +20,19 @@ import pandas as pd
 from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
 from ..cost.closed_forms import (
+    CONTENDED,
+    LOCAL,
+    REMOTE,
+    Placement,
     Run,
+    Shared,
     counted,
     exposed_share,
     outside_cycles,
+    overlap,
+    placement,
     waited_cycles,
 )
-from ..cost.placement import CONTENDED, LOCAL, REMOTE, Placement, placement
-from ..cost.shared import Shared, overlap
 from ..formats.toml_text import toml
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
