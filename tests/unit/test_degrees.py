@@ -21,7 +21,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import PTE_COPY, REPLICA_FAULT
 from ptanalyze.policies import plan_for
-from ptanalyze.policies.hydra_offline import HYDRA_OFFLINE as OFFLINE
+from ptanalyze.policies.hydra import HYDRA_OFFLINE as OFFLINE
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

@@ -16,7 +16,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, RL, RR
 from ptanalyze.policies import plan_for
-from ptanalyze.policies.domains import domain_of, split
+from ptanalyze.policies.five_level import domain_of, split
 from replay_cases import HEAP, case, cases, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

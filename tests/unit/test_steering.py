@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Latency
 from ptanalyze.kernels.replay import EVENT_KINDS, FAULT, LL, LR, PTE_FANOUT, PTE_WRITE
-from ptanalyze.policies.steering import steering
+from ptanalyze.policies.wasp import steering
 from replay_cases import HEAP, case, cases, run
 from strategies import build_snapshot, build_trace, small_machine
 

@@ -18,7 +18,7 @@ from ptanalyze.core.machine import Latency
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
 from ptanalyze.policies import find
-from ptanalyze.policies.waspd import Thresholds, decisions, switches
+from ptanalyze.policies.wasp import Thresholds, decisions, switches
 from replay_cases import HEAP, case, cases, run, world_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

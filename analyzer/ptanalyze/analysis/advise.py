@@ -12,7 +12,7 @@ from ..core.errors import NO_LIMIT, Budget, budget, lines
 from ..core.units import described
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, policies
-from ..policies.broken import BrokenPolicyError
+from ..policies.combine import BrokenPolicyError
 from .answers import whatif_frame
 from .asked_policies import Policies, policies_of
 from .opened import opened

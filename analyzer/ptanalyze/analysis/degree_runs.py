@@ -14,7 +14,7 @@ from ..cost.throughput import spent
 from ..kernels.hooks import compile_beside
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT, TABLE_NEW
 from ..policies import Policy, plan_for
-from ..policies.hydra_offline import HYDRA_OFFLINE as OFFLINE
+from ..policies.hydra import HYDRA_OFFLINE as OFFLINE
 from ..world.cache_pass import first_calls
 from .finished import Finished
 from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group

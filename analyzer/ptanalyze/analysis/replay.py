@@ -14,7 +14,7 @@ from ..core.progress import Progress, __version__
 from ..cost.throughput import spent
 from ..kernels.hooks import compile_beside
 from ..policies import Plan, Policy, plan_for
-from ..policies.broken import own_code
+from ..policies.combine import own_code
 from ..world.cache_pass import first_calls
 from ..world.placement import AUTO
 from ..world.world import World

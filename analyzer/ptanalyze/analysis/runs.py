@@ -16,8 +16,7 @@ from ..kernels.hooks import check_types, compile_together
 from ..kernels.replay import Counters, carry_out, counters, marking, replay_for, wrong_node
 from ..kernels.steps import BALANCING
 from ..policies import Plan
-from ..policies.broken import own_code
-from ..policies.placed import check_nodes, check_placed
+from ..policies.combine import check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
 from .sockets import socket_of

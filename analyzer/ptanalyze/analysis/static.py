@@ -16,8 +16,7 @@ from ..cost import price as cost
 from ..cost.result import EVERY_NODE, Once, Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
-from ..policies.broken import own_code
-from ..policies.placed import check_nodes
+from ..policies.combine import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from .elsewhere import elsewhere

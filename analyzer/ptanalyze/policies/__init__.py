@@ -6,28 +6,25 @@ from typing import TYPE_CHECKING, Any
 from .table import BOUND, POLICIES, names
 
 if TYPE_CHECKING:
-    from .available import NOT_MAINLINE, besides, takes
-    from .base import RESEARCH, Policy, parameters
+    from .base import RESEARCH, Policy, has_parameter, parameters
     from .combine import Plan
-    from .known import find, members, plan_for, policies, share_settings
-    from .labels import label
-    from .settings import has_parameter
+    from .known import NOT_MAINLINE, besides, find, label, members, plan_for, policies, share_settings, takes
 
 DEFINED_IN = {
-    "NOT_MAINLINE": "available",
-    "besides": "available",
-    "takes": "available",
+    "NOT_MAINLINE": "known",
+    "besides": "known",
+    "takes": "known",
     "RESEARCH": "base",
     "Policy": "base",
     "parameters": "base",
     "Plan": "combine",
     "find": "known",
-    "label": "labels",
+    "label": "known",
     "members": "known",
     "plan_for": "known",
     "policies": "known",
     "share_settings": "known",
-    "has_parameter": "settings",
+    "has_parameter": "base",
 }
 __all__ = [
     "BOUND",

@@ -32,15 +32,15 @@ A policy may also reshape the World before anything is replayed: other frames, o
 paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
 
-from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError
-from ..core.machine import Strict
+from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
+from ..core.machine import Machine, Strict
 from ..kernels.hooks import called_hook, hook, kernel
 from ..world.first_touches import placed_by_touch
 from ..world.site import LEFT_OUT
@@ -321,3 +321,102 @@ def guest_exists(world: World) -> np.ndarray:
     exists: np.ndarray = world.history.exists.copy()
     exists[space.guest_tables : space.guest_tables + space.host_tables] = False
     return exists
+
+
+# Settings of several policies, given together: KEY goes to all that have it, POLICY.KEY to that policy.
+
+Setting: TypeAlias = tuple[str, Any]  # KEY or POLICY.KEY, and its value as text or typed
+
+
+def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """[{KEY: value}] for each policy. UsageError, which begins with `where`: a setting that none takes."""
+    shares: list[dict[str, Any]] = [{} for _ in policies]
+    for key, value in settings:
+        takers = [k for k, policy in enumerate(policies) if speaks_to(key, policy)]
+        if not takers:
+            known = {policy.name: ", ".join(keys_of(policy)) or "none" for policy in policies}
+            has = "; ".join(f"{name}: {names}" for name, names in known.items())
+            other = "".join(dict.fromkeys(hint(policy, key) for policy in policies))
+            raise UsageError(
+                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}{other}"
+            )
+        refusing = [policies[k].name for k in takers if not allows(policies[k], plain(key), value)]
+        if refusing and len(refusing) < len(takers):
+            own = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]
+            raise UsageError(
+                f"{where} {key}={value}: no such value for policy {', '.join(refusing)}; name the policy "
+                f"that it is for: {', '.join(own)}"
+            )
+        for k in takers:
+            shares[k][plain(key)] = value
+    return shares
+
+
+def speaks_to(key: str, policy: Policy) -> bool:
+    """Whether KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
+    owner, dot, _ = key.rpartition(".")
+    return policy.name == owner if dot else has(policy, key)
+
+
+def allows(policy: Policy, key: str, value: Any) -> bool:
+    """Whether the policy's parameter may have this value; False where it has no such parameter."""
+    try:
+        policy.configure({key: value})
+    except UsageError:
+        return False
+    return True
+
+
+def has_parameter(policy: Policy, key: str) -> bool:
+    """Whether KEY or POLICY.KEY is a parameter of the policy's."""
+    return speaks_to(key, policy) and has(policy, plain(key))
+
+
+def plain(key: str) -> str:
+    """KEY of POLICY.KEY."""
+    return key.rpartition(".")[2]
+
+
+def has(policy: Policy, key: str) -> bool:
+    return key in keys_of(policy)
+
+
+def keys_of(policy: Policy) -> list[str]:
+    return [name for name, *_ in parameters(policy)]
+
+
+# Node lists among the parameters of policies: "0,2,3" names nodes, "0+1,2+3" groups of them.
+
+NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
+
+
+def node_numbers(parts: Iterable[str], machine: Machine, setting: str, hint: str = "") -> list[int]:
+    """Node of each part. UsageError: `setting` ("policy P: KEY = TEXT"), wrong part, machine."""
+    names = [part.strip() for part in parts]
+    for name in names:
+        if not is_whole(name) or int(name) >= machine.nodes:
+            raise UsageError(f"{setting}: {name!r} is no node, {nodes_of(machine)}{hint}")
+    return [int(name) for name in names]
+
+
+def nodes_of(machine: Machine) -> str:
+    return f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
+
+
+def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
+    """Sorted node numbers from "0,2", all nodes if empty."""
+    if not text:
+        return list(machine.cpu_nodes)
+    return sorted(set(node_numbers(text.split(","), machine, f"policy {policy}: nodes = {text}")))
+
+
+def node_groups(policy: str, text: str, machine: Machine) -> list[list[int]]:
+    """[[node]] from "0+1,2+3"; UsageError where a node is unknown, missing or in two groups."""
+    setting, hint = f"policy {policy}: groups = {text}", ", each to be in one group"
+    groups = [node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
+    flat = [node for group in groups for node in group]
+    for node in range(machine.nodes):
+        if flat.count(node) != 1:
+            why = "is in two" if node in flat else "is in no group"
+            raise UsageError(f"{setting}: '{node}' {why}; {nodes_of(machine)}{hint}")
+    return groups

@@ -8,10 +8,8 @@ from typing import Any
 
 from ..core.errors import UsageError, meant
 from ..kernels.code_cache import say
-from .base import Policy
-from .broken import BrokenPolicyError, place, said
-from .combine import Plan, plan
-from .settings import Setting, share_out
+from .base import RESEARCH, TODAY, Policy, Setting, parameters, share_out
+from .combine import BrokenPolicyError, Plan, place, plan, said
 from .table import POLICIES, outside_points
 
 
@@ -110,3 +108,52 @@ def share_settings(names: Sequence[str | Policy], settings: Iterable[Setting]) -
 def plan_for(policy: str | Policy, settings: Mapping[str, Any] | None = None) -> Plan:
     """Plan of a Policy, or of a name as "hydra" or "ptemagnet+hydra", with its parameters."""
     return plan(members(policy), dict(settings or {}))
+
+
+# A policy with its settings, as one types it after -p: "mitosis:nodes=0,2".
+
+
+def label(policy: str, params: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The name, the settings that are not the defaults, and those in which `others` of the policy differ."""
+    usual = defaults(policy)
+    said = [
+        f"{key}={value}"
+        for key, value in params.items()
+        if str(value) != str(usual.get(key, value))
+        or (value != "" and any(str(other.get(key)) != str(value) for other in others))
+    ]
+    return ":".join([policy, *said])
+
+
+@cache
+def defaults(policy: str) -> dict[str, Any]:
+    """{key: default} of a policy, {policy.key: default} of several as A+B; {} of what is no policy here."""
+    try:
+        found = members(policy)
+    except UsageError:
+        return {}
+    several = len(found) > 1
+    return {
+        f"{one.name}.{key}" if several else key: default
+        for one in found
+        for key, default, *_ in parameters(one)
+    }
+
+
+# What it takes to have a policy on a machine: a line to type today, or a research kernel.
+
+NOT_MAINLINE = "none of Mitosis, vMitosis, Hydra, WASP, PTEMagnet is mainline"
+
+
+def besides(name: str) -> str:
+    """What to know before typing the line of `takes`, of a policy or of several as A+B; "" nothing."""
+    return "; ".join(filter(None, (policy.besides for policy in members(name))))
+
+
+def takes(name: str) -> str:
+    """In words, of a policy or of several as A+B: "today: LINE", "research kernel", or why nothing has it."""
+    parts = [policy.takes for policy in members(name)]
+    others = [part for part in parts if not part.startswith(TODAY.rstrip(": "))]
+    if others:
+        return RESEARCH if RESEARCH in others else others[0]
+    return "; ".join(dict.fromkeys(parts))

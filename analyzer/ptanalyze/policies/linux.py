@@ -1,7 +1,11 @@
 """linux: as captured. Page tables, a VM's host tables too, are where the kernel put them and stay there."""
 
-from .base import Policy
-from .fixed_copies import AS_CAPTURED
+import numpy as np
+
+from ..core.machine import Strict
+from . import fixed_copies
+from .base import Policy, World
+from .fixed_copies import AS_CAPTURED, State
 
 POLICY = Policy(
     "linux",
@@ -9,4 +13,31 @@ POLICY = Policy(
     *AS_CAPTURED,
     source="Linux 6.x: page tables are never moved; KVM allocates ePT pages on the faulting vCPU's node",
     takes="today: nothing to do, it runs like this",
+)
+
+
+# ideal: every read is local at the price of a single copy. No machine does this.
+#
+# It bounds locality: of the same reads no placement has fewer remote ones, nor, where a node's own memory is
+# the fastest, fewer walk cycles. It does not bound the run time of policies that read less (thp, shadow,
+# ptemagnet) or interrupt fewer CPUs (hydra).
+
+
+def start(world: World, params: Strict) -> State:
+    home = np.zeros(len(world.space.tables.level), np.int16)
+    return fixed_copies.one_copy(world, home, serve=np.arange(world.nodes))
+
+
+NOTE = (
+    "ideal bounds locality only: every table read from DRAM is local, at the price of one copy; policies "
+    "that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be faster"
+)
+IDEAL = Policy(
+    "ideal",
+    "every table read local at the price of one copy: bounds locality, not caching, page sizes or interrupts",
+    fixed_copies.guest_part(start),
+    fixed_copies.host_part(start),
+    source="a bound of locality, not a system",
+    note=NOTE,
+    takes="a bound",
 )

@@ -14,9 +14,8 @@ from ..core.machine import Strict
 from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
 from ..kernels.steps import RUN, node_now
 from . import fixed_copies
-from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists
+from .base import NODES, GuestHooks, Part, Policy, World, called_hook, guest_exists, replica_nodes
 from .fixed_copies import FOLLOW, State, nearest
-from .node_lists import NODES, replica_nodes
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
 

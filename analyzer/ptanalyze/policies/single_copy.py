@@ -26,9 +26,8 @@ from msgspec import Meta
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from . import fixed_copies
-from .base import Part, Policy, World, captured_nodes
+from .base import Part, Policy, World, captured_nodes, nodes_of
 from .fixed_copies import State
-from .node_lists import nodes_of
 
 Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
 MOST = 255  # of Linux's weights

@@ -7,13 +7,13 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "first-touch": "single_copy.FIRST_TOUCH",
     "interleave": "single_copy.INTERLEAVE",
     "bind": "single_copy.BIND",
-    "ideal": "ideal.POLICY",
+    "ideal": "linux.IDEAL",
     "mitosis": "mitosis.POLICY",
     "hydra": "hydra.POLICY",
     "vmitosis-replicate": "vmitosis_replicate.POLICY",
     "vmitosis-migrate": "vmitosis_migrate.POLICY",
     "hydra-2d": "hydra_2d.POLICY",
-    "steering": "steering.POLICY",
+    "steering": "wasp.STEERING",
     "wasp": "wasp.POLICY",
     "tables-in-dram": "single_copy.TABLES_IN_DRAM",
     # policies that reshape the world, in their order
@@ -21,7 +21,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "ptemagnet": "ptemagnet.POLICY",
     "five-level": "five_level.POLICY",
     "shadow": "shadow.POLICY",
-    "domains": "domains.POLICY",
+    "domains": "five_level.DOMAINS_POLICY",
 }
 
 

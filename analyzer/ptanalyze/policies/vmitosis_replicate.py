@@ -22,9 +22,21 @@ from ..core.machine import Machine, Strict
 from ..kernels.replay import FAULT
 from ..kernels.steps import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
 from . import fixed_copies
-from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, nodes_in_guest
+from .base import (
+    LAYERS_ACT,
+    NODES,
+    GuestHooks,
+    Part,
+    Policy,
+    World,
+    called_hook,
+    guest_exists,
+    hook,
+    node_groups,
+    nodes_in_guest,
+    replica_nodes,
+)
 from .fixed_copies import nearest
-from .node_lists import NODES, node_groups, replica_nodes
 
 NAME = "vmitosis-replicate"
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"

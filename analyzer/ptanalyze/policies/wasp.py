@@ -19,19 +19,170 @@ Not priced: the other threads stand still while the main thread copies (SIGSTOP)
 after a switch; the daemon's own work, and its cache of free pages (empty unless it is told to fill it).
 """
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
-from ..core.machine import Strict
+from ..core.errors import UsageError
+from ..core.machine import Machine, Strict
 from ..kernels.replay import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, FREE, MOVE, freed_table, move_target
+from ..world.site import Site
 from . import fixed_copies
-from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, kernel
+from .base import (
+    LAYERS_ACT,
+    GuestHooks,
+    Part,
+    Policy,
+    World,
+    called_hook,
+    guest_exists,
+    hook,
+    kernel,
+    node_numbers,
+    nodes_in_guest,
+    nodes_of,
+)
+from .fixed_copies import State as FixedCopiesState
 from .single_copy import BY_FIRST_TOUCH
-from .steering import steering
-from .waspd import Decisions, Thresholds, decisions
+
+# When WASP's daemon switches a process's replicas on and off, from what it counts over a trace.
+#
+# After waspd.c of the public port (github.com/julianw1010/WASP-daemon, commit e93634b), function
+# update_and_decide: each interval it reads a process's loads and the TLB misses that cause a walk. If more
+# than THR_MAR loads a second and more than THR_DTLB walks per load hold at all samples for the hysteresis,
+# replicas are switched on; if they have not held for as long, off.
+#
+# Differences: a trace merges loads and stores, so both are counted, in both indicators. A sample is taken
+# where a chunk of the trace ends. After the trace the program is taken to go on as in its steady part for
+# longer than the hysteresis: what the daemon decides then is the state of a further run.
+
+MOST_SAMPLES = 1_000_000
+NS = 1e9
+
+
+class Thresholds(NamedTuple):
+    """
+    interval, hysteresis  ns of the trace's clock
+    accesses              per ns of it; negative: any rate will do
+    misses                per access
+    """
+
+    interval: float
+    hysteresis: float
+    accesses: float
+    misses: float
+
+
+class Decisions(NamedTuple):
+    """What the daemon does with S switches in the trace.
+
+    chunk   int64[S]  the first chunk that runs after each; the first switches replicas on, the next off, ...
+    steady  whether replicas are there when the steady part goes on
+    accesses_per_ns, misses_per_access  of the steady part; the first is NaN where the trace has no times
+    """
+
+    chunk: np.ndarray
+    steady: bool
+    accesses_per_ns: float
+    misses_per_access: float
+
+
+def decisions(site: Site, limits: Thresholds) -> Decisions:
+    """Decisions over the trace of a Site. UsageError for an interval that would be sampled too often."""
+    chunks, walks, warm = site.trace.chunks, site.walks_by_chunk, site.again_walks_by_chunk
+    time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
+    first = site.steady.chunk
+    counted = accesses[first:].sum()
+    misses = warm[first:].sum() / counted if counted else 0.0
+    span = int(time[-1] - time[first]) if len(time) > first else 0
+    rate = accesses[first:-1].sum() / span if span else np.nan  # when the last chunk ended is not known
+    steady = bool(misses > limits.misses and not rate <= limits.accesses)
+    samples = int(time[-1] / limits.interval) if len(time) and time[0] != time[-1] else 0
+    if samples > MOST_SAMPLES:
+        raise UsageError(
+            f"policy wasp: interval_ms = {limits.interval / 1e6:g}: {samples} samples of this trace, at most "
+            f"{MOST_SAMPLES}; give a longer interval"
+        )
+    above = _above(time, accesses, walks, samples, limits)
+    when = (np.array(switches(above, limits)) * limits.interval).astype(np.float64)
+    return Decisions(np.searchsorted(time, when), steady, float(rate), float(misses))
+
+
+def _above(
+    time: np.ndarray, accesses: np.ndarray, walks: np.ndarray, samples: int, limits: Thresholds
+) -> np.ndarray:
+    """bool[samples]: whether each sample is above both thresholds."""
+    sample = (time / limits.interval).astype(np.int64)
+    done, missed = (np.bincount(sample, of, samples)[:samples] for of in (accesses, walks))
+    above: np.ndarray = (done > limits.accesses * limits.interval) & (missed > limits.misses * done)
+    return above
+
+
+def switches(above: np.ndarray, limits: Thresholds) -> list[int]:
+    """Numbers of the samples, from 1, after which replicas are switched: on, off, on, ..."""
+    found: list[int] = []
+    since, before = 0, None
+    for sample, now in enumerate(above.tolist(), 1):
+        if now is not before:
+            since, before = sample, now
+        on = len(found) % 2 == 1
+        if now is not on and (sample - since) * limits.interval >= limits.hysteresis:
+            found.append(sample)
+    return found
+
+
+# steering: Mitosis's replicas, but a node's CPUs may walk another node's (Qu and Yu, WASP, ASPLOS 2024).
+#
+# The replicas are there at all times; WASP itself switches them on and off (wasp.py).
+
+STEER = (
+    'the node whose replica each node walks, "1,1,2,3": node 0 that of node 1; auto: the node of least '
+    "latency, under load where the machine file knows it, its own unless that is slower"
+)
+LAYERS = "what is replicated: the guest's table (or, native, the only one), a VM's nested table, or both"
+
+
+class SteeringParams(Strict):
+    steer: Annotated[str, Meta(description=STEER)] = "auto"
+    layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
+
+
+def start_steering(world: World, params: SteeringParams) -> FixedCopiesState:
+    every = np.arange(world.nodes)
+    return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
+
+
+def needs(params: SteeringParams) -> tuple[str, ...]:
+    nested = () if params.layers == "gpt" else ("nested tables",)
+    return (*nested, *nodes_in_guest(params))
+
+
+def steering(text: str, machine: Machine, policy: str = "steering") -> np.ndarray:
+    """int16[nodes]: whose replica each node's CPUs walk. UsageError names the wrong part of `text`."""
+    if text == "auto":
+        latency = machine.latency_cycles(contended=machine.latency.contended is not None)
+        own = np.diagonal(latency)
+        return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
+    setting, hint = f"policy {policy}: steer = {text}", "; give one for each, or auto"
+    steered = node_numbers(text.split(","), machine, setting, hint)
+    if len(steered) != machine.nodes:
+        raise UsageError(f"{setting}: {len(steered)} nodes for {machine.nodes}, {nodes_of(machine)}{hint}")
+    return np.array(steered, np.int16)
+
+
+STEERING = Policy(
+    "steering",
+    "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
+    fixed_copies.guest_part(start_steering),
+    fixed_copies.host_part(start_steering),
+    SteeringParams,
+    source="the steering matrix of WASP, ASPLOS '24, without its switching",
+    acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=needs,
+)
+
 
 LOADS = "accesses per second, of all threads, above which replicas may pay (waspd.c, THR_MAR)"
 MISSES = "TLB misses per access above which they may (THR_DTLB)"
