@@ -12,8 +12,7 @@ from ptanalyze.capture.live.qemu import qemu
 from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.perf_script import import_perf_script
-from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.formats.trace_frames import HEADER_BYTES
+from ptanalyze.formats.trace_file import HEADER_BYTES, read_trace
 from ptanalyze.formats.trace_writer import trace_writer
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3

@@ -8,8 +8,7 @@ import pytest
 
 from needs_root import needs_root
 from ptanalyze.core.errors import bundled
-from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.room import map_new
+from ptanalyze.formats.atomic import atomic_write, map_new
 from small_disk import small_disk
 from strategies import Page, build_tree, frames_on
 from unit.test_ptdump_text import dump_text

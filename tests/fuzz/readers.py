@@ -12,30 +12,24 @@ from kept_streams import resigned, sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import btf, heat_file, table_dump
-from ptanalyze.formats.calibration_file import read_calibration
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.champsim import RECORD as CHAMPSIM
 from ptanalyze.formats.champsim import import_champsim
-from ptanalyze.formats.class_shares import read_class_shares
 from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze.formats.drmemtrace import import_drmemtrace
 from ptanalyze.formats.hmat import read_hmat
-from ptanalyze.formats.lackey import import_lackey
-from ptanalyze.formats.latency_matrix import read_matrix
-from ptanalyze.formats.mapped_pages import read_mapped_pages
-from ptanalyze.formats.maps import parse_maps
-from ptanalyze.formats.node_latency import read_latency
-from ptanalyze.formats.perf_data import must_be_whole
-from ptanalyze.formats.perf_script import import_perf_script
-from ptanalyze.formats.pinatrace import import_pinatrace
+from ptanalyze.formats.json_record import read_rows
+from ptanalyze.formats.lackey import import_lackey, import_pinatrace
+from ptanalyze.formats.machine_file import read_calibration
+from ptanalyze.formats.node_latency import read_latency, read_matrix
+from ptanalyze.formats.perf_script import import_perf_script, must_be_whole
+from ptanalyze.formats.perf_stat import read_class_shares, read_run
 from ptanalyze.formats.ptdump_text import import_ptdump
-from ptanalyze.formats.recognise import recognise
-from ptanalyze.formats.result_file import read_rows
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.recognise import read_mapped_pages, recognise
+from ptanalyze.formats.snapshot_file import parse_maps, read_snapshot
 from ptanalyze.formats.trace_file import read_trace, trace_of
 from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm_file import read_vm
-from ptanalyze.formats.walk_counters import read_run
 from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 

@@ -21,8 +21,8 @@ from ptanalyze.core.interval import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.cost.result import Result
-from ptanalyze.formats.calibration_file import write_calibration
 from ptanalyze.formats.capture import Capture
+from ptanalyze.formats.machine_file import write_calibration
 from ptanalyze.policies import mitosis
 
 POLICIES = ["linux", "mitosis", ("hydra", {"prefetch": 0})]

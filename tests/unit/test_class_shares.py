@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.closed_forms import placement
-from ptanalyze.formats.class_shares import read_class_shares
+from ptanalyze.formats.perf_stat import read_class_shares
 
 
 def rows(*counts, names=("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")):

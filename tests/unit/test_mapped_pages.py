@@ -14,7 +14,7 @@ from ptanalyze.capture.mapped import infer_tree
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.mapped_pages import PAIR, read_mapped_pages
+from ptanalyze.formats.recognise import PAIR, read_mapped_pages
 from ptanalyze.formats.tables_file import read_tree, write_tree
 
 LACKEY = "".join(f" L {0x5000_0000 + k * 0x1000:x},8\n" for k in range(700))

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.perf_data import fields_of, import_perf_data, print_samples
-from ptanalyze.formats.perf_script import import_perf_script
+from ptanalyze.formats.perf_script import fields_of, import_perf_data, import_perf_script, print_samples
 from ptanalyze.formats.recognise import recognise
 from ptanalyze.formats.trace_file import read_trace
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.closed_forms import Run
-from ptanalyze.formats.perf_stat import read_perf_stat
-from ptanalyze.formats.walk_counters import one_walker, read_run, what_is_missing
+from ptanalyze.formats.perf_stat import one_walker, read_perf_stat, read_run, what_is_missing
 
 COUNTS = {
     "cycles": 540968049174,

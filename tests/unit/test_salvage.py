@@ -19,7 +19,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats import champsim as champsim_trace
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.drmemtrace import RECORD
-from ptanalyze.formats.salvage import salvaging
+from ptanalyze.formats.trace_writer import salvaging
 
 ROWS = 5000
 

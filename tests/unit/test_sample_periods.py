@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from naive.sample_periods import copies_of
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.perf_script import PIECE, import_samples, pieces
-from ptanalyze.formats.sample_periods import MOST_COPIES, MOST_PERIOD, NOT_PRINTED, Periods
+from ptanalyze.formats.perf_script import (
+    MOST_COPIES,
+    MOST_PERIOD,
+    NOT_PRINTED,
+    PIECE,
+    Periods,
+    import_samples,
+    pieces,
+)
 from ptanalyze.formats.trace_file import read_trace
 
 pytestmark = pytest.mark.twin

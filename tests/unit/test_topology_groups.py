@@ -18,7 +18,7 @@ from ptanalyze.capture.live.kernel_groups import kernel_groups, mirrored
 from ptanalyze.cli import run
 from ptanalyze.core.cpu_pairs import GAP, known_pairs
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.latency_matrix import parse_table
+from ptanalyze.formats.node_latency import parse_table
 
 NAN = np.nan
 

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from naive import decode as naive
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
-from ptanalyze.formats.trace_decoder import TraceDecoder
-from ptanalyze.formats.trace_file import read_index, read_trace, trace_of
-from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE
+from ptanalyze.formats.trace_file import (
+    FRAME_DTYPE,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    PAYLOAD_DTYPE,
+    TraceDecoder,
+    read_index,
+    read_trace,
+    trace_of,
+)
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import decode
 from trace_copy import write_trace

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from ..cost.result import EVERY_NODE
 from ..formats.capture import PathLike
-from ..formats.result_file import read_rows
+from ..formats.json_record import read_rows
 from .answers import differences_frame
 
 if TYPE_CHECKING:

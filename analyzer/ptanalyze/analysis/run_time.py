@@ -52,8 +52,7 @@ def calibrate(
     from ..cost.calibrate import calibrate_runs
     from ..cost.closed_forms import placement as known
     from ..formats.node_latency import read_latency
-    from ..formats.perf_stat import read_perf_stat
-    from ..formats.walk_counters import one_walker, what_is_missing
+    from ..formats.perf_stat import one_walker, read_perf_stat, what_is_missing
 
     if (remote is None and remote_seconds is None) != (placement is None):
         raise UsageError(
@@ -95,7 +94,7 @@ def _run(
     from msgspec.structs import replace
 
     from ..cost.closed_forms import Run
-    from ..formats.walk_counters import read_run
+    from ..formats.perf_stat import read_run
 
     if file is None:
         if seconds is None:
@@ -162,15 +161,14 @@ def predictions(
 
 def _where(name: PathLike) -> str:
     """Name of a placement: as given, or by the shares in a file of `ptanalyze classify --json`."""
-    from ..formats.class_shares import read_class_shares
+    from ..formats.perf_stat import read_class_shares
 
     return read_class_shares(name) if str(name).endswith(".json") else str(name)
 
 
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
-    from ..formats.perf_stat import read_perf_stat
-    from ..formats.walk_counters import walk_run, what_is_missing
+    from ..formats.perf_stat import read_perf_stat, walk_run, what_is_missing
 
     try:
         number = float(of)  # type: ignore[arg-type]

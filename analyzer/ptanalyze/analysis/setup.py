@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from ..core.errors import DEFAULT_MACHINE
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
-from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
+from ..formats.machine_file import read_calibration
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO

@@ -11,18 +11,15 @@ from ..core.regular import open_inside
 from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
 from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace
-from ..formats.lackey import import_lackey
-from ..formats.mapped_pages import read_mapped_pages
-from ..formats.perf_data import import_perf_data
-from ..formats.perf_script import FIELDS, Samples, import_samples
-from ..formats.pinatrace import import_pinatrace
+from ..formats.lackey import import_lackey, import_pinatrace
+from ..formats.perf_script import FIELDS, Samples, import_perf_data, import_samples
 from ..formats.ptdump_text import import_ptdump
-from ..formats.recognise import recognise
-from ..formats.salvage import Damaged, damage
+from ..formats.recognise import read_mapped_pages, recognise
 from ..formats.snapshot_file import FILE as SNAPSHOT
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
 from ..formats.trace_index import add_index
+from ..formats.trace_writer import Damaged, damage
 from ..formats.vm_file import FILE as VM_FILE
 from .mapped import copy_tables, write_mapped
 

@@ -18,10 +18,10 @@ from ..core.snapshot import (
     Topology,
     Tree,
 )
+from ..formats.atomic import map_new
 from ..formats.capture import open_capture
 from ..formats.capture_dir import copy_private
-from ..formats.mapped_pages import REGION, MappedPages
-from ..formats.room import map_new
+from ..formats.recognise import REGION, MappedPages
 from ..formats.snapshot_file import write_snapshot
 from ..formats.tables_file import enclosing_tables
 

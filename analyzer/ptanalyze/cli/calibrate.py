@@ -100,7 +100,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
 
     from ..analysis.answer import Answer
     from ..analysis.run_time import calibrate
-    from ..formats.calibration_file import write_calibration
+    from ..formats.machine_file import write_calibration
 
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])

@@ -66,7 +66,7 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
     from ..analysis.whatif import replay
-    from ..formats.result_file import read_rows
+    from ..formats.json_record import read_rows
     from ..show.progress import progress_bar
 
     if source.endswith(FILES):

@@ -82,7 +82,7 @@ def command(
     """
     from ..capture.import_ import import_capture
     from ..core.errors import Strip
-    from ..formats.salvage import salvaging
+    from ..formats.trace_writer import salvaging
 
     *named, file = source
     if len(named) > 1 or not set(named) <= set(FORMATS):

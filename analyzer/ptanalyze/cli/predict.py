@@ -114,7 +114,7 @@ def command(
     """
     from ..analysis.run_time import calibrate
     from ..core.errors import UsageError
-    from ..formats.calibration_file import read_calibration
+    from ..formats.machine_file import read_calibration
 
     if statistics:
         emit(errors(), output)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..analysis.cpu_groups import Level
     from ..capture.live.kernel_groups import Groups
-    from ..formats.latency_matrix import LatencyMatrix
+    from ..formats.node_latency import LatencyMatrix
 
 SLOW = 16  # CPUs; above, say how long it takes
 
@@ -66,7 +66,7 @@ def measure_command(
     from ..analysis.answer import Answer
     from ..capture.live import cacheline
     from ..capture.live.kernel_groups import kernel_groups
-    from ..formats.latency_matrix import write_matrix
+    from ..formats.node_latency import write_matrix
     from ..show.cpu_groups import measured
     from ..show.progress import progress_bar
 
@@ -206,7 +206,7 @@ def groups_command(
     from ..analysis import cpu_groups as vcpu_groups
     from ..analysis.answer import Answer
     from ..capture.live.kernel_groups import kernel_groups
-    from ..formats.latency_matrix import read_matrix
+    from ..formats.node_latency import read_matrix
     from ..show.cpu_groups import groups
 
     matrix = read_matrix(file)

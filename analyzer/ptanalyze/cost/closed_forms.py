@@ -283,7 +283,7 @@ def _share(parts: re.Match[str], name: str) -> float:
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Made by calibrate.calibrate_runs, kept by formats/calibration_file.py, used by predict.py.
+    """Made by calibrate.calibrate_runs, kept by formats/machine_file.py, used by predict.py.
 
     local            the run that predictions are relative to: all local, or at the placement `at`
     remote           a run with tables at `placement`, or None

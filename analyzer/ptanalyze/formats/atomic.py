@@ -6,13 +6,51 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from ..core.errors import UsageError
+import numpy as np
+
+from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.regular import hold, remove_unfinished, unfinished_name
-from .room import FULL
+
+# Room on disk before a mapped file is written to: a store that finds none is a SIGBUS, not an error.
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def map_new(file: IO[bytes], dtype: str | type, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
+    """A writable map, all zero, of `shape` from byte `offset` on of a new file, whose blocks are allocated.
+
+    OSError (ENOSPC, EDQUOT, EFBIG) if there is no room. posix_fallocate(3).
+    """
+    size = offset + prod(shape) * np.dtype(dtype).itemsize
+    os.posix_fallocate(file.fileno(), 0, size)
+    return np.memmap(file, dtype, "r+", offset, shape)
+
+
+@contextmanager
+def says_where(out: Path, inside: Path) -> Iterator[None]:
+    """Errors name `out`, not the directory `inside` that is to become it; a full disk is a UsageError."""
+    try:
+        yield
+    except PtanalyzeError as error:
+        error.args = tuple(named(one, out, inside) for one in error.args)
+        raise
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise UsageError(f"{out}: cannot write: {os.strerror(error.errno)}; nothing was kept") from None
+
+
+def named(said: Any, out: Path, inside: Path) -> Any:
+    """Text with the final name for each file below `inside`."""
+    if not isinstance(said, str) or str(inside) not in said:
+        return said
+    return said.replace(str(inside), str(out))
+
 
 FILES = "/proc/self/fd"
 UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_TMPFILE here, open(2)
@@ -113,3 +151,40 @@ def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "")
         raise UsageError(f"{named}: is a directory; name a file")
     if not place.parent.is_dir():
         raise UsageError(f"{named}: there is no directory {place.parent}; make it first")
+
+
+# Whose the files are that root makes: under sudo, of the user who typed it.
+
+
+def caller() -> tuple[int, int] | None:
+    """(uid, gid) of the user behind sudo; None without sudo, or where that user is root."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() or not is_whole(uid) or not is_whole(gid) or uid == "0":
+        return None
+    return int(uid), int(gid)
+
+
+def give_to_caller(directory: Path) -> None:
+    """Under sudo, make a directory and the files in it the caller's; else change nothing."""
+    if (to := caller()) is None:
+        return
+    for path in directory.rglob("*"):
+        os.chown(path, *to, follow_symlinks=False)
+    os.chown(directory, *to)
+
+
+def take_over(path: Path, user: int) -> None:
+    """Make a file ours that `user` wrote. UsageError if it is a link, or no file of that user's alone."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{path.name}: {error.strerror}; the program put something else there") from None
+    try:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or facts.st_uid != user:
+            raise UsageError(
+                f"{path.name}: no plain file of user {user}; the program put something else there"
+            )
+        os.fchown(file, os.geteuid(), os.getegid())
+    finally:
+        os.close(file)

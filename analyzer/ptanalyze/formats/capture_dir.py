@@ -12,10 +12,8 @@ import msgspec
 
 from ..core.errors import CaptureError, UsageError
 from ..core.regular import crc_of, open_inside, pieces, read_inside, unfinished_directory
-from .atomic import sync_directory
+from .atomic import give_to_caller, says_where, sync_directory
 from .json_record import decode_record, write_record
-from .owner import give_to_caller
-from .room import says_where
 
 MANIFEST = "capture.json"
 TRACE = "trace.ptt"

@@ -13,9 +13,8 @@ import numpy as np
 
 from ..core.errors import CaptureError, Strip
 from ..core.trace import Event
-from .compressed import open_compressed
-from .salvage import Damaged, damage
-from .trace_writer import UNKNOWN_THREAD, trace_writer
+from .drmemtrace import open_compressed
+from .trace_writer import UNKNOWN_THREAD, Damaged, damage, trace_writer
 
 RECORD = np.dtype(
     [

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import CaptureError, UsageError
 from ..core.regular import read_given
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from .ptdump_tree import LEVELS, assemble, table_nodes, tree_of
+from .ptdump_text import LEVELS, assemble, table_nodes, tree_of
 from .snapshot_file import write_snapshot
 
 GUEST, NESTED = b"GPTDUMP1", b"NPTDUMP1"

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.errors import CaptureError, UsageError
 from ..core.regular import open_inside
 from ..core.snapshot import BAD_TYPE, CHANGED, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, Tree
-from .atomic import atomic_write
+from .atomic import atomic_write, map_new
 
 TABLES_MAGIC = b"PTTABLES"
 ENTRIES_MAGIC = b"PTENTRYS"
@@ -204,3 +204,39 @@ def reject(path: Path, field: str, values: np.ndarray, wrong: np.ndarray, why: s
     if wrong.any():
         at = int(np.argmax(wrong))
         raise CaptureError(path, f"{field} of table {at}", values[at], why)
+
+
+# `NAME.entries` filled in place, in any order, by a writer that knows the largest number of tables.
+
+TABLE_BYTES = ENTRIES_PER_TABLE * 8
+TABLES_STREAM_BLOCK = 4096  # tables moved at a time: 16 MiB
+
+
+def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
+    """uint64[room, 512], all zero: the writable map of a new `name`.entries (0600), with its blocks on disk.
+
+    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file. OSError
+    if the disk is full.
+    """
+    path = Path(directory) / f"{name}.entries"
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    with os.fdopen(fd, "r+b") as file:
+        return np.asarray(map_new(file, "<u8", (room, ENTRIES_PER_TABLE), ENTRIES_HEADER))
+
+
+def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:
+    """Move tables `kept` (int64[n], ascending) to the front of uint64[room, 512], in place, in blocks."""
+    moved = np.flatnonzero(kept != np.arange(len(kept)))
+    for start in range(moved[0] if len(moved) else len(kept), len(kept), TABLES_STREAM_BLOCK):
+        end = min(start + TABLES_STREAM_BLOCK, len(kept))
+        entries[start:end] = entries[kept[start:end]]
+
+
+def close_entries(directory: str | PathLike[str], name: str, tree: Tree) -> None:
+    """Cut the file to the tables of `tree`, write its header, sync."""
+    with open(Path(directory) / f"{name}.entries", "r+b") as file:
+        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)
+        file.write(head.ljust(ENTRIES_HEADER, b"\0"))
+        file.truncate(ENTRIES_HEADER + len(tree) * TABLE_BYTES)
+        file.flush()
+        os.fsync(file.fileno())

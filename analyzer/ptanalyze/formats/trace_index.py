@@ -22,8 +22,17 @@ from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, REGION_SHIFT, THREAD_DTYPE, E
 from ..kernels.decode import FRAME_BYTES
 from .atomic import atomic_write
 from .capture_dir import TRACE
-from .trace_file import Index, read_index, refuse_impossible, trace_of
-from .trace_frames import HEADER_BYTES, HIGHEST, facts_of, map_file, read_header
+from .trace_file import (
+    HEADER_BYTES,
+    HIGHEST,
+    Index,
+    facts_of,
+    map_file,
+    read_header,
+    read_index,
+    refuse_impossible,
+    trace_of,
+)
 
 INDEX = "trace.index"
 VERSION = 1

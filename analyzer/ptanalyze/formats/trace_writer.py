@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from os import PathLike
 from typing import IO, Any
 
@@ -12,8 +13,7 @@ from ..core.errors import CaptureError, Strip
 from ..kernels import decode
 from ..kernels.decode import REACH, keep
 from .atomic import atomic_write
-from .salvage import damage, passed_over
-from .trace_frames import (
+from .trace_file import (
     BYTE_ORDER,
     CHUNK,
     ENDED,
@@ -29,6 +29,42 @@ from .trace_frames import (
     VERSION,
     WALKS,
 )
+
+# Whether an importer keeps what comes before damage, and which damage it came to.
+
+
+class Damaged(CaptureError):
+    """A foreign trace is cut off or damaged; what comes before, or its other files, may be sound."""
+
+
+_DAMAGE: ContextVar[list[str] | None] = ContextVar("DAMAGE", default=None)
+
+
+@contextmanager
+def salvaging(wanted: bool = True) -> Iterator[list[str]]:
+    """A list that gets a line for each piece of damage that is passed over within the block; `wanted` False:
+    none is."""
+    damage: list[str] = []
+    token = _DAMAGE.set(damage if wanted else None)
+    try:
+        yield damage
+    finally:
+        _DAMAGE.reset(token)
+
+
+def damage() -> list[str] | None:
+    """What was passed over so far; None where nothing may be."""
+    return _DAMAGE.get()
+
+
+def passed_over(error: CaptureError) -> bool:
+    """Whether to go on with what is sound, the damage having been noted."""
+    known = damage()
+    if known is None:
+        return False
+    known.append(str(error))
+    return True
+
 
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
 CHUNK_TOUCHES = 4096

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis.answer import Section
 from ..capture.live.cacheline import cpu_list
-from ..formats.latency_matrix import LatencyMatrix
+from ..formats.node_latency import LatencyMatrix
 
 SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 

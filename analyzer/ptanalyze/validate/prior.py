@@ -33,7 +33,7 @@ from ..cost.closed_forms import (
     placement,
     waited_cycles,
 )
-from ..formats.toml_text import toml
+from ..formats.json_text import toml
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")

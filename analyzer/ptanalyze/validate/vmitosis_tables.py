@@ -10,7 +10,7 @@ from ..capture.synth.layout import lay_out
 from ..capture.synth.space import START
 from ..core.errors import bundled
 from ..core.machine import load_machine
-from ..formats.latency_matrix import read_matrix
+from ..formats.node_latency import read_matrix
 from .bench import Bench
 from .calls import million_entries_per_second
 from .published import published

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UsageError, is_whole
-from ...formats.owner import take_over
+from ...formats.atomic import take_over
 
 ROOM = ".traced"
 CAN_READ = 'for f do test -r "$f" || { printf %s "$f"; exit 1; }; done'

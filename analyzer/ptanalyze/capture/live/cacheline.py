@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core.errors import UsageError
 from ...core.progress import Progress
-from ...formats.latency_matrix import LatencyMatrix, Method
+from ...formats.node_latency import LatencyMatrix, Method
 from .native import native
 from .process import cpu_lines
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...formats.trace_frames import FRAME_DTYPE, HEADER_BYTES
+from ...formats.trace_file import FRAME_DTYPE, HEADER_BYTES
 from ...kernels.decode import FRAME_MAGIC
 
 MOST = 20_000  # frames looked at in one go: some milliseconds

@@ -9,8 +9,7 @@ from pathlib import Path
 from ...core.errors import PartialDataError, UsageError
 from ...core.regular import temporary_directory
 from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.perf_data import print_samples
-from ...formats.perf_script import import_perf_script
+from ...formats.perf_script import import_perf_script, print_samples
 from ...formats.snapshot_file import read_snapshot
 from ...formats.trace_index import add_index
 from .dump import dump_process

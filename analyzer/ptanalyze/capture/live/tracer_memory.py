@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ...core.trace import REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.maps import parse_maps
 from ...formats.snapshot_file import FILE as SNAPSHOT
+from ...formats.snapshot_file import parse_maps
 
 Ranges = tuple[NDArray[np.uint64], NDArray[np.uint64]]  # starts, lengths in bytes
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ...core.errors import CaptureError, UsageError
 from ...core.regular import temporary_directory
-from ...formats.perf_stat import read_perf_stat
-from ...formats.walk_counters import DURATION, PENDING, walk_run
+from ...formats.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .survey import Surveyed
 
 GROUPS = (PENDING, DURATION)  # Intel since Skylake, and before; AMD counts walks, but no cycles of them

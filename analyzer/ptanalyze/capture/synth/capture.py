@@ -13,10 +13,8 @@ from ...core.progress import Progress, __version__
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.maps import format_maps
-from ...formats.snapshot_file import node_records, write_json
-from ...formats.tables_file import write_records
-from ...formats.tables_stream import TABLE_BYTES, close_entries, keep_tables
+from ...formats.snapshot_file import format_maps, node_records, write_json
+from ...formats.tables_file import TABLE_BYTES, close_entries, keep_tables, write_records
 from ...formats.trace_index import add_index
 from ...formats.trace_writer import trace_writer
 from ...formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm

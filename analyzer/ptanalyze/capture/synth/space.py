@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...formats.tables_stream import reserve_entries
+from ...formats.tables_file import reserve_entries
 from ...kernels.synth import Memory, Radix, Space
 from .frames import BLOCK, Frames, frames_of
 from .layout import Layout, lay_out

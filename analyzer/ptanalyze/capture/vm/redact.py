@@ -23,14 +23,14 @@ from ...core.errors import CaptureError, UsageError
 from ...core.regular import open_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import Event
+from ...formats.atomic import map_new
 from ...formats.capture import Capture
 from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
 from ...formats.heat_file import FILE as HEAT
 from ...formats.heat_file import copy_samples
-from ...formats.room import map_new
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
-from ...formats.trace_frames import (
+from ...formats.trace_file import (
     EVENT,
     FRAME_DTYPE,
     HEADER_BYTES,
