@@ -3,9 +3,8 @@
 python tests/warm.py
 """
 
-from ptanalyze.analysis.opened import opened
-from ptanalyze.analysis.replay import planned, replay_world
-from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.whatif import planned, replay_world
 from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
 from ptanalyze.world import history

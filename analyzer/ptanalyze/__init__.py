@@ -20,18 +20,16 @@ from .core.progress import __version__
 
 if TYPE_CHECKING:
     from .analysis.advise import advise
-    from .analysis.catalogue import list_machines, list_policies
+    from .analysis.answers import list_machines, list_policies, page_tables
     from .analysis.classify import classify
     from .analysis.compare import compare
     from .analysis.degrees import degrees
     from .analysis.fragmentation import fragmentation
-    from .analysis.page_tables import page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
     from .analysis.sweep import sweep
     from .analysis.timeline import timeline
-    from .analysis.walk import walk
-    from .analysis.walk_map import walk_map
+    from .analysis.walk import walk, walk_map
     from .analysis.whatif import reads, replay, whatif
     from .capture.synth.synth import synth
     from .formats.capture import load
@@ -54,13 +52,13 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "report": "show.report.write",
     "fragmentation": "analysis.fragmentation",
     "walk": "analysis.walk",
-    "walk_map": "analysis.walk_map",
-    "page_tables": "analysis.page_tables",
+    "walk_map": "analysis.walk",
+    "page_tables": "analysis.answers",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
     "synth": "capture.synth.synth",
-    "list_policies": "analysis.catalogue",
-    "list_machines": "analysis.catalogue",
+    "list_policies": "analysis.answers",
+    "list_machines": "analysis.answers",
     "plots": "show",
     "explore": "show.explore",
 }

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ptanalyze.analysis.advise import Report, Workload, best_first, rank, share_sentence, verdict
+from ptanalyze.analysis.advise import sentence as advised_sentence
 from ptanalyze.analysis.answer import Matrix, Quantity
-from ptanalyze.analysis.ranking import Report, best_first, rank
-from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
-from ptanalyze.analysis.workload import Workload
-from ptanalyze.analysis.worth import share_sentence, verdict
 from ptanalyze.core.errors import Budget, size_in_words
 from ptanalyze.core.interval import Interval, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back

@@ -9,7 +9,7 @@ from pandas import DataFrame, concat
 
 import ptanalyze
 from families import make_family
-from ptanalyze.analysis.worth import WIDE, share_sentence
+from ptanalyze.analysis.advise import WIDE, share_sentence
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval

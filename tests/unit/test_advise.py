@@ -6,9 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.advise import Budget, advise_world
+from ptanalyze.analysis.advise import Budget, advise_world, workload
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.workload import workload
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.world.captured_world import captured_world

@@ -3,11 +3,8 @@
 import pytest
 
 import ptanalyze
-from ptanalyze.analysis.degree_choice import chosen
-from ptanalyze.analysis.degree_runs import NODE, ONE
-from ptanalyze.analysis.degree_settings import sentence
-from ptanalyze.analysis.degree_settings import settings as settings_of
-from ptanalyze.analysis.degrees import as_record, rows
+from ptanalyze.analysis.degrees import NODE, ONE, as_record, chosen, rows, sentence
+from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show.degrees import setting_lines

@@ -9,14 +9,22 @@ from hypothesis import strategies as st
 
 from naive import replay as naive
 from naive.degrees import Watched, least_faults
-from ptanalyze.analysis.degree_choice import choose
-from ptanalyze.analysis.degree_runs import DEGREES, NODE, ONE, SOCKET, degree_runs, leads
-from ptanalyze.analysis.degree_settings import sentence
-from ptanalyze.analysis.degree_settings import settings as settings_of
-from ptanalyze.analysis.grouped_run import Vmas, grouped_runs
-from ptanalyze.analysis.replay import baseline_of, replay_world
+from ptanalyze.analysis.degrees import (
+    DEGREES,
+    NODE,
+    ONE,
+    SOCKET,
+    Vmas,
+    choose,
+    degree_runs,
+    grouped_runs,
+    leads,
+    sentence,
+)
+from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.runs import replay_walks
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import baseline_of, replay_world
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import PTE_COPY, REPLICA_FAULT

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from heat_bits import evenly, write_bits
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis.classify import classified
-from ptanalyze.analysis.heat_classes import classify_heat
+from ptanalyze.analysis.leaf_classes import classify_heat, weighed
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.weights import weighed
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe

@@ -6,8 +6,7 @@ import pytest
 from families import member
 from heat_bits import write_bits
 from ptanalyze import classify
-from ptanalyze.analysis.processes import asked_of_processes
-from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal

@@ -5,8 +5,7 @@ import pytest
 
 from families import make_family
 from ptanalyze import advise, classify, sweep
-from ptanalyze.analysis.processes import asked_of_processes
-from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture

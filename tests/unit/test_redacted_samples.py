@@ -10,8 +10,7 @@ from test_region_of_interest import both_runs, equal
 from test_vm_redact import same_space
 
 from ptanalyze.analysis.leaf_classes import classify_pages
-from ptanalyze.analysis.opened import opened
-from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_world
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces

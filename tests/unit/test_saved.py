@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from ptanalyze.analysis.ranking import because
-from ptanalyze.analysis.replay import replay_world
-from ptanalyze.analysis.saved import by_the_kernel, causes
+from ptanalyze.analysis.advise import because, by_the_kernel, causes
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_world
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for

@@ -5,8 +5,8 @@ import mmap
 import numpy as np
 import pytest
 
+from ptanalyze.analysis.advise import workload
 from ptanalyze.analysis.leaf_classes import classify_walks
-from ptanalyze.analysis.workload import workload
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.world import stream_store
 from ptanalyze.world.moves import Moves

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.answers import sweep_frame
+from ptanalyze.analysis.run_notes import silent_note, silent_points
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.silent_nodes import silent_note, silent_points
 from ptanalyze.analysis.sweep import sweep_snapshot, values
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.answers import calls_frame
-from ptanalyze.analysis.replay import replay_world
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.runs import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.system_calls import system_calls
-from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.analysis.whatif import replay_snapshot, replay_world
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, PTE_WRITE

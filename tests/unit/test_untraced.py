@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.ranking import fewer
+from ptanalyze.analysis.advise import fewer
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine

@@ -6,7 +6,7 @@ from pandas import DataFrame
 
 import plot_texts
 import ptanalyze
-from ptanalyze.analysis.walk_map import rows_of
+from ptanalyze.analysis.walk import rows_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.show.plots.vma_names import vma_names

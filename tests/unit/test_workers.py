@@ -9,8 +9,7 @@ import pytest
 
 from cluster import cluster, noted
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.sweep import swept
-from ptanalyze.analysis.workers import carried_out, done_there, received, sent, workers_on
+from ptanalyze.analysis.sweep import carried_out, done_there, received, sent, swept, workers_on
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError

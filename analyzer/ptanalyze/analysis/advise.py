@@ -2,31 +2,490 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
+import numpy as np
 from pandas import DataFrame
 
-from ..core.errors import NO_LIMIT, Budget, budget, lines
+from ..core.errors import NO_LIMIT, UNKNOWN_NODE, Budget, budget, lines, size_as_read, size_in_words
+from ..core.interval import (
+    FROM_DRAM,
+    as_read,
+    differs,
+    faster,
+    fewer_walk_cycles,
+    gains,
+    interval,
+    none_faster,
+    shown,
+)
+from ..core.trace import chunk_runs, give_back
 from ..core.units import described
+from ..core.walks import threads_placed
+from ..cost.price import over_horizon
+from ..cost.result import TABLE_BYTES, Result
 from ..formats.capture import CaptureLike
-from ..policies import BOUND, Plan, policies
+from ..policies import BOUND, Plan, label, members, policies
 from ..policies.combine import BrokenPolicyError
-from .answers import whatif_frame
-from .asked_policies import Policies, policies_of
-from .opened import opened
-from .ranking import HOUR, Report, placement_sentence, rank, sentence
-from .refusals import must_allow
-from .replay import baseline_of, planned, replay_world
-from .replayed import Replayed
-from .setup import Options, Setup, setup_of
-from .workload import workload
+from ..world.placement import RECORDED
+from .answers import Replayed, whatif_frame
+from .leaf_classes import EACH_ONCE
+from .run_notes import DRAM_MATTERS, NO_ADVICE, dram_share, equally, sentence_of
+from .runs import must_allow
+from .setup import Options, Policies, Setup, opened, policies_of, setup_of
+from .whatif import baseline_of, planned, replay_world
 
 if TYPE_CHECKING:
+    from ..core.interval import Interval
     from ..core.machine import Machine
-    from ..cost.result import Result
     from ..world.world import World
+
+
+# Thin or Wide: whether a program runs on one socket or several, judged by its walks and its memory.
+#
+# vMitosis (Panwar et al., sections 2 and 3.4): a Thin workload fits one socket, its page tables should follow
+# it (migration); a Wide workload spans sockets, each of which needs a copy (replication).
+
+THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
+PAGE_BYTES = 4096
+ENTRIES = 512
+WALKS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Workload:
+    """
+    walks          int64[sockets]  walks by the node they came from
+    tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
+    mapped_bytes   upper bound of mapped memory: all leaf tables, each counted as full
+    node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
+    assumed        where threads are taken to run, "" where that was recorded
+    threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
+                   all page tables
+    node           the first node with CPUs
+    """
+
+    walks: np.ndarray
+    tables: np.ndarray
+    mapped_bytes: int
+    node_bytes: int
+    assumed: str = ""
+    threads: int = 0
+    node: int = 0
+
+    @property
+    def thin(self) -> bool | None:
+        """Whether nearly all walks come from one node; None without walks."""
+        total = int(self.walks.sum())
+        return bool(self.walks.max() >= THIN_SHARE * total) if total else None
+
+    @property
+    def name(self) -> str:
+        return {True: "Thin", False: "Wide", None: "unknown"}[self.thin]
+
+    @property
+    def spread(self) -> float:
+        """Nodes that the walks come from, evenly weighted: 1 / sum of squared shares (inverse Simpson)."""
+        share = self.walks / max(int(self.walks.sum()), 1)
+        return float(1 / (share**2).sum()) if share.any() else 0.0
+
+    @property
+    def shared(self) -> float:
+        """Share of touched leaf tables that more than one node walks through."""
+        return float(self.tables[2:].sum() / max(int(self.tables.sum()), 1))
+
+    def _whence(self, total: int) -> str:
+        by_node = [f"node {n} {100 * w / total:.1f} %" for n, w in enumerate(self.walks) if w]
+        if len(by_node) == 1:
+            return f"all walks come from node {int(np.argmax(self.walks))}"
+        return (
+            f"walks come from {len(by_node)} nodes ({', '.join(by_node)}), as spread as "
+            f"over {self.spread:.2f} nodes of equal shares"
+        )
+
+    def evidence(self) -> list[str]:
+        """Lines for people."""
+        total = int(self.walks.sum())
+        if not total:
+            return ["no trace: the nodes that the program walks from are not known"]
+        lines = [f"by the assumed placement, {self.assumed}"] if self.assumed else []
+        lines += [
+            self._whence(total),
+            f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
+            "from more than one node",
+        ]
+        mapped = f"its leaf tables map at most {self.mapped_bytes / 2**30:.2f} GiB"
+        if self.node_bytes:
+            mapped += f", the captured machine's largest node has {self.node_bytes / 2**30:.2f} GiB"
+        return [*lines, mapped, *filter(None, [self.fits])]
+
+    @property
+    def fits(self) -> str:
+        """That a Wide program would fit one node, and how to run it there; "" elsewhere."""
+        if self.thin is not False or not self.threads or 0 < self.node_bytes < self.mapped_bytes:
+            return ""
+        return (
+            f"its {self.threads} threads fit one node: if its memory does, too, run it there (numactl "
+            f"--cpunodebind={self.node} --membind={self.node} ./app), and all walks are local"
+        )
+
+    @property
+    def doubt(self) -> str:
+        """What stands against calling it Thin or Wide, in a line: an assumption, and a node that it fits."""
+        assumed = f"{self.name} by the assumed placement: {self.assumed}" if self.assumed else ""
+        fits = f"{self.fits[:1].upper()}{self.fits[1:]}"
+        return " ".join(f"{line}." for line in (assumed, fits) if line)
+
+
+def workload(world: World) -> Workload:
+    """Workload of a captured World; without a trace, only its memory."""
+    space, tree = world.space, world.snapshot.guest
+    walks = np.zeros(world.sockets, np.int64)
+    tables = np.zeros(world.sockets + 1, np.int64)
+    if world.traced:
+        node = world.placement.cpu_node[world.placement.chunk_cpu] // world.domains
+        np.add.at(walks, node, np.rint(world.walks_by_chunk).astype(np.int64))
+        tables += np.bincount(_walked_by(world, node).sum(axis=0), minlength=len(tables))
+        tables[0] = 0
+    mapped = int(np.count_nonzero((tree.level == 1) & space.program_tables)) * ENTRIES * PAGE_BYTES
+    known = [n for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
+    frames = [int(np.diff(n.frames, axis=1).sum()) for n in known] if len(known) > 1 else [0]
+    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world))
+
+
+def on_nodes(world: World) -> tuple[str, int, int]:
+    """assumed, threads and node of Workload."""
+    machine, how = world.machine, world.placement.how
+    threads = len(np.unique(world.trace.chunks["thread"]))
+    assumed = "" if threads < 2 or how.startswith(RECORDED) else threads_placed(how)
+    could = world.snapshot.native and threads <= machine.cpus_per_node
+    return assumed, threads if could else 0, machine.cpu_nodes[0]
+
+
+def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:
+    """bool[sockets, touched leaf tables]: whether a node walks through a table."""
+    rows, stream = world.history.rows, world.stream
+    seen = np.zeros((world.sockets, len(rows.leaf)), bool)
+    for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
+        page = stream.page[stream.offset[first] : stream.offset[last]]
+        node = np.repeat(node_of_chunk[first:last], np.diff(stream.offset[first : last + 1]))
+        seen[node, rows.of_region[page >> np.uint32(9)]] = True
+        give_back(page)
+    return seen
+
+
+# How much of what a policy saves is work of the kernel: page faults and system calls on memory.
+
+MATTERS = 0.2  # share of what is saved; and of the kernel's part, of one of its causes
+
+
+class Kernel(NamedTuple):
+    """share  of the cycles that a policy saves, by the middle of the assumptions; how: causes, in words."""
+
+    share: float
+    how: str
+
+    @property
+    def matters(self) -> bool:
+        return self.share >= MATTERS and bool(self.how)
+
+
+def by_the_kernel(base: Result, result: Result) -> Kernel | None:
+    """The kernel's part of what a policy saves; None where nothing is saved, or that is not known."""
+    walks, kernel = (saved(base, result, part) for part in ("walk_share", "kernel_share"))
+    if walks is None or kernel is None or kernel <= 0 or walks + kernel <= 0:
+        return None
+    return Kernel(kernel / (walks + kernel), ", ".join(causes(base, result)))
+
+
+def saved(base: Result, result: Result, part: str) -> float | None:
+    """Cycles of the baseline's run less the policy's, of what takes this share of them."""
+    cycles = []
+    for one in (base.price, result.price):
+        share = getattr(one, part)
+        if share is None or one.run_cycles is None:
+            return None
+        cycles.append(share.middle * one.run_cycles)
+    return float(cycles[0] - cycles[1])
+
+
+def causes(base: Result, result: Result) -> list[str]:
+    """What the kernel does less of, the largest saving first, in nanoseconds of all CPUs.
+
+    How long a call takes is what its caller sees, as everywhere; what it takes from CPUs that it interrupts
+    is another cause.
+    """
+    calls = {call.call: call for call in result.price.system_calls}
+    faults = f"{result.count('faults'):,} page faults instead of {base.count('faults'):,}"
+    said = {faults: base.price.fault_ns - result.price.fault_ns}
+    for was in base.price.system_calls:
+        now = calls[was.call]
+        if now.slowdown is not None:
+            said[f"{was.call} takes {shown(now.slowdown)[0]} times as long"] = was.calls * (was.ns - now.ns)
+        stolen = f"{now.stolen_ns:,.0f} ns instead of {was.stolen_ns:,.0f}"
+        said[f"{was.call} takes {stolen} from other CPUs"] = was.calls * (was.stolen_ns - now.stolen_ns)
+    total = sum(ns for ns in said.values() if ns > 0)
+    return [how for how, ns in sorted(said.items(), key=lambda item: -item[1]) if ns > MATTERS * total > 0]
+
+
+# What placing tables gains where the best policy does more: changes page sizes, frames, or paging.
+
+
+class Candidate(NamedTuple):
+    """`over` the budget or ""; gains: whether a gain can be read; `written`: what is gained, for people."""
+
+    policy: str
+    label: str
+    over: str
+    gains: bool
+    written: str
+
+
+def reshapes(policy: str) -> bool:
+    """Whether a policy changes page sizes, frames or paging, too: copies of tables are not why it gains."""
+    return any(member.reshape is not None for member in members(policy))
+
+
+def placement_alone(best: str, candidates: Sequence[Candidate], baseline: str, timed: bool = True) -> str:
+    """A sentence on the best Candidate that only places tables, where the `best` policy does more; else "".
+
+    candidates  the best first
+    Also "" where no candidate but the baseline only places tables. Not `timed`: a bound, nothing is best.
+    """
+    placing = [one for one in candidates if not reshapes(one.policy) and one.policy not in (BOUND, baseline)]
+    if not reshapes(best) or not placing:
+        return ""
+    first = next((one for one in placing if not one.over and one.gains), None)
+    if first is None:
+        return f"Placement alone, with pages and paging as they are, gains nothing over {baseline}."
+    alone = "Best by placement alone" if timed else "By placement alone"
+    return f"{alone}, with pages and paging as they are: {first.label}, {first.written}."
+
+
+# Results ranked by run time within a budget, and a sentence that explains the best.
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A candidate: `over` names the part of the budget that it exceeds, "" within it.
+
+    extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
+    horizon      seconds of the baseline's run that it is ranked by
+    gain         the baseline's run time over the horizon / the policy's, one-time costs included; None where
+                 that is not known
+    standing     as of the function of that name
+    """
+
+    result: Result
+    extra_bytes: int
+    extra_updates: float
+    over: str
+    horizon: float
+    gain: float | None
+    standing: Standing
+
+
+class Standing(NamedTuple):
+    """Key by which policies are ranked everywhere, the best first: numbers as they are read, so that what
+    reads alike is a tie. Ties go to the baseline, then to less memory, then to the lower one-time cost.
+
+    lost    1 less its speed-up, below 0 where it gains; over the horizon, where its one-time cost can be
+            read there; of a bound, percent of walk cycles
+    other   whether it is not the baseline; bytes  more at the peak; once  cycles
+    """
+
+    lost: float
+    other: bool
+    bytes: float
+    once: float
+
+
+def standing(result: Result, base: Result, gain: float | None = None) -> Standing:
+    """Standing of a Result; gain: as Advice.gain."""
+    more = size_as_read(peak_bytes(result) - peak_bytes(base))
+    return Standing(-effect(result, base, gain), result is not base, more, result.once.cycles)
+
+
+def effect(result: Result, base: Result, gain: float | None = None) -> float:
+    """What is gained, as it is read; 0: nothing."""
+    speedup = result.price.speedup
+    if base.price.speedup is None:
+        return 100 - walk_percent(result, base)
+    if speedup is None:
+        return -1.0
+    if gain is not None and differs(gain / speedup.middle):
+        return as_read(gain) - 1
+    return as_read(speedup.middle, speedup.low, speedup.high) - 1
+
+
+def walk_percent(result: Result, base: Result) -> float:
+    """Walk cycles in percent of the baseline's, as they are read; 100 where caches hold what is placed."""
+    before = base.price.walk_cycles
+    if not before or (base.cached and not reshapes(result.policy)):
+        return 100.0
+    return round(100 * result.price.walk_cycles / before, 1)
+
+
+def best_first(results: Sequence[Result]) -> list[Result]:
+    """All but the baseline's, the first Result; bounds only where there is nothing else."""
+    base, *others = results
+    real = [one for one in others if one.policy != BOUND] or others
+    return sorted(real, key=lambda one: standing(one, base))
+
+
+class Report(NamedTuple):
+    """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line; placement:
+    what placing tables alone gains where the best policy does more, else ""; left_out: {policy: why} of those
+    whose own code fails.
+    """
+
+    ranked: list[Advice]
+    refused: dict[str, str]
+    base: Result
+    workload: Workload
+    sentence: str
+    placement: str
+    left_out: dict[str, str]
+
+
+def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
+    """[Advice] for all results (the first is the baseline's): within the budget first, the best first.
+
+    horizon  seconds that the baseline goes on as in the region, after which run times are compared
+    """
+    base = results[0]
+    return sorted(
+        (_advice(result, base, budget, horizon) for result in results),
+        key=lambda advice: (advice.over != "", advice.standing),
+    )
+
+
+def peak_bytes(result: Result) -> int:
+    """Bytes of page tables at their peak, of those kept aside, and of memory that the policy holds unused."""
+    pages = result.table_pages_peak + result.host_pages + result.aside_pages
+    return pages * TABLE_BYTES + result.held_bytes
+
+
+def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
+    more = result.price.management_cycles - base.price.management_cycles
+    updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
+    taken = peak_bytes(result) - peak_bytes(base)
+    over = [
+        what
+        for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
+        if value > limit
+    ]
+    speedup = result.price.speedup
+    gain = over_horizon(base.once, result.once, speedup.middle, horizon) if speedup else None
+    ranked_by = standing(result, base, gain)
+    return Advice(result, taken, updates, " and ".join(over), horizon, gain, ranked_by)
+
+
+def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
+    """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound."""
+    best = next(advice for advice in ranked if not advice.over)
+    if best.result is base:
+        if base.cached:
+            return sentence_of(base.cached)
+        within = " within the budget" if any(advice.over for advice in ranked) else ""
+        return f"{none_faster(label_of(base), within)}."
+    speedup = best.result.price.speedup
+    why = "; ".join(filter(None, (because(base, best.result), takes(best)))) + "."
+    if speedup is None:
+        rest = f": {why}{careful(best.result)}"
+        return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", rest)
+    faster = f"{interval(speedup)} times as fast as {label_of(base)}"
+    advice = f"{label_of(best.result)} is estimated at {faster}: {why}{careful(best.result)}"
+    return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+
+
+def careful(result: Result) -> str:
+    """ " Careful: ...": what must be known of a policy beside its recommendation; "" nothing."""
+    return f" Careful: {'; '.join(result.careful)}." if result.careful else ""
+
+
+def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
+    """Sentences: `lead`, what a policy saves at most, `rest`, and what that takes for granted."""
+    what = f"{lead} {fewer(base, result)} than {label_of(base)}, {FROM_DRAM}{rest}"
+    doubt = EACH_ONCE if reshapes(result.policy) and base.each_once else ""
+    held = sentence_of(base.cached) if base.cached else ""
+    return " ".join(filter(None, (held, what, equally(base), doubt)))
+
+
+def label_of(result: Result, results: Sequence[Result] = ()) -> str:
+    """policies.label, beside other results."""
+    return label(result.policy, result.params, [one.params for one in results if one.policy == result.policy])
+
+
+def fewer(base: Result, result: Result) -> str:
+    """ "at most 40.3 % fewer walk cycles"."""
+    return fewer_walk_cycles(walk_percent(result, base) / 100)
+
+
+def takes(advice: Advice) -> str:
+    """Words for the price."""
+    size, updates = size_in_words(abs(advice.extra_bytes)), 100 * advice.extra_updates
+    memory = (
+        f"takes {size} more memory at its peak" if advice.extra_bytes >= 0 else f"saves {size} at its peak"
+    )
+    return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
+
+
+def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
+    """placement_alone's, of all candidates; "" where the caches hold what is placed."""
+    if base.cached:
+        return ""
+    best = next(advice for advice in ranked if not advice.over).result
+    found = [candidate(one.result, base, one.over) for one in ranked]
+    return placement_alone(best.policy, found, base.policy, base.price.speedup is not None)
+
+
+def candidate(result: Result, base: Result, over: str = "", name: str = "") -> Candidate:
+    speedup = result.price.speedup
+    written = interval(speedup) if speedup else fewer(base, result)
+    return Candidate(result.policy, name or label_of(result), over, effect(result, base) > 0, written)
+
+
+def because(base: Result, result: Result) -> str:
+    """Words for what is saved: work of the kernel where that matters, and of walks the most; "" none."""
+    kernel = by_the_kernel(base, result)
+    if kernel is None or not kernel.matters:
+        return walks_because(base, result)
+    if kernel.share >= 1:
+        return f"it saves work of the kernel ({kernel.how})"
+    walks = walks_because(base, result)
+    return (
+        f"{100 * kernel.share:.0f} % of what it saves is work of the kernel ({kernel.how}), the rest page "
+        f"walks{f' ({walks})' if walks else ''}"
+    )
+
+
+def walks_because(base: Result, result: Result) -> str:
+    """Words for the largest saving: fewer walks, reads per walk, DRAM reads, or remote reads; "" none."""
+    was, now = base.row(), result.row()
+    ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
+    if ratio["walks"] < 0.8:
+        return f"it walks {now['walks']:,} times instead of {was['walks']:,}"
+    if now["reads_per_walk"] < 0.8 * was["reads_per_walk"]:
+        return f"a walk reads {now['reads_per_walk']:.1f} entries instead of {was['reads_per_walk']:.1f}"
+    if ratio["dram_reads"] < 0.8:
+        return f"{100 * (1 - ratio['dram_reads']):.0f} % fewer page-table reads are served by DRAM"
+    remote = [round(100 * row["remote_dram_reads"] / max(row["dram_reads"], 1)) for row in (was, now)]
+    if remote[1] >= remote[0]:
+        return ""
+    return f"{remote[0]} % of the page-table reads that DRAM serves are remote, with it {remote[1]} %"
+
+
+WHY = {
+    True: "Thin: one node does nearly all walks, so one copy of the tables is enough if it is there.",
+    False: "Wide: several nodes walk, so each table is remote to most of them unless each has a copy.",
+    None: "Without a trace every node counts alike.",
+}
+
 
 NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
     BOUND,
@@ -173,3 +632,136 @@ def candidates(world: World) -> list[tuple[str, dict[str, Any]]]:
     names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
     return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]
+
+
+# Whether page tables are worth anyone's time for a program: what share of its run they take.
+
+LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
+MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
+WIDE = 0.5  # of the run: a share that is not known more closely than this, and a bound from it, say nothing
+COUNTERS = "perf counters tell: ptanalyze calibrate --help"
+NOTHING = 0.001  # share that is not worth a word
+SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
+
+
+def share_sentence(base: Result) -> str | None:
+    """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
+    None without run times. Of shares that are hardly known only the least, and what narrows them."""
+    walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
+    if walks is None or kernel is None or both is None:
+        return None
+    if both.high < NOTHING:
+        return (
+            "Page walks and the kernel's work on page tables take less than 0.1 % of this run: no change of "
+            "page tables can be felt."
+        )
+    if not (narrow(walks) and narrow(both)):
+        if walks.low < LITTLE:
+            return f"What share of this run page walks take, {COUNTERS}."
+        return f"Page walks take {at_least(walks)} of this run. How much more, {COUNTERS}."
+    said = (
+        f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
+        "assumptions"
+    )
+    if kernel.high < NOTHING and at_most(both) == at_most(walks):
+        return f"{said}: no change of page tables can make it more than {at_most(both)} times as fast."
+    calls = (
+        "less than 0.1 %"
+        if kernel.high < NOTHING
+        else f"{percent(kernel)}, {percent(kernel, True)} by the middle"
+    )
+    return (
+        f"{said}; page faults and system calls on memory {calls}. Without both it would be at most "
+        f"{at_most(both)} times as fast, without walks alone {at_most(walks)} times."
+    )
+
+
+def missing(base: Result) -> str:
+    """Cautions on what the capture cannot show; else ""."""
+    return " ".join(filter(None, (gone(base), short(base))))
+
+
+def short(base: Result) -> str:
+    """A caution where the caches hold what the trace reads of page tables, as it is short; else ""."""
+    return f"Careful: {base.short_region}." if base.short_region else ""
+
+
+def gone(base: Result) -> str:
+    """A caution where much of what the trace walks was gone at the snapshot; else ""."""
+    if base.gone_share <= MUCH:
+        return ""
+    return (
+        f"Careful: {100 * base.gone_share:.0f} % of the walks go to memory that was freed before the page "
+        "tables were read. "
+        "Policies that change page sizes leave it as it is here, so their gain is not known. Record again "
+        "with --dump-at peak."
+    )
+
+
+def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:
+    """Worth it or not, in a sentence, of the baseline, then the other policies, the best first; None without
+    run times.
+
+    over  places in `results` of policies over the budget, which are left out
+    """
+    base = results[0]
+    others = [one for k, one in enumerate(results) if k and k not in over and one.policy != BOUND]
+    share = base.price.table_share
+    if share is None or not others:
+        return None
+    if share.high < LITTLE:
+        return "Not worth it: page walks and the kernel's work on page tables cost this run next to nothing."
+    speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
+    sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
+    if sure:
+        best = next(iter(sure))
+        if as_read(sure[best].middle, sure[best].low, sure[best].high) < SMALL:
+            return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
+        some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
+        gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
+        known = [one for one in others if label_of(one, others) in sure]
+        effects = len({interval(speedup) for speedup in sure.values()})
+        alike = "" if effects == len(sure) else f", with {effects} distinct speed-up{'s' * (effects > 1)}"
+        care = " with care" if all(set(one.careful) - set(base.careful) for one in known) else ""
+        return f"Worth a try{care}: {gaining} under all assumptions{alike}."
+    if any(faster(speedup.high) for speedup in speedups.values()):
+        return "May not be worth it: the estimate does not rule out that nothing is gained."
+    if short(base):
+        return "As far as so short a trace shows, nothing is gained."
+    if gone(base) and any(reshapes(one.policy) for one in others):
+        return "As far as the capture shows, nothing is gained."
+    if over:
+        return "Not worth it: none within the budget gains."
+    none = "it does not gain." if len(others) == 1 else "none of these gains."
+    return " ".join(filter(None, (f"Not worth it: {none}", in_caches(base))))
+
+
+def in_caches(base: Result) -> str:
+    """Why placement gains nothing where the caches answer nearly all reads of page tables; else ""."""
+    missed = dram_share(base.reads)
+    if missed >= DRAM_MATTERS:
+        return ""
+    answered = "all" if missed < NOTHING / 2 else f"{100 * (1 - missed):.1f} % of"
+    return f"The caches answer {answered} its page-table reads, wherever its tables are."
+
+
+def percent(share: Interval, middle: bool = False) -> str:
+    """ "21 to 76 %" or "0.3 to 1.2 %"; of the middle "56 %"."""
+    places = 0 if share.high >= 0.1 else 1
+    low, best, high = (f"{100 * x:.{places}f}" for x in (share.low, share.middle, share.high))
+    return f"{best} %" if middle or low == high else f"{low} to {high} %"
+
+
+def narrow(share: Interval) -> bool:
+    """Whether a share of the run is known closely enough to be told."""
+    return share.high - share.low <= WIDE
+
+
+def at_least(share: Interval) -> str:
+    """ "at least 24 %"."""
+    return f"at least {100 * share.low:.0f} %"
+
+
+def at_most(share: Interval) -> str:
+    """1 / (1 - share), rounded as speed-ups are."""
+    return shown(1 / (1 - share.high))[0]

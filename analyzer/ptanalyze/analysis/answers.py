@@ -1,17 +1,29 @@
 """Results and page tables as tidy pandas tables with units, notes and provenance in their attrs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pandas import DataFrame, concat
 
-from ..core.machine import Machine
+from ..core.errors import lines
+from ..core.machine import Machine, load_machine, machine_names
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.units import described
 from ..core.walks import GUEST_BIT
 from ..cost.result import CallCost, Result
-from .owned_notes import owned_notes
+from ..formats.capture import Capture, CaptureLike, load
+from ..world.trees import shared_pages
+from .run_notes import owned_notes
+from .setup import provenance_of as setup_provenance_of
+
+if TYPE_CHECKING:
+    from ..policies import Policy
+
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
@@ -356,3 +368,147 @@ def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:
     """A capture's facts (capture.describe) as rows: section, fact, value (numbers and words)."""
     rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
     return described(DataFrame(rows, columns=["section", "fact", "value"]))
+
+
+# All tables of a run of replays.
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Results of replays; each table is made, and pandas imported, when first asked for.
+
+    results  [result.Result], the baseline's first: integer arrays behind the tables
+    refused  {policy: why the capture does not allow it}
+    """
+
+    results: list[Result]
+    machine: Machine
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a row per policy, and where the other tables are."""
+        names = [
+            "policy",
+            "params",
+            "speedup_low",
+            "speedup",
+            "speedup_high",
+            "cycles_per_walk",
+            "leaf_LL_share",
+        ]
+        table = str(self.frame[names].to_html(index=False, float_format="{:,.3f}".format, border=0))
+        more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
+        return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """answers.whatif_frame: one row per policy."""
+
+        return whatif_frame(self.results, self.machine)
+
+    @cached_property
+    def reads(self) -> DataFrame:
+        """answers.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
+
+        return reads_frame(self.results)
+
+    @cached_property
+    def leaves(self) -> DataFrame:
+        """answers.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
+
+        return leaves_frame(self.results)
+
+    @cached_property
+    def calls(self) -> DataFrame:
+        """answers.calls_frame: by policy and kind of system call."""
+
+        return calls_frame(self.results)
+
+    @cached_property
+    def timeline(self) -> DataFrame:
+        """answers.timeline_frame: by policy and window; empty without windows."""
+
+        return timeline_frame(self.results)
+
+
+# Leaf tables of several processes that map the same pages, as a table.
+
+
+def shared_tables_frame(capture: Capture) -> DataFrame:
+    """One row per leaf table that maps a page which another process maps too; by group, then PID and address.
+
+    columns  pid, base (first address that it maps), node (-1 unknown), pages (mapped), shared_pages (of them
+             mapped by other processes too), group: tables of one number map some page at the same entry, so
+             that one table could stand for it in all of them; -1: none does
+    """
+    of = {pid: one.snapshot.guest for pid, one in capture.members.items() if one.has_snapshot}
+    found = shared_pages(of)
+    parts = [
+        DataFrame(
+            {
+                "pid": np.full(len(tables), pid),
+                "base": of[pid].base[tables],
+                "node": of[pid].node[tables],
+                "pages": found.mapped[pid],
+                "shared_pages": found.with_others[pid],
+                "group": found.group[pid],
+            }
+        )
+        for pid, tables in found.tables.items()
+    ]
+    table = concat(parts, ignore_index=True).sort_values(["group", "pid", "base"], ignore_index=True)
+    return described(table, provenance={"capture": str(capture.directory)})
+
+
+# Location of each table page of a capture.
+
+
+def page_tables(capture: CaptureLike = None) -> DataFrame:
+    """Every table page: dimension, level, base, span_bytes, node, tracers; see answers.page_tables_frame."""
+    opened = load(capture)
+    table = page_tables_frame(opened.snapshot)
+    table.attrs["provenance"] = setup_provenance_of(opened)
+    return table
+
+
+# Lists of policies and machines.
+
+
+def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
+    """Placement policies: policy, doc, acts_on, needs, takes, source, parameters (with their defaults).
+
+    chosen  None: all; needs: of a capture; takes: to have the policy on a machine
+    """
+    from pandas import DataFrame
+
+    from ..core.units import described
+    from ..policies import parameters
+    from ..policies import policies as known
+
+    rows = [
+        {
+            "policy": policy.name,
+            "doc": policy.doc,
+            "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
+            "needs": ", ".join(policy.needed(policy.params())),
+            "takes": policy.takes,
+            "source": policy.source,
+            "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
+        }
+        for policy in (known().values() if chosen is None else chosen)
+    ]
+    return described(DataFrame(rows))
+
+
+def list_machines() -> DataFrame:
+    """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
+    from pandas import DataFrame
+
+    from ..core.units import described
+
+    rows = []
+    for name in machine_names():
+        machine = load_machine(name)
+        about = {"machine": name, "nodes": machine.nodes, "cpus_per_node": machine.cpus_per_node}
+        rows.append(about | machine_limits(machine) | {"description": machine.description})
+    return described(DataFrame(rows).drop(columns="name"))

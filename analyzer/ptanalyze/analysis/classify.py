@@ -13,11 +13,8 @@ from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
 from .answers import classes_frame
-from .heat_classes import classify_heat
-from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
-from .opened import provenance_of
-from .processes import heated, others
-from .setup import Options, Setup, setup_of
+from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
+from .setup import Options, Setup, heated, others, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

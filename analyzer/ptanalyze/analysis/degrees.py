@@ -2,17 +2,585 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from ..core.errors import UsageError
+from ..core.trace import blocks
+from ..core.walks import Reads
+from ..cost.price import fixed_ns_by_group
+from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
-from .degree_choice import Chosen, chosen
-from .degree_settings import sentence, settings
-from .setup import Options, Setup, setup_of
+from ..kernels.hooks import compile_beside
+from ..kernels.replay import (
+    EVENT_KINDS,
+    PTE_COPY,
+    REPLICA_FAULT,
+    TABLE_NEW,
+    Counters,
+    Grouped,
+    Mapped,
+    grouped_for,
+)
+from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
+from ..policies import Plan, Policy, plan_for
+from ..policies.hydra import HYDRA_OFFLINE as OFFLINE
+from ..world.address_space import NO_VMA, vma_of
+from ..world.cache_pass import first_calls
+from ..world.history import History
+from ..world.world import World
+from .run_notes import notes, short_region
+from .runs import Finished, Run, replay_again, replay_walks, start, system_calls
+from .setup import Options, Setup, opened, setup_of
+from .whatif import baseline_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from ..core.machine import Costs, Machine
+    from ..cost.result import SystemCalls
+
+
+# Runs that count by VMA: the same replay, with a loop that knows which VMA a walk or a step belongs to.
+
+BATCH = 1 << 20
+PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
+
+
+class Vmas:
+    """VMAs of the snapshot that a World's walks go to, as groups; the last group is of everything else.
+
+    names  [name] of the groups
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.vmas = world, world.snapshot.vmas
+        walked = self._walked()
+        self._label = np.full(len(self.vmas) + 1, len(walked), np.int32)
+        self._label[walked] = np.arange(len(walked))
+        self._asked = np.zeros(0, np.uint32), np.zeros(0, np.int32)
+        self.names = [*(self._name(k) for k in walked.tolist()), PROCESS]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def of_reads(self, reads: Reads) -> np.ndarray:
+        """int32[n]: group of each of the walks; runs ask for the same ones, one after another."""
+        page = reads.page
+        known, labels = self._asked
+        if known is not page:
+            labels = self._label[self._vma(page)]
+            self._asked = page, labels
+        return labels
+
+    def of_steps(self, history: History) -> np.ndarray:
+        """int32[S]: group of each step, by the first page that it changes."""
+        steps, tables = history.steps, self.world.space.tables
+        none, freed = np.isin(steps.kind, (FLUSH, RUN, TABLE_DATA)), steps.kind == FREE
+        row = np.where(none | freed, 0, steps.row)
+        table = np.where(freed, freed_table(steps, slice(None)), history.rows.leaf[row])
+        shift = 12 + 9 * (tables.level[table].astype(np.uint64) - np.uint64(1))
+        slot = np.where(freed, 0, steps.lo).astype(np.uint64)
+        group = self._label[vma_of(tables.base[table] + (slot << shift), self.vmas)]
+        return np.where(none, len(self) - 1, group).astype(np.int32)
+
+    def _vma(self, page: np.ndarray) -> np.ndarray:
+        region = self.world.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
+        return vma_of(region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12), self.vmas)
+
+    def _walked(self) -> np.ndarray:
+        """Indices of VMAs, len(vmas) for none, of the walked pages."""
+        parts = [np.unique(self._vma(page)) for page in blocks(self.world.stream.page, BATCH)]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    def _name(self, vma: int) -> str:
+        if vma == len(self.vmas):
+            return NO_VMA
+        first, past = (int(self.vmas[end][vma]) for end in ("start", "end"))
+        return f"{first:x}-{past:x} {self.world.snapshot.vma_names[vma]}".rstrip()
+
+
+@dataclass
+class GroupedRun(Run):
+    """A Run of the guest's part alone, whose counts are by VMA.
+
+    counts  Grouped of the run; `first_counts` of the first once the second began
+    reader  int16[cpus]: node of each CPU, whatever the hooks are told
+    """
+
+    vmas: Vmas = field(kw_only=True)
+    counts: Grouped = field(kw_only=True)
+    reader: np.ndarray = field(kw_only=True)
+    first_counts: Grouped | None = None
+    step_group: tuple[History, np.ndarray] | None = None
+
+    def loop(self, world: World) -> Any:
+        return grouped_for(self.plan.guest[0].hooks)
+
+    def arguments(
+        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+    ) -> tuple[Any, ...]:
+        history = world.history
+        if self.step_group is None or self.step_group[0] is not history:
+            self.step_group = history, self.vmas.of_steps(history)
+        return (
+            world.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
+            world.space.tables, history.rows, history.steps, self.step_group[1], history.shootdowns, mapped,
+            self.states[0], self.counts, first, self.step, last,
+        )  # fmt: skip
+
+    def begin_again(self) -> None:
+        super().begin_again()
+        self.first_counts = self.counts
+        self.counts = empty(len(self.counts.walks), self.counts.walks.shape[1])
+
+    def parts(self) -> tuple[Grouped, Grouped]:
+        """Counts of the run as traced and of the further run, zeros without one."""
+        if self.first_counts is None:
+            return self.counts, empty(len(self.vmas), self.counts.walks.shape[1])
+        return self.first_counts, self.counts
+
+
+def of_group(counts: Grouped, group: int) -> Counters:
+    """Counters of a VMA: its reads as of one level, nothing of a host."""
+    events, none = counts.events[group], np.zeros(2, np.int64)
+    sockets = np.zeros((len(counts.walks[group]), 4), np.int64)
+    return Counters(counts.reads[group][None], sockets, events, np.zeros_like(events), none, none)
+
+
+def grouped_runs(plans: Sequence[Plan], world: World, vmas: Vmas, reader: np.ndarray) -> list[GroupedRun]:
+    """[GroupedRun] of plans on a World, before the first walk; reader: as GroupedRun."""
+    runs = []
+    for plan in plans:
+        begun, counts = start(plan, world), empty(len(vmas), world.nodes)
+        known = (begun.plan, begun.states, begun.counters, begun.before)
+        runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
+    return runs
+
+
+def empty(groups: int, nodes: int) -> Grouped:
+    kinds = len(EVENT_KINDS)
+    return Grouped(
+        np.zeros((groups, nodes, nodes, 2), np.int64),
+        np.zeros((groups, nodes), np.int64),
+        np.zeros((groups, len(CALLS), kinds, nodes, nodes), np.int64),
+        np.zeros((kinds, nodes, nodes), np.int64),
+        np.zeros(2, np.int64),
+    )
+
+
+# Every degree of prefetching and every sharing tier replayed once, counted and priced by VMA.
+
+ONE, SOCKET, NODE = "one", "socket", "node"
+DEGREES = range(10)
+SAME_SOCKET = 1.5  # times a node's own latency: nodes nearer than that share a socket
+FILTERS = ("off", "single", "all")  # tlbflush_opt 0, 1, 2 of the Hydra kernels
+Wanted = tuple["str | Policy", Mapping[str, Any]]
+Calls = tuple["SystemCalls", "SystemCalls | None"]  # of the run as traced, and of its steady part once more
+
+
+class Part(NamedTuple):
+    """Cycles of VMAs in a run, float64[V]: of walks, and of faults, copies, tables, calls, shootdowns."""
+
+    walks: np.ndarray
+    management: np.ndarray
+
+    def cycles(self, exposed: float) -> np.ndarray:
+        """float64[V] that the program waits."""
+        total: np.ndarray = exposed * self.walks + self.management
+        return total
+
+
+class Point(NamedTuple):
+    """A tier and degree of every VMA; degree None: one copy, or prefetching that knows the future.
+
+    traced, again       Part of the run as traced, and of its steady part once more
+    faults, propagated, tables  int64[V] in both runs: faults that only copy, entries copied, table pages made
+    """
+
+    tier: str
+    degree: int | None
+    traced: Part
+    again: Part
+    faults: np.ndarray
+    propagated: np.ndarray
+    tables: np.ndarray
+
+    def cycles(self, exposed: float, repeat: float) -> np.ndarray:
+        """float64[V] of the run as traced and `repeat` further ones."""
+        return self.traced.cycles(exposed) + repeat * self.again.cycles(exposed)
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """V VMAs, the last of which is what belongs to no page that is walked.
+
+    names    [V]; walks  int64[V, nodes] as traced, by walker's node
+    points   tiers and degrees, one copy first; bounds: the tiers of copies, by prefetching that knows the
+             future
+    filters  {filter: Point of a copy per node with degree 0}
+    sockets  int16[nodes]: node that has the socket's copy
+    steady   whether there is a further run: not where threads move while the trace runs
+    """
+
+    names: list[str]
+    walks: np.ndarray
+    points: list[Point]
+    bounds: list[Point]
+    filters: dict[str, Point]
+    sockets: np.ndarray
+    machine: Machine
+    costs: Costs
+    placement: str
+    steady: bool = True
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, str] = field(default_factory=dict)
+
+
+def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
+    """Degrees of a captured World; RefusedError where Hydra cannot run on it."""
+    plan_for("hydra").check(world)
+    compile_beside(first_calls(world.space, world.placement, world.machine))
+    vmas, reader = Vmas(world), world.placement.cpu_node
+    single: list[Wanted] = [(baseline_of(world), {})]
+    filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
+    more = not setup.move_threads
+    runs, mapped, made = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
+    known = partial(pointed, made=made, setup=setup, machine=world.machine)
+    points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
+    nodes = [known(run, NODE, degree) for degree, run in zip(DEGREES, runs[1:11], strict=True)]
+    shot = {name: known(run, NODE, 0) for name, run in zip(FILTERS, runs[12:], strict=True)}
+    sockets = leads(world)
+    if (sockets != np.arange(world.nodes)).any():
+        shared = world.reshaped(placement=replace(world.placement, cpu_node=sockets[reader]))
+        again, *_ = replayed(shared, world, vmas, reader, lazy(prefetch_on), more)
+        points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
+        bounds.append(known(again[10], SOCKET, None))
+    first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
+    said = notes(first, "counted by VMA, of the guest's tables")
+    traced, further = runs[0].parts()
+    if more and (short := short_region(traced.reads, further.reads, world)):
+        said.append(short)
+    return Degrees(
+        vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, world.machine,
+        setup.costs, world.placement.how, more, tuple(said), provenance,
+    )  # fmt: skip
+
+
+def lazy(prefetch_on: str) -> list[Wanted]:
+    """Every degree, then the bound."""
+    degrees: list[Wanted] = [("hydra", {"prefetch": d, "prefetch_on": prefetch_on}) for d in DEGREES]
+    return [*degrees, (OFFLINE, {})]
+
+
+def replayed(
+    world: World, captured: World, vmas: Vmas, reader: np.ndarray, wanted: Sequence[Wanted], more: bool
+) -> tuple[list[GroupedRun], Mapped, Calls]:
+    """([GroupedRun], Mapped at the first run's end, Calls) of policies on a World, over the captured one's
+    reads.
+
+    more  whether the steady part runs once more
+    """
+    runs = grouped_runs([plan_for(policy, params) for policy, params in wanted], world, vmas, reader)
+    caches = captured.caches()
+    mapped = replay_walks(runs, world, captured.reads(caches=caches), more=more)
+    if not more:
+        return runs, mapped, (system_calls(world, mapped), None)
+    again = world.again()
+    still = replay_again(runs, again, captured.again().reads(caches=caches), mapped)
+    return runs, mapped, (system_calls(world, mapped), system_calls(again, still, world.steady.chunk))
+
+
+def leads(world: World) -> np.ndarray:
+    """int16[nodes]: for each node the one whose copy its socket would share: where most of its walks are.
+
+    Nodes of a socket are those within SAME_SOCKET times a node's own latency, if that splits the nodes.
+    """
+    latency = world.machine.latency_cycles()
+    near = latency < SAME_SOCKET * latency.diagonal()[:, None]
+    if not (near == near[near.argmax(axis=1)]).all():
+        return np.arange(world.nodes, dtype=np.int16)
+    node = world.placement.cpu_node[world.placement.chunk_cpu]
+    walks = np.bincount(node, world.walks_by_chunk, world.nodes)
+    serving: np.ndarray = np.where(near, walks[None, :], -1).argmax(axis=1).astype(np.int16)
+    return serving
+
+
+def pointed(
+    run: GroupedRun, tier: str, degree: int | None, made: Calls, setup: Setup, machine: Machine
+) -> Point:
+    """Point of a run that has ended."""
+    traced, again = run.parts()
+    kinds = (traced.events + again.events).sum(axis=(1, 3, 4))
+    columns = (kinds[:, kind] for kind in (REPLICA_FAULT, PTE_COPY, TABLE_NEW))
+    traced_part, again_part = (
+        part(counts, calls, setup, machine) for counts, calls in zip((traced, again), made, strict=True)
+    )
+    faults, propagated, tables = columns
+    return Point(tier, degree, traced_part, again_part, faults, propagated, tables)
+
+
+def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> Part:
+    """Part of a run with these system calls, priced as Result's; made: None where there is no such run."""
+    groups = range(len(counts.walks))
+    cycles = np.array([spent(of_group(counts, k), machine, setup.costs, setup.contended) for k in groups])
+    management = cycles[:, 1:].sum(axis=1)
+    if made is not None:
+        management += fixed_ns_by_group(counts.events, setup.costs, made) * machine.ghz
+    return Part(cycles[:, 0], management)
+
+
+# The cheapest degree and sharing tier of each VMA, and of all together, beside the bound.
+
+TIERS = {ONE: "one copy", SOCKET: "a copy per socket", NODE: "a copy per node"}
+WHEN = ("first", "every")
+MOST_REPEATS = 1e15
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cheapest point of each VMA, and of all together, by the middle of the exposed share.
+
+    repeat          how often the steady part runs once more after the run as traced
+    by_vma, of_all  indices into known.points
+    sure, all_sure  whether the ends of the exposed share lead to the same
+    """
+
+    known: Degrees
+    repeat: float
+    by_vma: np.ndarray
+    of_all: int
+    sure: np.ndarray
+    all_sure: bool
+
+    @cached_property
+    def cycles(self) -> np.ndarray:
+        """float64[points, V]"""
+        exposed = self.known.costs.exposed.middle
+        return np.array([point.cycles(exposed, self.repeat) for point in self.known.points])
+
+    @property
+    def of_each(self) -> np.ndarray:
+        """float64[V]: cycles of each VMA's cheapest point."""
+        chosen: np.ndarray = self.cycles[self.by_vma, np.arange(len(self.by_vma))]
+        return chosen
+
+    @cached_property
+    def bound(self) -> np.ndarray:
+        """float64[V]: no tier of a VMA with any prefetching costs less."""
+        exposed = self.known.costs.exposed.middle
+        tiers = (self.known.points[0], *self.known.bounds)
+        least: np.ndarray = np.min([point.cycles(exposed, self.repeat) for point in tiers], axis=0)
+        return least
+
+    def best(self, vma: int) -> Point:
+        return self.known.points[int(self.by_vma[vma])]
+
+    @property
+    def overall(self) -> Point:
+        """The cheapest point that all VMAs share, as the kernels have a single setting."""
+        return self.known.points[self.of_all]
+
+    def point(self, tier: str, degree: int | None) -> Point:
+        return next(p for p in self.known.points if (p.tier, p.degree) == (tier, degree))
+
+    def never_used(self, point: Point) -> np.ndarray:
+        """int64[V]: entries copied that their node does not use before they are written anew or cleared.
+
+        Every degree copies what degree 0 does, sooner or later: that is what is used.
+        """
+        if point.degree is None:
+            return np.zeros(len(point.propagated), np.int64)
+        unused: np.ndarray = point.propagated - self.point(point.tier, 0).propagated
+        return unused
+
+    @cached_property
+    def pays_back(self) -> np.ndarray:
+        """float64[V + 1]: further runs after which copies beat one copy, for each VMA, then for all.
+
+        0: within the run as traced; infinite: never.
+        """
+        exposed = self.known.costs.exposed.middle
+        one, *copies = (
+            (with_total(p.traced.cycles(exposed)), with_total(p.again.cycles(exposed)))
+            for p in self.known.points
+        )
+        after = [earned(first - one[0], one[1], again) for first, again in copies]
+        soonest: np.ndarray = np.min(after, axis=0)
+        return soonest
+
+
+def with_total(by_vma: np.ndarray) -> np.ndarray:
+    return np.append(by_vma, by_vma.sum())
+
+
+def earned(once: np.ndarray, before: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """Runs after which what a run saves, where that can be read (as_read), exceeds `once`; 0 where nothing
+    has to be earned back."""
+    after = np.full(len(once), np.inf)
+    np.divide(once, before - now, out=after, where=as_read(now, before) < 1)
+    return np.where(once < 0, 0.0, after)
+
+
+def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repeat: float = 0.0) -> Chosen:
+    """Chosen for a capture. UsageError without a trace or walks, and where Hydra cannot run."""
+    if prefetch_on not in WHEN:
+        raise UsageError(f"prefetch_on = {prefetch_on}: {' or '.join(WHEN)}")
+    if not 0 <= repeat <= MOST_REPEATS:
+        raise UsageError(f"repeat = {repeat:g}: 0 to {MOST_REPEATS:g} further runs")
+    if repeat and setup.move_threads:
+        raise UsageError(
+            f"repeat = {repeat:g}: threads that move while the trace runs leave no steady part to repeat; "
+            "leave out one of the two"
+        )
+    known = opened(capture)
+    known.capture.trace  # noqa: B018 - UsageError without a trace
+    world = known.world(setup)
+    if not len(world.stream):
+        raise UsageError(f"{known.capture.directory}: no page walks in the trace: record a longer one")
+    return choose(degree_runs(world, setup, prefetch_on, known.provenance), repeat)
+
+
+def choose(known: Degrees, repeat: float = 0.0) -> Chosen:
+    """The cheapest of the points, by their shares of one copy's cycles as they are read; of those that read
+    alike, one copy before several, then the cheapest, then the lower degree."""
+    low, middle, high = (cheapest(known, share, repeat) for share in known.costs.exposed)
+    sure = (low[0] == middle[0]) & (middle[0] == high[0])
+    return Chosen(known, repeat, *middle, sure, low[1] == middle[1] == high[1])
+
+
+def cheapest(known: Degrees, exposed: float, repeat: float) -> tuple[np.ndarray, int]:
+    """(int64[V], the point that is cheapest for all VMAs together)."""
+    cycles = np.array([with_total(point.cycles(exposed, repeat)) for point in known.points])
+    tier = np.broadcast_to([[list(TIERS).index(point.tier)] for point in known.points], cycles.shape)
+    first = np.lexsort((cycles.T, tier.T, as_read(cycles, cycles[0]).T))[:, 0]
+    return first[:-1], int(first[-1])
+
+
+def as_read(cycles: np.ndarray, one: np.ndarray) -> np.ndarray:
+    """float64: share of one copy's cycles, to a tenth of a percent as degree_settings.share writes it."""
+    shares = np.divide(cycles, one, out=np.ones_like(cycles), where=one > 0)
+    rounded: np.ndarray = np.round(shares, 3)
+    return rounded
+
+
+# What was chosen as a sentence, and as settings of kernels that exist: one setting for a whole process.
+
+MOST = 9  # the degree of a whole table page
+OPTION = {"off": 0, "single": 1, "all": 2}  # filters as /proc/hydra/tlbflush_opt numbers them
+COMMAND = "COMMAND"
+
+
+def sentence(found: Chosen) -> str:
+    """What costs least and by how much; when copies pay; how many of them are of use."""
+    best, total = found.overall, found.cycles.sum(axis=1)
+    one, mine = float(total[0]), float(total[found.of_all])
+    several, least = float(found.of_each.sum()), float(found.bound.sum())
+    if best.tier == ONE:
+        first = "One copy costs least for all VMAs together"
+    else:
+        first = f"{capital(said(best))} costs least: {share(mine, one)} of one copy's cycles"
+    unsure = "" if found.all_sure else " (not at both ends of the exposed share)"
+    rest = f"; with the best of each VMA {share(several, one)}, bound {share(least, one)}"
+    return f"{first}{unsure}{rest}. {payback(found)} {copies(found)}"
+
+
+def payback(found: Chosen) -> str:
+    after = float(found.pays_back[-1])
+    if after == 0:
+        return "Copies pay within the trace."
+    if not found.known.steady:
+        return "Threads move while the trace runs: nothing is said of a longer run."
+    if np.isinf(after):
+        return "Copies never pay: the steady part is no faster with them."
+    return f"Copies pay once the steady part of the trace has run {after:,.3g} more times."
+
+
+def copies(found: Chosen) -> str:
+    """How many of the entries that the highest degree copies are never used, and what is saved."""
+    most = found.point(tier_of(found.overall), MOST)
+    copied, unused = int(most.propagated.sum()), int(found.never_used(most).sum())
+    if not copied:
+        return "No entry is ever copied: no node uses what another owns."
+    saved = saved_entries(found)
+    return (
+        f"Of {copied:,} entries that degree {MOST} propagates, {share(unused, copied)} are never used; the "
+        f"choice by VMA propagates {saved:,} fewer ({share(saved, copied)})."
+    )
+
+
+def saved_entries(found: Chosen) -> int:
+    """Entries that degree 9 of the tier (of one copy: per node) propagates beyond the choice."""
+    most = found.point(tier_of(found.overall), MOST)
+    mine = sum(int(found.best(vma).propagated[vma]) for vma in range(len(found.known.names)))
+    return int(most.propagated.sum()) - mine
+
+
+def tier_of(point: Point) -> str:
+    """The tier whose degrees are of interest."""
+    return NODE if point.tier == ONE else point.tier
+
+
+def said(point: Point) -> str:
+    return TIERS[point.tier] + ("" if point.degree is None else f" with degree {point.degree}")
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def settings(found: Chosen) -> dict[str, Any]:
+    """Plain values: what to set for the cheapest point that all VMAs share.
+
+    hydra    repl_order and tlbflush_opt of its kernels, by the cheapest degree of a copy per node
+    wasp     node whose replica each node's CPUs walk (PR_SET_PGTABLE_REPL_STEERING); None: no replicas
+    numactl  a line; --pgtablerepl needs the numactl of Mitosis
+    """
+    at = [k for k, point in enumerate(found.known.points) if point.tier == NODE]
+    order = found.known.points[at[int(found.cycles[at].sum(axis=1).argmin())]].degree
+    option = flush_option(found)
+    commands = [f"echo {order} > /proc/hydra/repl_order", f"echo {option} > /proc/hydra/tlbflush_opt"]
+    hydra = {"repl_order": order, "tlbflush_opt": option, "commands": commands}
+    return {"tier": found.overall.tier, "hydra": hydra, "wasp": steering(found), "numactl": numactl(found)}
+
+
+def flush_option(found: Chosen) -> int:
+    """The filter of shootdowns that costs least; of equal ones the paper's, 1."""
+    exposed = found.known.costs.exposed.middle
+    cycles = {name: p.cycles(exposed, found.repeat).sum() for name, p in found.known.filters.items()}
+    least = min(cycles, key=lambda name: (cycles[name], abs(OPTION[name] - 1)))
+    return OPTION[least]
+
+
+def steering(found: Chosen) -> list[int] | None:
+    if found.overall.tier == ONE:
+        return None
+    nodes = np.arange(found.known.machine.nodes)
+    serving = found.known.sockets if found.overall.tier == SOCKET else nodes
+    return [int(node) for node in serving]
+
+
+def numactl(found: Chosen) -> str:
+    """Where threads run, as in the trace; for one node its memory, else Mitosis's replicas where they pay."""
+    used = np.flatnonzero(found.known.walks.sum(axis=0)).tolist()
+    where, serving = f"numactl --cpunodebind={listed(used)}", steering(found)
+    if len(used) == 1:
+        return f"{where} --membind={listed(used)} -- {COMMAND}"
+    if serving is None:
+        return f"{where} --localalloc -- {COMMAND}"
+    return f"{where} --pgtablerepl={listed(sorted({serving[node] for node in used}))} -- {COMMAND}"
+
+
+def listed(nodes: list[int]) -> str:
+    return ",".join(map(str, nodes))
 
 
 def degrees(

@@ -12,8 +12,7 @@ from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.fragmentation import Fragmentation, measure
 from .answers import fragmentation_frame
-from .opened import opened, provenance_of
-from .setup import Options, Settings, Setup, setup_of
+from .setup import Options, Settings, Setup, opened, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

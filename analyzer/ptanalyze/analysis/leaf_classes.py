@@ -8,7 +8,7 @@ Remote-Remote, the guest first.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,14 @@ from ..core.snapshot import Tree
 from ..core.trace import Trace, chunk_runs, give_back, read_only
 from ..core.walks import Placement, WalkStream
 from ..world import address_space
-from ..world.address_space import AddressSpace
+from ..world.address_space import AddressSpace, leaves_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..core.snapshot import Heat, Snapshot
     from ..kernels.classify import Host
+
 
 WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes, times four
@@ -349,3 +351,122 @@ def result_of(
     if weight == "walks":
         unresolved["guest leaf gone from the snapshot"] = int(total[..., n + 2].sum())
     return Classification(weight, native, groups, sockets, nodes, counts[..., : n + 1], unresolved)
+
+
+# Location of leaf entries, each weighted by the walks that samples of accessed bits estimate.
+
+GONE = "page gone from the snapshot"
+
+
+def heat_of(snapshot: Snapshot) -> Heat:
+    """UsageError where the capture has none."""
+    if snapshot.heat is None:
+        raise UsageError(
+            "weight = heat: the capture has no samples of accessed bits; add them with "
+            "`ptanalyze heat PID --add CAPTURE`, or make one with `ptanalyze heat PID -o CAPTURE`"
+        )
+    return snapshot.heat
+
+
+def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
+    """Classification of the leaf entries of a snapshot that has Heat, by estimated walks.
+
+    by  "all", "vma" or "page": each page that some sample found used, without an interval, for a page's leaf
+        entry is in one place. A huge page of a VM counts with the host's entry of its first frame, as "leaf"
+        does.
+    """
+    if by not in ("all", "vma", "page"):
+        raise UsageError(f"by = {by}: samples of accessed bits do not know threads; one of all, vma, page")
+    tree, snapshot, heat = space.snapshot.guest, space.snapshot, heat_of(space.snapshot)
+    groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "page" else by)
+    nodes, of_table = node_classes(space)
+    n = len(nodes)
+    group = group_of_vma[address_space.vma_of(heat.address, snapshot.vmas)]
+    table, slot = leaves_of(tree, heat)
+    lost = int(heat.walks[(table < 0) & (group >= 0)].sum())
+    here = (table >= 0) & (group >= 0)
+    table, slot, group = table[here], slot[here], group[here]
+    if by == "page":
+        groups = tuple(pages_of(heat.address[here], heat.level[here], [groups[k] for k in group]))
+        group = np.arange(len(groups))
+    kind = leaf_host_classes(space, of_table, n, table, slot)
+    without = heat.walks_without if heat.enough else np.zeros_like(heat.walks_without)
+    weights = np.column_stack([heat.walks] if by == "page" else [heat.walks, without])[here]
+    shape = (len(groups), n + 1, 1 if space.native else n + 4)
+    hist = np.zeros((*shape, weights.shape[1]), np.int64)
+    np.add.at(hist, (group, of_table[table], kind), weights)
+    sockets = tuple(node.id for node in snapshot.topology.nodes)
+    every = np.broadcast_to(hist[:, None], (len(groups), len(sockets), *hist.shape[1:]))
+    found = result_of("heat", space.native, groups, sockets, nodes, every[..., 0], hist[..., 0])
+    if by == "page":
+        return replace(found, unresolved=found.unresolved | {GONE: lost})
+    keep = 1 if space.native else n + 1
+    left_out = np.moveaxis(every[..., :keep, 1:], -1, 0)
+    return replace(found, unresolved=found.unresolved | {GONE: lost}, left_out=left_out)
+
+
+def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Iterator[str]:
+    """Names of pages as those of VMAs, "7f0b27f62000-7f0b27f63000 [heap]"."""
+    end = address + (np.uint64(1) << (np.uint64(3) + np.uint64(9) * level.astype(np.uint64)))
+    for first, after, vma in zip(address.tolist(), end.tolist(), vmas, strict=True):
+        yield f"{first:x}-{after:x} {vma.partition(' ')[2]}".rstrip()
+
+
+# What pages count by where no event is replayed: the trace, samples of accessed bits, or each once.
+
+AUTO = "auto"
+WEIGHTINGS = (AUTO, "walks", "heat", "leaf")
+UNTRACED = ("no trace", "the trace is left out")  # how notes on answers without a trace begin
+NO_TRACE = "{why}: every mapped page counts once for each node, events are not known"
+RESHAPED = (
+    "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
+    "--weight leaf counts each mapped page once"
+)
+EACH_ONCE = (
+    "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
+    "`ptanalyze heat` or a trace tells which pages are walked."
+)
+SAMPLED = (
+    "{why}: every page counts for each node by its walks, estimated from {samples} samples of accessed "
+    "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
+    "walks may be far more; events are not known"
+)
+
+
+def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
+    """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
+    if weight != AUTO:
+        return weight
+    return "walks" if has_trace else "heat" if has_heat else "leaf"
+
+
+def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
+    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
+
+    "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
+    capture lacks what is asked for.
+    """
+    if weight not in WEIGHTINGS:
+        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTINGS)}")
+    if weight == "walks" and trace is None:
+        raise UsageError("weight = walks: the capture has no trace; record one with `ptanalyze record`")
+    if weight == "heat":
+        heat_of(snapshot)
+    if weight == "leaf":
+        snapshot = replace(snapshot, heat=None)
+    return snapshot, trace if weight in (AUTO, "walks") else None
+
+
+def note(snapshots: Sequence[Snapshot], left_out: bool = False) -> str:
+    """Line for people: by what pages count without a trace, which the capture lacks or which is left out."""
+    why = UNTRACED[left_out]
+    each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
+    if not each:
+        return NO_TRACE.format(why=why)
+    total = max(sum(int(heat.walks.sum()) for heat in each), 1)
+    return SAMPLED.format(
+        why=why,
+        samples=sum(int(heat.samples.sum()) for heat in each),
+        seconds=sum(heat.sampled_seconds for heat in each),
+        saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
+    )

@@ -2,22 +2,112 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.machine import cache_note
+from ..core.errors import plural, size_in_words
+from ..core.interval import NOTHING
+from ..core.machine import LINE_BYTES, at_least_share, cache_note
 from ..world.data_moves import moves_notes
 from ..world.mm_events import region_of_interest
 from ..world.world import ENTRIES_PER_LINE
-from .silent_nodes import silent_note
-from .sockets import by_socket
-from .untraced import cached
+from .runs import by_socket
 
 if TYPE_CHECKING:
-    from ..cost.result import Series
+    from ..core.machine import Machine
+    from ..core.snapshot import Snapshot
+    from ..cost.result import Result, Series
     from ..world.world import World
-    from .finished import Finished
+    from .runs import Finished
+
+
+# Nodes whose threads hardly walk: what they touched first is remote to nearly all walks.
+
+FEW = 0.001  # share of the walks
+BEGINS = f"less than {100 * FEW:g} % of the walks come from "
+
+
+def silent_note(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> str:
+    """A note on nodes that have threads, but next to no walk in what is counted; "" where every one walks.
+
+    classes   int64[sockets, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
+    """
+    walks = classes.sum(axis=1)
+    nodes = np.unique(cpu_node // domains).tolist()
+    silent = [node for node in nodes if walks[node] < FEW * walks.sum()]
+    if not silent:
+        return ""
+    named = f"node{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+    return f"{BEGINS}{named}, where threads run: what they touched first is remote to nearly all walks"
+
+
+def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:
+    """The notes of a sweep's points, each once, after the point's place on the machine's axes."""
+    lines = []
+    for point, result in points:
+        where = " ".join(f"{key}={point[key]}" for key in axes if key in point)
+        lines += [f"{where}: {note}" if where else note for note in result.notes if note.startswith(BEGINS)]
+    return list(dict.fromkeys(lines))
+
+
+# Answers without a trace about a machine with another number of nodes than the captured one has.
+
+HOST_MODEL = "ptanalyze machines --from-host host.toml"
+
+
+def elsewhere(snapshot: Snapshot, machine: Machine) -> str:
+    """A line for people; "" where both have as many nodes.
+
+    Without a trace each node of the machine is taken to walk as the captured process did.
+    """
+    captured, readers = len(snapshot.topology), len(machine.cpu_nodes)
+    if captured == machine.nodes:
+        return ""
+    return (
+        f"captured on {plural(captured, 'node')}, replayed on {machine.nodes} ({machine.name}); each of "
+        f"{readers} is taken to walk as much as the process did, so this says nothing about the captured "
+        "machine"
+    )
+
+
+# What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
+
+NO_ADVICE = "No recommendation without a trace"
+
+
+def bound_note(readers: int) -> str:
+    """Line for people: what is assumed of the walks."""
+    return (
+        "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
+        f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
+    )
+
+
+def cached(worlds: Sequence[World]) -> str:
+    """A note where the least that the machine's LLC may leave to page tables holds every line with a leaf
+    entry of processes that run together; else ""."""
+    lines = sum(world.leaf_lines for world in worlds)
+    if lines > at_least_share(worlds[0].machine).llc.lines:
+        return ""
+    kib = -(-lines * LINE_BYTES // 1024)
+    return f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, {NOTHING}"
+
+
+def equally(base: Result) -> str:
+    """A sentence on where walks are taken to start; "" where there is one node."""
+    readers = int(np.count_nonzero(base.reads.sum(axis=(0, 2, 3))))
+    return f"The program is taken to walk{from_nodes(readers)}." if readers > 1 else ""
+
+
+def from_nodes(readers: int) -> str:
+    return f" equally from {readers} nodes" if readers > 1 else ""
+
+
+def sentence_of(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."
+
 
 BLOCK = 1 << 22  # walks that are looked at together
 IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few such runs take turns
@@ -140,3 +230,28 @@ def notes(done: Finished, how: str) -> list[str]:
     if sum(space.unresolved.values()):
         lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
     return lines
+
+
+# Notes of several results together, each once; one that only some policies have names them.
+
+
+def owned_notes(results: Sequence[Result], assumptions: bool = True) -> list[str]:
+    """Notes, and assumptions, in the order of the results: "thp: ..." or "all but thp: ..." if not of all."""
+    owners: dict[str, set[str]] = {}
+    for result in results:
+        for note in (*result.notes, *[result.price.assumptions] * assumptions):
+            owners.setdefault(note, set()).add(result.policy)
+    policies = list(dict.fromkeys(result.policy for result in results))
+    return [named(note, whose, policies) for note, whose in owners.items()]
+
+
+def named(note: str, whose: set[str], policies: Sequence[str]) -> str:
+    """The note behind the names of its policies, unless all have it or it begins with a name itself."""
+    if note.startswith(tuple(member for policy in whose for member in policy.split("+"))):
+        return note
+    others = [policy for policy in policies if policy not in whose]
+    if not others:
+        return note
+    if len(others) < len(whose):
+        return f"all but {', '.join(others)}: {note}"
+    return f"{', '.join(policy for policy in policies if policy in whose)}: {note}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
-from ..core.errors import DEFAULT_MACHINE
+from ..core.errors import DEFAULT_MACHINE, UsageError
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
-from ..formats.capture import PathLike
+from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.machine_file import read_calibration
+from ..policies import Policy
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
-from .weights import weighed
+from ..world.site import ASSUMED, bare_snapshot
+from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
+from .leaf_classes import weighed, weighed_by
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
     from ..cost.closed_forms import Calibration
     from ..world.world import World
+
 
 MachineLike: TypeAlias = "PathLike | Machine"
 Settings: TypeAlias = Mapping[str, Any]
@@ -173,3 +177,138 @@ def moves_of(autonuma: bool | Settings | Moves | None) -> Moves | None:
     if autonuma is False:
         return None
     return moves_from({} if autonuma is True else dict(autonuma))
+
+
+# Policies as people write them: one or several, with settings or without.
+
+PolicyLike: TypeAlias = "str | Policy | tuple[str | Policy, Settings]"
+Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
+
+
+def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
+    """[(name or Policy, settings)] of a policy or several.
+
+    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.Policy of your own in
+           place of a name, or a list of these
+    """
+    if isinstance(asked, (str, Policy)):
+        return [(asked, {})]
+    if len(asked) == 2 and isinstance(asked[0], (str, Policy)) and isinstance(asked[1], Mapping):
+        return [(asked[0], dict(asked[1]))]
+    return [pair for policy in asked for pair in policies_of(cast("PolicyLike", policy))]
+
+
+def asked_or_usual(asked: Policies, snapshot: Snapshot) -> list[tuple[str | Policy, dict[str, Any]]]:
+    """As policies_of; nothing asked for: mitosis and hydra, in a guest that sees no nodes what needs none.
+
+    That is vMitosis' migration, and its replication by hypercalls (no-p; vMitosis, section 3.3.3).
+    """
+    if found := policies_of(asked):
+        return found
+    if snapshot.numa_oblivious:
+        return [("vmitosis-migrate", {}), ("vmitosis-replicate", {"mode": "no-p"})]
+    return [("mitosis", {}), ("hydra", {})]
+
+
+# Processes that were captured together: which of them an answer counts.
+
+ONCE_EACH = (
+    "of several processes: pages that they share would count once for each; ask about one of them alone, "
+    "DIR/pid-PID"
+)
+
+
+def others(capture: Capture) -> dict[int, Capture]:
+    """{PID: Capture} of the processes with page tables that were captured with this one."""
+    return {pid: one for pid, one in capture.members.items() if one is not capture and one.has_snapshot}
+
+
+def together(capture: Capture, weigh: str = LEAF_CLASSES_AUTO) -> list[Snapshot]:
+    """Snapshots of the other processes, where each mapped page counts once, or by the process's own samples
+    of accessed bits (`heat --tree`), and counts thus add up.
+
+    weigh  Setup.weigh
+    [] where the capture's trace, which is of one process, weighs its pages, or it alone has samples.
+    """
+    weight = weighed_by(weigh, capture.has_trace, capture.has_heat)
+    if weight == "walks" or not capture.has_snapshot:
+        return []
+    if weight == "heat":
+        found = [*heated(capture).values()]
+    else:
+        found = [replace(one.snapshot, heat=None) for one in others(capture).values()]
+    if found and len({(one.native, len(one.topology)) for one in (capture.snapshot, *found)}) > 1:
+        raise UsageError(f"{capture.directory}: its processes were captured on different machines")
+    return found
+
+
+def heated(capture: Capture) -> dict[int, Snapshot]:
+    """{PID: Snapshot} of the processes that were sampled with this one, their walks in as long a time."""
+    own = capture.snapshot.heat if capture.has_heat else None
+    return {
+        pid: replace(one.snapshot, heat=replace(heat, over=own.sampled_seconds))
+        for pid, one in others(capture).items()
+        if own and one.has_heat and (heat := one.snapshot.heat)
+    }
+
+
+def alike(number: int, by_heat: bool) -> str:
+    """Line for people about an answer that counts so many processes."""
+    how = "what a process maps counts, not how busy it is"
+    if by_heat:
+        how = "a page counts by the walks of the process that maps it, estimated for the same time"
+    return f"{number} processes together, each with tables of its own: {how}"
+
+
+def asked_of_processes(capture: Capture, setup: Setup) -> str:
+    """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
+    by_heat = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "heat"
+    return counted(capture, len(together(capture, setup.weigh)), by_heat)
+
+
+def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
+    """Line for people: an answer is of a Capture's first process and so many more; "" where it is one."""
+    known = others(capture)
+    if not known:
+        return ""
+    number, own = len(known) + 1, capture.manifest.provenance.get("pid")
+    said = f"PID {own} alone, of {number} processes captured together"
+    if more:
+        left_out = f"; {len(known) - more} without samples are left out" if more < len(known) else ""
+        said = f"{alike(1 + more, by_heat)}{left_out}"
+    return f"{said}; one of them alone: {next(iter(known.values())).directory}"
+
+
+# A capture opened for a question: page tables, trace or none, and provenance.
+
+
+@dataclass(frozen=True)
+class Opened:
+    """trace: None where the capture holds none; provenance: {what: text} for results."""
+
+    capture: Capture
+    snapshot: Snapshot
+    trace: Trace | None
+    provenance: dict[str, str]
+
+    def world(self, setup: Setup) -> World:
+        """The capture on the setup's machine, before any policy."""
+        return setup.world(self.snapshot, self.trace, self.capture.cache)
+
+    def others(self, setup: Setup) -> list[World]:
+        """Worlds of the processes whose counts add up with this one's: processes.together."""
+        return [setup.world(one, None) for one in together(self.capture, setup.weigh)]
+
+
+def opened(capture: CaptureLike = None) -> Opened:
+    """Opened capture; a bare trace gets a snapshot without tables, noted in its provenance."""
+    known = load(capture)
+    source = provenance_of(known)
+    trace = known.trace if known.has_trace else None
+    if known.has_snapshot or known.has_vm:
+        return Opened(known, known.snapshot, trace, source)
+    return Opened(known, bare_snapshot(known.trace), trace, source | {"assumed": ASSUMED})
+
+
+def provenance_of(capture: Capture) -> dict[str, str]:
+    return {"capture": str(capture.directory)}

@@ -2,31 +2,256 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
-from typing import TYPE_CHECKING, Any, Unpack
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from ..core.errors import UsageError, is_whole
+from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
+from ..core.progress import __version__
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
-from .asked_policies import Policies, asked_or_usual, policies_of
-from .opened import opened
-from .processes import together
-from .setup import Options, Setup, setup_of
-from .sweep_units import swept_apart
-from .whatif import replay_snapshot
-from .workers import workers_on
+from .runs import label, told
+from .setup import Options, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
+from .whatif import chosen, replay_snapshot, replay_world
 
 if TYPE_CHECKING:
+    from distributed import Client
     from pandas import DataFrame
 
+    from ..core.progress import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.result import Result
+    from ..formats.capture import Capture
+    from .setup import Opened
+
+
+# Units of work on the workers of a Dask cluster, by the interface of concurrent.futures.
+
+UnitOfWork = TypeVar("UnitOfWork")
+Found = TypeVar("Found")
+DASK = "dask:"
+ANSWERS_WITHIN = 10  # seconds
+PATIENCE = 2  # seconds without a unit done before one asks whether there are workers
+START = "start one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who does the work.
+
+    executor  concurrent.futures' interface; count: units that it does at a time
+    left      returns how many of these there are by now
+    name      as the user gave it
+    """
+
+    executor: Executor
+    count: int
+    left: Callable[[], int]
+    name: str
+
+
+@contextmanager
+def workers_on(on: str) -> Iterator[Workers]:
+    """The Workers that --on names: "dask:HOST:PORT".
+
+    UsageError where it names nothing known, where Dask is not installed, and where no scheduler or no worker
+    answers within ANSWERS_WITHIN seconds. Data go to workers as pickles, and code: only a scheduler that one
+    trusts may be named.
+    """
+    address = on.removeprefix(DASK)
+    if address == on or not address:
+        raise UsageError(f"--on {on}: write dask:HOST:PORT, the address of a Dask scheduler")
+    address = address if "://" in address else f"tcp://{address}"
+    client = _client(address, on)
+
+    def left() -> int:
+        return sum(client.nthreads().values())
+
+    try:
+        if not left():
+            raise UsageError(f"--on {on}: the scheduler has no workers; {START}")
+        yield Workers(client.get_executor(pure=False), left(), left, on)
+    finally:
+        client.close(timeout=ANSWERS_WITHIN)
+
+
+def _client(address: str, on: str) -> Client:
+    try:
+        from distributed import Client
+        from distributed.comm.addressing import get_address_host_port
+    except ImportError:
+        raise UsageError(f"--on {on}: needs Dask; pip install 'ptanalyze[dask]'") from None
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is said in one line
+    try:
+        socket.create_connection(get_address_host_port(address, strict=True), ANSWERS_WITHIN).close()
+        return Client(address, timeout=ANSWERS_WITHIN, set_as_default=False)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise UsageError(f"--on {on}: no scheduler answers ({why}); {START}") from None
+
+
+def carried_out(
+    workers: Workers,
+    work: Callable[[UnitOfWork], Found],
+    units: Sequence[UnitOfWork],
+    progress: Progress = None,
+    what: str = "units",
+) -> list[Found]:
+    """[work(unit)] in the order of the units; `progress` is called as they end, in whatever order.
+
+    A unit whose worker is lost is done again by another. UsageError where the cluster is lost, where a unit
+    is given up because each of its workers was lost, and where a worker lacks this version of the package.
+    What `work` itself raises is raised here.
+    """
+    waiting = {
+        workers.executor.submit(done_there, work, unit, __version__): k for k, unit in enumerate(units)
+    }
+    found: dict[int, Found] = {}
+    try:
+        while waiting:
+            done, _ = wait(waiting, PATIENCE, FIRST_COMPLETED)
+            if not done and not workers.left():
+                raise UsageError(f"--on {workers.name}: all workers were lost; {START}")
+            for future in done:
+                found[waiting.pop(future)] = future.result()  # kept, it is done again if its worker is lost
+                if progress:
+                    progress(len(found), len(units), what)
+        return [found[k] for k in range(len(units))]
+    except PtanalyzeError:
+        raise
+    except CancelledError:
+        raise UsageError(f"--on {workers.name}: the scheduler was lost; ask again") from None
+    except ModuleNotFoundError as error:
+        why = f"a worker has no {error.name}; install ptanalyze {__version__} where workers run"
+        raise UsageError(f"--on {workers.name}: {why}") from None
+    except Exception as error:
+        if type(error).__name__ != "KilledWorker":  # distributed's, which is not imported here
+            raise
+        why = "each worker that had it was lost; give workers more memory, or look at their logs"
+        raise UsageError(f"--on {workers.name}: a unit was given up: {why}") from None
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def done_there(work: Callable[[UnitOfWork], Found], unit: UnitOfWork, version: str) -> Found:
+    """What a worker runs; UsageError for a worker with another version of the package."""
+    if version != __version__:
+        raise UsageError(
+            f"worker on {socket.gethostname()}: has ptanalyze {__version__}, you have {version}; numbers of "
+            "two versions do not go together: install the same"
+        )
+    return work(unit)
+
+
+def sent(capture: Capture) -> Capture:
+    """The Capture as it goes to workers: where it is and how it was sealed, nothing that was read of it.
+
+    A worker that sees other files under that name finds that their checksums differ.
+    """
+    from ..formats.capture import Capture as Plain
+
+    return Plain(capture.directory.resolve(), capture.manifest, capture.trusted)
+
+
+def received(capture: Capture) -> Capture:
+    """The same at a worker; UsageError where that does not see the directory."""
+    if not capture.directory.is_dir():
+        raise UsageError(
+            f"{capture.directory}: worker on {socket.gethostname()} does not see it; put the capture where "
+            "all workers have it under the same name"
+        )
+    return capture
+
+
+# A sweep in units that workers replay apart: a point of the grid, and some of its policies.
+
+Asked = Sequence["tuple[str | Policy, Mapping[str, Any]]"]
+UNITS_PER_WORKER = 2  # so that the last unit of one is not waited for by all others
+
+
+@dataclass(frozen=True)
+class Unit:
+    """asked: all policies of the point, of which plans first to last - 1 are replayed, and the baseline."""
+
+    capture: Capture
+    provenance: Mapping[str, str]
+    setup: Setup
+    asked: Asked
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Results of a unit, the baseline's first; refused: {policy: why}; plans: number of the whole point's."""
+
+    results: list[Result]
+    refused: dict[str, str]
+    plans: int
+
+
+def swept_apart(
+    known: Opened,
+    points: Sequence[tuple[dict[str, Any], Setup]],
+    asked: Asked,
+    refused: dict[str, str],
+    workers: Workers,
+) -> Iterator[tuple[dict[str, Any], Result]]:
+    """Yield ({key: value}, Result) as sweep_snapshot does, in the same order, replayed by workers.
+
+    points  [(point, its Setup)]; refused: gets {policy: why}
+    """
+    cuts = _cuts(len(asked), len(points), workers.count)
+    progress = points[0][1].progress if points else None
+    capture = sent(known.capture)
+    units = [
+        Unit(capture, known.provenance, replace(setup, progress=None), asked, first, last)
+        for _, setup in points
+        for first, last in cuts
+    ]
+    parts = carried_out(workers, replayed_unit, units, progress, "units of a sweep")
+    for k, (point, _) in enumerate(points):
+        of_point = parts[k * len(cuts) : (k + 1) * len(cuts)]
+        for part in of_point:
+            refused |= part.refused
+        base, plans = of_point[0].results[0], of_point[0].plans
+        results = [base, *(result for part in of_point for result in part.results[1:])]
+        for result in told(results, refused, len(results) - plans + len(asked)):
+            yield point, result
+
+
+def _cuts(policies: int, points: int, workers: int) -> list[tuple[int, int]]:
+    """[(first, last)] of plans, the baseline being 0: as few pieces as keep all workers busy.
+
+    A piece of a point filters and caches the walks of that point again, so that fewer are cheaper.
+    """
+    pieces = max(1, min(policies, -(-UNITS_PER_WORKER * workers // max(points, 1))))
+    bounds = [1 + policies * k // pieces for k in range(pieces + 1)]
+    return list(pairwise(bounds))
+
+
+def replayed_unit(unit: Unit) -> Part:
+    """Replay a Unit; each of its Results is what a replay of the whole point would give."""
+    known = opened(received(unit.capture))
+    world = known.world(unit.setup)
+    plans = chosen(unit.asked, world, unit.setup)
+    mine = [plans[0], *plans[unit.first : unit.last]]
+    refused: dict[str, str] = {}
+    results = replay_world(world, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
+    whole = {label(plan, mine): label(plan, plans) for plan in mine}
+    return Part(results, {whole[name]: why for name, why in refused.items()}, len(plans))
+
 
 MACHINE_KEYS = ("nodes", "placement", "contended", "latency_ratio")
 

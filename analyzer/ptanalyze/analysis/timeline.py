@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..core.machine import at_own_share
 from ..formats.capture import CaptureLike, load
-from .asked_policies import Policies
-from .setup import Options, Setup, setup_of
+from .setup import Options, Policies, Setup, setup_of
 from .whatif import replay
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .replayed import Replayed
+    from .answers import Replayed
 
 WINDOWS = 20
 

@@ -2,26 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ..core.errors import RefusedError, UsageError
+from ..core.machine import at_other_shares
+from ..core.progress import Progress, __version__
+from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
-from .asked_policies import Policies, asked_or_usual
-from .opened import opened
-from .processes import together
-from .refusals import told
-from .replay import chosen, replay_world
-from .replayed import Replayed
-from .setup import Options, Setup, setup_of
+from ..kernels.hooks import compile_beside
+from ..policies import Plan, Policy, plan_for
+from ..policies.combine import own_code
+from ..world.cache_pass import first_calls
+from ..world.placement import AUTO
+from ..world.world import World
+from .answers import Replayed
+from .priced import priced, static_results
+from .runs import Finished, Run, label, replay_again, replay_walks, start, told
+from .setup import Options, Policies, Setup, asked_or_usual, opened, setup_of, together
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
+    from ..cost.closed_forms import Calibration
     from ..cost.result import Result
-    from ..policies import Policy
+
+
+# Plans replayed on a World: one filter pass, one cache pass, many replays; then the same once more, warm.
+
+
+def baseline_of(world: World) -> str:
+    """Baseline chosen by "auto"."""
+    return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
+
+
+def replay_world(
+    captured: World,
+    plans: Sequence[Plan],
+    setup: Setup,
+    provenance: Mapping[str, str] | None = None,
+    refused: dict[str, str] | None = None,
+    others: Sequence[World] = (),
+) -> list[Result]:
+    """[Result] of Plans on a captured World; the others are compared with the first.
+
+    refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
+    others   without a trace: Worlds of processes captured with it, whose counts are added
+    """
+    known = _complete(provenance)
+    if not captured.traced:
+        return static_results([captured, *others], plans, setup, known, refused)
+    _must_fit(setup.calibration, captured.snapshot)
+    compile_beside(first_calls(captured.space, captured.placement, captured.machine))
+    done: dict[int, list[Finished]] = {}
+    for world, runs in by_world(plans, captured, refused):
+        done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}
+        for machine in at_other_shares(world.machine):
+            for run, finished in _replayed(*_on(machine, world, runs), replace(setup, windows=0)):
+                run.states = None, None
+                done[id(run.plan)].append(finished)
+    return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
+
+
+def _on(machine: Machine, world: World, runs: list[Run]) -> tuple[World, list[Run]]:
+    """(World, [Run]): the same anew, on a machine that differs in its data caches alone."""
+    other = world.on(machine)
+    return other, [start(run.plan, other) for run in runs]
+
+
+def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run, Finished]]:
+    """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold."""
+    caches = world.caches()
+    tick = _ticking(setup.progress, len(world.stream), "replaying walks")
+    reads, warm = world.reads(caches=caches), not setup.as_traced
+    spend = partial(spent, machine=world.machine, costs=setup.costs, contended=setup.contended)
+    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend)
+    again, still = world, mapped
+    if warm:
+        again = world.again()
+        tick = _ticking(setup.progress, len(again.stream), "replaying walks again")
+        still = replay_again(runs, again, again.reads(caches=caches), mapped, tick)
+    for run in runs:
+        yield run, Finished(run, world, mapped, again, still)
+
+
+def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:
+    """UsageError for a Calibration that cannot be of this capture's program."""
+    if calibration is None:
+        return
+    name = calibration.name or "(unnamed)"
+    if calibration.exposed is None or calibration.local.walk is None:
+        raise UsageError(
+            f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
+        )
+    if calibration.native != snapshot.native:
+        of, is_ = ("native", "a VM's") if calibration.native else ("a VM's", "native")
+        raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
+
+
+def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
+    return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
+
+
+def _ticking(progress: Progress, walks: int, what: str) -> Callable[[int], None] | None:
+    return (lambda done: progress(done, walks, what)) if progress else None
+
+
+def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
+    """[Plan]: the baseline's, then the others in their order."""
+    plans = [plan_for(policy, params) for policy, params in policies]
+    at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
+    first = plan_for(baseline) if at is None else plans.pop(at)
+    return [first, *plans]
+
+
+def chosen(
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], world: World, setup: Setup
+) -> list[Plan]:
+    """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others."""
+    return planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
+
+
+def by_world(
+    plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
+) -> Iterator[tuple[World, list[Run]]]:
+    """Yield (World, [Run]): plans that reshape the World alike share its passes."""
+    groups: dict[Hashable, list[Plan]] = {}
+    for plan in plans:
+        groups.setdefault(plan.reshaping, []).append(plan)
+    for alike in groups.values():
+        shaped: World | None = None
+        runs = []
+        for plan in alike:
+            try:
+                with own_code(plan):
+                    shaped = shaped or plan.reshape(world)
+                    plan.check(shaped)
+                runs.append(start(plan, shaped))
+            except RefusedError as error:
+                if refused is None or plan is plans[0]:
+                    raise
+                refused[label(plan, plans)] = error.why
+        if shaped and runs:
+            yield shaped, runs
 
 
 def replay(

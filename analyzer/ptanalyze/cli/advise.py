@@ -53,7 +53,7 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
-    from ..analysis.processes import asked_of_processes
+    from ..analysis.setup import asked_of_processes
     from ..show.advise import as_record, view
     from ..show.progress import progress_bar
 

@@ -66,8 +66,7 @@ def command(
     from ..analysis.answer import Answer, Section
     from ..analysis.classify import classified, weight_of
     from ..analysis.leaf_classes import WEIGHTS
-    from ..analysis.processes import counted, heated, others
-    from ..analysis.setup import Setup
+    from ..analysis.setup import Setup, counted, heated, others
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
 

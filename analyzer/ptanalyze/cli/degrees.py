@@ -56,8 +56,7 @@ def command(capture: str | None, prefetch_on: str, repeat: float, output: Output
       ptanalyze degrees app --repeat 100
     """
     from ..analysis.answer import Answer
-    from ..analysis.degree_choice import chosen
-    from ..analysis.degrees import as_record, frame
+    from ..analysis.degrees import as_record, chosen, frame
     from ..show.degrees import view
     from ..show.progress import progress_bar
 

@@ -78,7 +78,7 @@ def view(sections: dict[str, Rows]) -> Iterator[Section]:
 def shared_tables(opened: Capture) -> Answer:
     """Leaf tables that map pages of other processes too, those of the same pages below each other."""
     from ..analysis.answer import Answer, Section
-    from ..analysis.shared_tables import shared_tables_frame
+    from ..analysis.answers import shared_tables_frame
     from ..core.errors import UsageError
 
     if not opened.processes and not opened.lost:

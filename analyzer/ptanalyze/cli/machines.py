@@ -83,7 +83,7 @@ def every() -> Answer:
     from ..core.machine import load_machine, machine_names
 
     def table() -> DataFrame:
-        from ..analysis.catalogue import list_machines
+        from ..analysis.answers import list_machines
 
         return list_machines()
 

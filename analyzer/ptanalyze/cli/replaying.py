@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..analysis.advise import Question
     from ..analysis.answer import Section
-    from ..analysis.replayed import Replayed
+    from ..analysis.answers import Replayed
     from ..analysis.setup import Setup
     from ..core.progress import Progress
     from ..cost.result import Result
@@ -108,8 +108,7 @@ def split_names(words: Sequence[str]) -> tuple[str, ...]:
 
 def usual(names: Sequence[str], capture: Capture) -> Sequence[str]:
     """The names; where none were given those of the API's default, as `configured` reads them."""
-    from ..analysis.asked_policies import asked_or_usual
-    from ..analysis.opened import opened
+    from ..analysis.setup import asked_or_usual, opened
 
     taken = () if names else asked_or_usual((), opened(capture).snapshot)
     return names or [":".join([str(name), *map("=".join, own.items())]) for name, own in taken]

@@ -52,8 +52,8 @@ def command(
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
-    from ..analysis.refusals import lines_of
-    from ..analysis.silent_nodes import silent_points
+    from ..analysis.run_notes import silent_points
+    from ..analysis.runs import lines_of
     from ..analysis.sweep import swept
     from ..show.advise import LL
     from ..show.progress import progress_bar

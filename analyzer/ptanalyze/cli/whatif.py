@@ -57,7 +57,7 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..analysis.answer import Answer
-    from ..analysis.processes import asked_of_processes
+    from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
     from ..show.progress import progress_bar
     from ..show.whatif import view

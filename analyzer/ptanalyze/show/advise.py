@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..analysis.advise import Advice, Report, label_of, missing
 from ..analysis.answer import Cell, Section
-from ..analysis.owned_notes import owned_notes
-from ..analysis.ranking import Advice, Report, label_of
-from ..analysis.weights import RESHAPED
-from ..analysis.worth import missing
+from ..analysis.leaf_classes import RESHAPED
+from ..analysis.run_notes import owned_notes
 from ..core.errors import show_duration
 from ..core.interval import interval
 from .first_screen import beware, earned, table, worth

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..analysis.answer import Cell, Section
-from ..analysis.degree_choice import TIERS, Chosen
-from ..analysis.degree_runs import ONE
-from ..analysis.degree_settings import MOST, said, sentence, settings, share, tier_of
+from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
 from ..core.walks import threads_placed
 
 UNSURE = "- *: at an end of the exposed share another choice is cheaper"

@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.advise import label_of, peak_bytes, reshapes, share_sentence, verdict, walk_percent
 from ..analysis.answer import Section
-from ..analysis.elsewhere import HOST_MODEL
-from ..analysis.placement_alone import reshapes
-from ..analysis.ranking import label_of, peak_bytes, walk_percent
-from ..analysis.worth import share_sentence, verdict
+from ..analysis.run_notes import HOST_MODEL
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import CAREFUL, FROM_DRAM, faster, interval
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..analysis.answer import Section
-from ..analysis.owned_notes import owned_notes
+from ..analysis.run_notes import owned_notes
 from ..core.walks import threads_placed
 from ..cost.result import Result
 from .whatif import labels

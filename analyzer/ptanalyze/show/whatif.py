@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ..analysis.advise import (
+    best_first,
+    candidate,
+    careful,
+    effect,
+    label_of,
+    missing,
+    peak_bytes,
+    placement_alone,
+    without_trace,
+)
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.owned_notes import owned_notes
-from ..analysis.placement_alone import placement_alone
-from ..analysis.ranking import best_first, candidate, careful, effect, label_of, peak_bytes, without_trace
-from ..analysis.untraced import sentence_of
-from ..analysis.worth import missing
+from ..analysis.run_notes import owned_notes, sentence_of
 from ..core import interval
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import Interval

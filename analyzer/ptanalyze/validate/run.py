@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from ..analysis.workers import carried_out, workers_on
+from ..analysis.sweep import carried_out, workers_on
 from ..core.errors import UsageError
 from ..core.progress import Progress
 from .bench import bench

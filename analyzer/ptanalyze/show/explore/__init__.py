@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from ...analysis.opened import opened
-from ...analysis.setup import Options, Setup, setup_of
+from ...analysis.setup import Options, Setup, opened, setup_of
 from ...core.errors import UsageError
 
 if TYPE_CHECKING:

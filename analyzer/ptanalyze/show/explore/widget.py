@@ -11,9 +11,9 @@ import anywidget
 import numpy as np
 import traitlets
 
-from ...analysis.page_tables import page_tables
+from ...analysis.answers import page_tables
+from ...analysis.priced import served
 from ...analysis.runs import start
-from ...analysis.static import served
 from ...analysis.walk import explain
 from ...core.errors import UsageError
 from ...policies import plan_for
@@ -22,8 +22,7 @@ from ..plots.style import node_looks, node_named, png
 from .table_map import TableMap, table_map
 
 if TYPE_CHECKING:
-    from ...analysis.opened import Opened
-    from ...analysis.setup import Setup
+    from ...analysis.setup import Opened, Setup
     from ...world.world import World
 
 COLUMNS = 600

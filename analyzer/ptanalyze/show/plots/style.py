@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...analysis.weights import UNTRACED
+from ...analysis.leaf_classes import UNTRACED
 from ...core.errors import UsageError
 from ...core.walks import threads_placed
 from .literal import literal_table

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...analysis.placement_alone import reshapes
-from ...analysis.worth import share_sentence, verdict
+from ...analysis.advise import reshapes, share_sentence, verdict
 from ...core import interval
 from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
 from .cautions import listed

@@ -3,10 +3,9 @@
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ...analysis.elsewhere import HOST_MODEL
-from ...analysis.placement_alone import placement_alone
-from ...analysis.processes import alike
-from ...analysis.ranking import candidate
+from ...analysis.advise import candidate, placement_alone
+from ...analysis.run_notes import HOST_MODEL
+from ...analysis.setup import alike
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PROCESS
 from ...core import interval

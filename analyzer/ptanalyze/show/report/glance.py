@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from ...analysis.untraced import equally, sentence_of
-from ...analysis.worth import COUNTERS, NOTHING, at_least, at_most, narrow
-from ...analysis.worth import percent as share_of
+from ...analysis.advise import COUNTERS, NOTHING, at_least, at_most, narrow
+from ...analysis.advise import percent as share_of
+from ...analysis.run_notes import equally, sentence_of
 from ...capture.describe import PAGE_NAMES
 from ...core.errors import plural
 from ...core.interval import FROM_DRAM, shown

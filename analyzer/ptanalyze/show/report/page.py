@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ...analysis.worth import missing
+from ...analysis.advise import missing
 from ...capture.describe import TITLES, for_people
 from ...core.errors import printable
 from ...core.progress import Progress, __version__

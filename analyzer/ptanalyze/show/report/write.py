@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from ...analysis.advise import Question
-from ...analysis.asked_policies import Policies, policies_of
-from ...analysis.ranking import HOUR
-from ...analysis.setup import Options, Setup, setup_of
-from ...analysis.weights import weighed_by
+from ...analysis.advise import HOUR, Question
+from ...analysis.leaf_classes import weighed_by
+from ...analysis.setup import Options, Policies, Setup, policies_of, setup_of
 from ...core.errors import NO_LIMIT, UsageError
 from ...core.progress import Progress
 from ...formats.atomic import must_be_writable
@@ -103,7 +101,7 @@ def _by_workers(
     setup: Setup,
     question: Question,
 ) -> list[Study]:
-    from ...analysis.workers import carried_out, sent, workers_on
+    from ...analysis.sweep import carried_out, sent, workers_on
 
     quiet = replace(setup, progress=None)
     units = [(sent(capture), name, quiet, question) for capture, name in zip(captures, names, strict=True)]
@@ -113,7 +111,7 @@ def _by_workers(
 
 def study_there(unit: tuple[Capture, str, Setup, Question]) -> Study:
     """`study` at a worker."""
-    from ...analysis.workers import received
+    from ...analysis.sweep import received
 
     received(unit[0])
     return study(*unit)
@@ -143,8 +141,8 @@ def name_of(capture: Capture) -> str:
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
     from ...analysis.advise import advise
+    from ...analysis.answers import page_tables
     from ...analysis.fragmentation import fragmentation
-    from ...analysis.page_tables import page_tables
     from ...capture.check import FAILED, check_capture
     from ...capture.describe import describe
     from ...core.errors import CaptureError
@@ -193,7 +191,7 @@ def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
 
 
 def heat(capture: Capture, setup: Setup) -> DataFrame | None:
-    from ...analysis.walk_map import walk_map
+    from ...analysis.walk import walk_map
 
     if not capture.has_snapshot:
         return None
