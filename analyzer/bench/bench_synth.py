@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters, whole_pages
+from ptanalyze.capture.synth.plan import Parameters, whole_pages
 
 ACCESSES, SIZE = 4_000_000, "16G"
 SMALLEST = {"ACCESSES": 10_000, "SIZE": "64M"}

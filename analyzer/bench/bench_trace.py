@@ -8,8 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from ptanalyze.capture.live.qemu import qemu
-from ptanalyze.capture.live.tracers import qemu_command
+from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import HEADER_BYTES, read_trace

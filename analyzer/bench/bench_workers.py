@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import swept
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .analysis.timeline import timeline
     from .analysis.walk import walk, walk_map
     from .analysis.whatif import reads, replay, whatif
-    from .capture.synth.synth import synth
+    from .capture.synth.capture import synth
     from .formats.capture import load
     from .show import plots
     from .show.explore import explore
@@ -56,7 +56,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "page_tables": "analysis.answers",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
-    "synth": "capture.synth.synth",
+    "synth": "capture.synth.capture",
     "list_policies": "analysis.answers",
     "list_machines": "analysis.answers",
     "plots": "show",

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from ptanalyze.capture.synth.capture import must_fit
-from ptanalyze.capture.synth.parameters import Parameters, whole_pages
-from ptanalyze.capture.synth.plan import plan
+from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
 from ptanalyze.core.errors import UsageError
 
 SMALL = ("--size", "16M", "--accesses", "20000", "--munmap-every", "5000", "--mprotect-every", "7000")

@@ -7,9 +7,8 @@ import pytest
 
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.live.guests import address_spaces
+from ptanalyze.capture.live.guests import address_spaces, registers_of
 from ptanalyze.capture.live.survey_guest import Host, by_kernel
-from ptanalyze.capture.live.vcpus import registers_of
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core import snapshot as entries
 from ptanalyze.formats.capture import open_capture

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ptanalyze.capture.live.guest_memory import GuestMemory
-from ptanalyze.capture.live.guests import address_spaces, dump_guest_tables
+from ptanalyze.capture.live.guests import GuestMemory, address_spaces, dump_guest_tables
 from ptanalyze.capture.live.process import opened
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.capture.live.survey_guest import Host, by_cr3, by_kernel

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from native.dumping import make
-from ptanalyze.capture.live.chase import measure_nodes, usable_nodes
+from ptanalyze.capture.live.cacheline import measure_nodes, usable_nodes
 from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError

@@ -12,7 +12,7 @@ from native.dumping import pages_of_pagemap, running, state, wait_for
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import name, program
-from ptanalyze.capture.live.tree import descendants, dump_tree
+from ptanalyze.capture.live.dump import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import new_capture
@@ -106,7 +106,7 @@ def test_processes_of_one_program_are_told_apart_by_the_titles_they_gave_themsel
 
 
 def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tmp_path, monkeypatch):
-    from ptanalyze.capture.live import tree
+    from ptanalyze.capture.live import dump
 
     code = (
         "import signal, subprocess; c = subprocess.Popen(['sleep', '100']); print(c.pid, flush=True)\n"
@@ -116,14 +116,14 @@ def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tm
     child = int(parent.stdout.readline())
     try:
         assert os.getpid() not in descendants(os.getppid()) and child in descendants(os.getpid())
-        held = tree.dump_descendant
+        held = dump.dump_descendant
 
         def gone(pid, *arguments, **options):
             subprocess.run(["kill", "-9", str(child)], check=True)
             assert wait_for(lambda: not Path(f"/proc/{child}").exists())
             return held(pid, *arguments, **options)
 
-        monkeypatch.setattr(tree, "dump_descendant", gone)
+        monkeypatch.setattr(dump, "dump_descendant", gone)
         dumped, _ = dump_tree(parent.pid, tmp_path)
         assert f"PID {child}: ended before it was read; left out" in dumped.lines
         assert open_capture(tmp_path).processes == {}

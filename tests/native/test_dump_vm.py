@@ -17,7 +17,7 @@ import pytest
 from native.dumping import MANY, PTDUMP, assert_closed, leaves, running, state, wait_for
 from native.vms import HIGH, LOW, MIB, as_if_nested, need_kvm, ptdump_vm
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.capture.live.check_live import check_live
+from ptanalyze.capture.check.vm import check_live
 from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import read_manifest

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.capture.check.finding import FAILED, NOTE, OK, PARTIAL
-from ptanalyze.capture.live.check_live import Pagemap, Slots, check_live, zero_frame
+from ptanalyze.capture.check.tables import FAILED, NOTE, OK, PARTIAL
+from ptanalyze.capture.check.vm import Pagemap, Slots, check_live, zero_frame
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.snapshot import Topology, Tree
 from ptanalyze.formats.vm_file import HostDump, Root, Slot

@@ -27,7 +27,7 @@ from native.dumping import (
     state,
 )
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.topology import read_topology
+from ptanalyze.capture.live.process import read_topology
 from ptanalyze.core import snapshot
 from ptanalyze.formats import tables_file
 from ptanalyze.formats.snapshot_file import read_snapshot

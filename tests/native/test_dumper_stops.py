@@ -13,8 +13,7 @@ import pytest
 from native import killing
 from native.dumping import PTDUMP, guardian, held, limit_files, ptdump, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.pause import paused
-from ptanalyze.capture.live.process import opened
+from ptanalyze.capture.live.process import opened, paused
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
@@ -56,7 +55,7 @@ def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
 
 PAUSES = """
 import sys, time
-from ptanalyze.capture.live.pause import paused
+from ptanalyze.capture.live.process import paused
 from ptanalyze.capture.live.process import opened
 with opened(int(sys.argv[1])) as process:
     print(flush=True)

@@ -15,9 +15,7 @@ import pytest
 from naive.guest_tables import read_guest_tables as naive
 from native.dumping import PROGRAMS, state
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.live.guest_memory import GuestMemory
-from ptanalyze.capture.live.guest_tables import BEYOND, SEEN, SELF_MAP
-from ptanalyze.capture.live.guests import dump_guest_tables
+from ptanalyze.capture.live.guests import BEYOND, SEEN, SELF_MAP, GuestMemory, dump_guest_tables
 from ptanalyze.capture.live.process import opened
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.capture.vm.join import join

@@ -12,8 +12,7 @@ import pytest
 
 from native.dumping import make, running, wait_for
 from needs_root import needs_root
-from ptanalyze.capture.live.heat import heat_process, sample, sources
-from ptanalyze.capture.live.record_running import record_running
+from ptanalyze.capture.live.heat import heat_process, record_running, sample, sources
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture

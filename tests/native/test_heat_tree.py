@@ -13,10 +13,9 @@ import pytest
 from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
-from ptanalyze.capture.check.finding import FAILED, PARTIAL
-from ptanalyze.capture.live.heat import sample_each
-from ptanalyze.capture.live.heat_tree import heat_tree
-from ptanalyze.capture.live.tree import descendants
+from ptanalyze.capture.check.tables import FAILED, PARTIAL
+from ptanalyze.capture.live.dump import descendants
+from ptanalyze.capture.live.heat import heat_tree, sample_each
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
@@ -111,7 +110,7 @@ def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp
         os.kill(idle, signal.SIGKILL)
         return sample_each(files, *how)
 
-    monkeypatch.setattr("ptanalyze.capture.live.heat_tree.sample_each", late)
+    monkeypatch.setattr("ptanalyze.capture.live.heat.sample_each", late)
     (tmp_path / "c").mkdir()
     lines = heat_tree(pid, tmp_path / "c", 1, [10])
     assert f"PID {idle}: ended before it was sampled; left out" in lines

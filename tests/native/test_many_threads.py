@@ -9,7 +9,7 @@ import pytest
 from native import tracing
 from native.dumping import make
 from native.tracing import ROOT, run, wait_written
-from ptanalyze.capture.check.trace import check_trace
+from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import PartialDataError
 from ptanalyze.core.trace import MOST_THREADS

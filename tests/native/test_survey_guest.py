@@ -14,11 +14,10 @@ from native.dumping import PTDUMP, running
 from native.vms import HIGH, LOW, MIB, need_kvm
 from needs_root import needs_root
 from ptanalyze.capture.live.dump_vm import dump_vm
-from ptanalyze.capture.live.guest_memory import GuestMemory
+from ptanalyze.capture.live.guests import GuestMemory, kvm_vcpus
 from ptanalyze.capture.live.process import opened
 from ptanalyze.capture.live.qmp import Qmp, slots_of
 from ptanalyze.capture.live.survey_guest import find_vm, survey_guest
-from ptanalyze.capture.live.vcpus import kvm_vcpus
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture

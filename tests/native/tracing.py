@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from native.dumping import make
-from ptanalyze.capture.live.qemu import qemu
-from ptanalyze.capture.live.tracers import qemu_command
+from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.trace_file import read_trace
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from ptanalyze.capture.check import FAILED, PARTIAL, Finding, exit_code
+from ptanalyze.capture.check import FAILED, PARTIAL, Finding, check_trace, exit_code
 from ptanalyze.capture.check.tables import check_tables
-from ptanalyze.capture.check.trace import check_trace
 from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace

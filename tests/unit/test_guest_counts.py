@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guest_memories import hostile_memory, memory_of, reader
-from ptanalyze.capture.live import guest_counts
-from ptanalyze.capture.live.guest_counts import count_tables
+from ptanalyze.capture.live import survey_guest
+from ptanalyze.capture.live.survey_guest import count_tables
 from ptanalyze.core import snapshot
 from strategies import build_tree, trees
 
@@ -60,10 +60,10 @@ def test_tables_full_of_pointers_take_memory_for_the_most_that_are_read(monkeypa
         merged.append(len(frames))
         return whole(limit, frames)
 
-    whole = guest_counts.at_most
-    monkeypatch.setattr(guest_counts, "at_most", at_most)
-    monkeypatch.setattr(guest_counts, "AT_ONCE", 8)
-    monkeypatch.setattr(guest_counts, "MOST_POINTERS", 10_000)
+    whole = survey_guest.at_most
+    monkeypatch.setattr(survey_guest, "at_most", at_most)
+    monkeypatch.setattr(survey_guest, "AT_ONCE", 8)
+    monkeypatch.setattr(survey_guest, "MOST_POINTERS", 10_000)
     found = count_tables(reader(memory), 1, 4, limit=300)
     assert max(merged) <= 10_000 + 8 * 512
     assert len(found.frames[3]) == 200 and not len(found.frames[2])

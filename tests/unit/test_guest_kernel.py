@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_memory import COMM, DIRECT, LEADER, MM, PAGE, TASKS, TYPES, Memory, linux
-from ptanalyze.capture.live import guest_kernel
-from ptanalyze.capture.live.guest_kernel import btfs, find_kernel, tasks_of
+from ptanalyze.capture.live import survey_guest
+from ptanalyze.capture.live.survey_guest import btfs, find_kernel, tasks_of
 from ptanalyze.formats.btf import MOST_BYTES
 
 SOME = [
@@ -72,26 +72,26 @@ def test_a_list_that_runs_in_a_circle_ends():
 def test_a_list_without_an_end_is_read_once_to_a_limit(monkeypatch):
     memory = Memory()
     kernel, _ = tasks_in(memory, linux(memory, SOME)[0])
-    monkeypatch.setattr(guest_kernel, "MOST_TASKS", 3)
+    monkeypatch.setattr(survey_guest, "MOST_TASKS", 3)
     steps = []
-    monkeypatch.setattr(guest_kernel, "task_at", lambda _, task: steps.append(task))
+    monkeypatch.setattr(survey_guest, "task_at", lambda _, task: steps.append(task))
     assert not tasks_of(kernel).whole and len(steps) == 3
 
 
 def test_tables_that_a_list_leads_through_are_not_all_kept(monkeypatch):
     memory = Memory()
     kernel, _ = tasks_in(memory, linux(memory, SOME)[0])
-    monkeypatch.setattr(guest_kernel, "MOST_TABLES", 2)
+    monkeypatch.setattr(survey_guest, "MOST_TABLES", 2)
     assert tasks_of(kernel).whole and len(kernel.tables) <= 2
 
 
 def test_an_image_full_of_headers_of_btf_is_searched_for_some_time_only(monkeypatch):
     whole = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, 9, 0, MOST_BYTES - 100)
     read = []
-    monkeypatch.setattr(guest_kernel, "read_btf", lambda blob: read.append(len(blob)))
+    monkeypatch.setattr(survey_guest, "read_btf", lambda blob: read.append(len(blob)))
     for content in (whole * (MOST_BYTES // 12), struct.pack("<HBB", 0xEB9F, 1, 0) * (1 << 20)):
         list(btfs([(0, content)]))
-    assert 0 < sum(read) <= guest_kernel.MOST_IMAGE and len(read) <= guest_kernel.MOST_TRIED
+    assert 0 < sum(read) <= survey_guest.MOST_IMAGE and len(read) <= survey_guest.MOST_TRIED
 
 
 def test_a_process_that_ends_meanwhile_is_left_out():

@@ -94,6 +94,6 @@ def test_lines_for_a_terminal_go_through_one_place():
     prints = re.compile(r"\bclick\.echo\(|(?<![\w.\"])print\(|sys\.std(?:out|err)\.write|\.secho\(")
     others = {module for module, path in FILES.items() if prints.search(path.read_text("utf-8"))}
     assert {module for module in others - outlets if room(module) != "validate"} <= {
-        "capture.live.pause",
+        "capture.live.process",
         "show.recording",
     }

@@ -6,7 +6,7 @@ import pytest
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.formats.capture import open_capture

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.capture.import_ import import_capture
-from ptanalyze.capture.mapped import infer_tree
+from ptanalyze.capture.import_ import import_capture, infer_tree
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load

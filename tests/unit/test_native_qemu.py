@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.capture.live import native, qemu
+from ptanalyze.capture.live import native, tracers
 from ptanalyze.core.errors import UsageError
 
 
@@ -36,18 +36,18 @@ def put(directory, version="7.2.22", options="-plugin"):
 def test_the_one_that_is_named_comes_before_the_systems_and_that_before_the_packages(places, monkeypatch):
     monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
     put(places["package"])
-    assert qemu.qemu().path.parent == places["package"]
+    assert tracers.qemu().path.parent == places["package"]
     put(places["path"])
-    assert qemu.qemu().path.parent == places["path"]
+    assert tracers.qemu().path.parent == places["path"]
     put(places["named"])
-    assert qemu.qemu().path.parent == places["named"]
+    assert tracers.qemu().path.parent == places["named"]
 
 
 @pytest.mark.parametrize("system", [{"options": "-cpu"}, {"version": "6.2.0"}, {"version": "none"}])
 def test_a_system_whose_qemu_cannot_trace_leaves_it_to_the_packages(places, system):
     put(places["path"], **system)
     own = put(places["package"])
-    assert qemu.qemu().path == own
+    assert tracers.qemu().path == own
 
 
 def test_one_that_was_named_and_cannot_trace_is_refused_not_replaced(places, monkeypatch):
@@ -56,12 +56,12 @@ def test_one_that_was_named_and_cannot_trace_is_refused_not_replaced(places, mon
     put(places["package"])
     put(places["named"], options="-cpu")
     with pytest.raises(UsageError, match=f"{places['named']}/qemu-x86_64: .*without plugins"):
-        qemu.qemu()
+        tracers.qemu()
 
 
 def test_who_has_none_is_told_how_to_get_one():
     with pytest.raises(UsageError, match=r"qemu-x86_64: not found; `pip install 'ptanalyze\[native\]'`"):
-        qemu.qemu()
+        tracers.qemu()
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,20 @@ def test_who_has_none_is_told_how_to_get_one():
 def test_the_only_one_is_refused_with_the_reason_if_it_cannot_trace(places, version, options, told):
     put(places["path"], version, options)
     with pytest.raises(UsageError, match=told):
-        qemu.qemu()
+        tracers.qemu()
 
 
 def test_one_that_cannot_be_started_is_named(places, monkeypatch):
     monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
     put(places["named"]).chmod(0o644)
     with pytest.raises(UsageError, match="qemu-x86_64: cannot be run: Permission denied"):
-        qemu.qemu()
+        tracers.qemu()
 
 
 @pytest.mark.parametrize(("version", "plugin"), [("8.2.2", "libpt_qemu.so"), ("9.0.0", "libpt_qemu_api2.so")])
 def test_each_gets_the_build_of_its_interface(places, version, plugin):
     put(places["path"], version)
-    assert qemu.qemu().plugin.name == plugin and qemu.qemu().version == (int(version[0]), int(version[2]))
+    assert tracers.qemu().plugin.name == plugin and tracers.qemu().version == (
+        int(version[0]),
+        int(version[2]),
+    )

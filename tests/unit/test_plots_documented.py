@@ -12,7 +12,7 @@ from ptanalyze.analysis import answers as frames
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.live.survey import Surveyed
 from ptanalyze.capture.vm.diff import diff
-from ptanalyze.capture.vm.fit import Fit, Share
+from ptanalyze.capture.vm.join import Fit, Share
 from ptanalyze.cli.survey import answer
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots

@@ -10,7 +10,7 @@ from ptanalyze.analysis import answers as frames
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.vm.diff import diff
-from ptanalyze.capture.vm.fit import Fit, Share
+from ptanalyze.capture.vm.join import Fit, Share
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.show.plots.style import ink, node_looks

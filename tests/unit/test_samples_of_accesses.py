@@ -7,7 +7,7 @@ from ptanalyze.analysis.classify import classified, weight_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load

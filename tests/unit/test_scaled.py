@@ -8,7 +8,7 @@ import pytest
 from ptanalyze import synth, whatif
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.capture.live import placed, survey
-from ptanalyze.capture.live.walk_cost import walk_share
+from ptanalyze.capture.live import survey
+from ptanalyze.capture.live.cacheline import walk_share
 from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
 from ptanalyze.show.prometheus import prometheus_text, write_prometheus
@@ -36,7 +36,7 @@ def test_half_the_walks_are_remote_where_threads_run_evenly_on_two_nodes():
 
 def test_without_tables_or_threads_the_share_is_unknown_and_unknown_nodes_count_for_nothing():
     assert surveyed(leaf={}).remote_share is None and surveyed(runs={}).remote_share is None
-    assert surveyed(leaf={placed.UNKNOWN_NODE: 9, 0: 1}, runs={0: 1.0}).remote_share == 0
+    assert surveyed(leaf={survey.UNKNOWN_NODE: 9, 0: 1}, runs={0: 1.0}).remote_share == 0
 
 
 @given(NODES, NODES)
@@ -44,7 +44,7 @@ def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
     total = sum(ticks.values())
     walks = [(node, table) for node, n in ticks.items() for table, m in leaf.items() for _ in (n * m,)]
     far = sum(ticks[node] * leaf[table] for node, table in walks if node != table)
-    found = placed.remote(leaf, {node: n / total for node, n in ticks.items()})
+    found = survey.remote(leaf, {node: n / total for node, n in ticks.items()})
     assert found == pytest.approx(far / (total * sum(leaf.values())), abs=1e-9)
 
 

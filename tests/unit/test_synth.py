@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from naive import synth as naive
 from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.frames import frames_of
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.capture.synth.plan import plan as plan_of
-from ptanalyze.capture.synth.space import ALL, START
+from ptanalyze.capture.synth.process import ALL, START, frames_of
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture

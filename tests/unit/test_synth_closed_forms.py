@@ -6,14 +6,11 @@ import pytest
 from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.expected import fragmentation as expected_fragmentation
-from ptanalyze.capture.synth.expected import leaf_classes
-from ptanalyze.capture.synth.frames import frames_of
-from ptanalyze.capture.synth.layout import lay_out
-from ptanalyze.capture.synth.parameters import Parameters, whole_pages
+from ptanalyze.capture.synth.capture import fragmentation as expected_fragmentation
+from ptanalyze.capture.synth.capture import leaf_classes, synthesize
+from ptanalyze.capture.synth.plan import Parameters, lay_out, whole_pages
 from ptanalyze.capture.synth.plan import plan as plan_of
-from ptanalyze.capture.synth.space import START
+from ptanalyze.capture.synth.process import START, frames_of
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.tables_file import enclosing_tables

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import synth as naive
-from ptanalyze.capture.synth.frames import frames_of
-from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 from ptanalyze.capture.synth.patterns import half_bits, page_source
+from ptanalyze.capture.synth.plan import Parameters, whole_pages
 from ptanalyze.capture.synth.plan import plan as plan_of
+from ptanalyze.capture.synth.process import frames_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.kernels import synth as kernels
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from naive import shapes as naive
 from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.capture.synth.patterns import page_source
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture

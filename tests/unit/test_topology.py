@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.capture.live.topology import (
+from ptanalyze.capture.live.process import (
     block_ranges,
     parse_cpus,
     parse_zones,

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.capture.synth.frames import new_group
-from ptanalyze.capture.synth.space import START
+from ptanalyze.capture.synth.process import START, new_group
 from ptanalyze.validate import ptemagnet
 from ptanalyze.validate.allocation import THREADS, unused_bytes
 from ptanalyze.validate.bench import bench

@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from guest_memories import TABLE, hostile_memory, memory_of, reader
 from naive.guest_tables import read_guest_tables as naive
 from ptanalyze.capture.check.tables import check_tree
-from ptanalyze.capture.live.guest_memory import GuestMemory
-from ptanalyze.capture.live.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
-from ptanalyze.capture.live.guests import Space, address_spaces, is_pti_pair
+from ptanalyze.capture.live.guests import (
+    BEYOND,
+    LIMIT,
+    SEEN,
+    SELF_MAP,
+    GuestMemory,
+    Space,
+    address_spaces,
+    is_pti_pair,
+    read_guest_tables,
+)
 from ptanalyze.capture.live.process import Process
 from ptanalyze.capture.live.qmp import Registers
 from ptanalyze.core.errors import UsageError

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from naive.classify import leaves
 from naive.walker import Dimension
 from ptanalyze.capture.import_ import import_capture
-from ptanalyze.capture.vm import fit as fitting
-from ptanalyze.capture.vm.fit import Fit, Share, Slots, fit, refuse_strangers
-from ptanalyze.capture.vm.join import join
+from ptanalyze.capture.vm import join as fitting
+from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_strangers
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree

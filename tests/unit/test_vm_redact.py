@@ -16,9 +16,8 @@ from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.describe import describe
-from ptanalyze.capture.vm.frame_map import frame_map
 from ptanalyze.capture.vm.join import join
-from ptanalyze.capture.vm.redact import redact
+from ptanalyze.capture.vm.redact import frame_map, redact
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal

@@ -11,7 +11,7 @@ from cluster import cluster, noted
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import carried_out, done_there, received, sent, swept, workers_on
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from naive import physical
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world.captured_world import captured_world

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Section
-    from ..capture.check.finding import Finding
+    from ..capture.check.tables import Finding
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 
@@ -53,7 +53,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 
     from ..analysis.answer import Answer
     from ..capture.check import check_capture, exit_code
-    from ..capture.live.check_live import check_live
+    from ..capture.check.vm import check_live
 
     opened = open_or_default(capture)
     findings = Findings(
@@ -98,7 +98,7 @@ class Findings:
 def summary(findings: list[Finding]) -> Section:
     """Whether the capture can be used, and how many checks say so."""
     from ..analysis.answer import Section
-    from ..capture.check.finding import FAILED, NOTE, PARTIAL
+    from ..capture.check.tables import FAILED, NOTE, PARTIAL
     from ..core.errors import plural
 
     several = Counter(finding.verdict for finding in findings)

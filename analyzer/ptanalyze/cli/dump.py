@@ -78,8 +78,7 @@ def dump_process(
       sudo ptanalyze dump process 1234 -o app
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
-    from ..capture.live.dump import dump_sealed, long_stop
-    from ..capture.live.tree import dump_tree
+    from ..capture.live.dump import dump_sealed, dump_tree, long_stop
     from ..core.errors import PartialDataError
     from ..formats.capture_dir import new_capture
 

@@ -53,8 +53,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
       sudo ptanalyze heat --tree 1234 -o postgres
     """
     from ..capture.live.dump import seal_dump
-    from ..capture.live.heat import heat_process, provenance, sources
-    from ..capture.live.heat_tree import heat_tree
+    from ..capture.live.heat import heat_process, heat_tree, provenance, sources
     from ..capture.live.process import check_process
     from ..formats.capture_dir import must_be_new, new_capture
 
@@ -72,7 +71,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     who = f"PID {pid} and its descendants" if tree else f"PID {pid}"
     echo(f"sampling {who} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
     if add is not None:
-        from ..capture.live.add_heat import add_heat
+        from ..capture.live.heat import add_heat
 
         lines = add_heat(pid, add, whole, asked)
     elif tree:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..capture.live.placed import Placed
+    from ..capture.live.survey import Placed
 
 
 def by_node(numbers: Mapping[str, float]) -> str:

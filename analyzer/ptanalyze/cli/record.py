@@ -167,7 +167,7 @@ def still_running(pids: set[int]) -> str:
 
 
 def sample_running(pid: int, seconds: float, output: str | None, command: tuple[str, ...]) -> None:
-    from ..capture.live.record_running import record_running
+    from ..capture.live.heat import record_running
 
     if command:
         raise click.UsageError("give -p PID or a COMMAND, not both")
@@ -183,7 +183,7 @@ def is_shell(program: str) -> bool:
 
 def expect(output: str, limit: int, terminal: bool) -> None:
     """Say on a terminal what is coming: time, and disk space beside what is free."""
-    from ..capture.live.ready import GROWTH, SLOWER, free_bytes
+    from ..capture.live.record import GROWTH, SLOWER, free_bytes
     from ..show.recording import size
 
     place = Path(output).parent

@@ -119,7 +119,7 @@ def command(
             return of_guest.answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
-            from ..capture.live.walk_cost import with_walk_cost
+            from ..capture.live.cacheline import with_walk_cost
 
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:

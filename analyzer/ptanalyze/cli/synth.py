@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    from ..capture.synth.parameters import whole_pages
+    from ..capture.synth.plan import whole_pages
 
     return None if text is None else whole_pages(text, parameter.opts[0])
 
@@ -204,7 +204,7 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     """
     from ..analysis.answer import Answer
     from ..capture.synth.capture import synthesize
-    from ..capture.synth.parameters import Parameters
+    from ..capture.synth.plan import Parameters
     from ..formats.capture import open_capture
     from ..show.progress import progress_bar
 
@@ -245,7 +245,7 @@ def table_rows(made: Made) -> list[dict[str, Any]]:
 
 def closed_forms(plan: Plan) -> dict[str, Any]:
     """What closed forms say about the page tables; None where they say nothing."""
-    from ..capture.synth.expected import fragmentation, leaf_classes
+    from ..capture.synth.capture import fragmentation, leaf_classes
 
     return {"leaf_classes": leaf_classes(plan), "ept_lines_per_gpt_line": fragmentation(plan)}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.cpu_groups import Level
-    from ..capture.live.kernel_groups import Groups
+    from ..capture.live.host_machine import Groups
     from ..formats.node_latency import LatencyMatrix
 
 SLOW = 16  # CPUs; above, say how long it takes
@@ -65,7 +65,7 @@ def measure_command(
     """
     from ..analysis.answer import Answer
     from ..capture.live import cacheline
-    from ..capture.live.kernel_groups import kernel_groups
+    from ..capture.live.host_machine import kernel_groups
     from ..formats.node_latency import write_matrix
     from ..show.cpu_groups import measured
     from ..show.progress import progress_bar
@@ -136,7 +136,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
       ptanalyze topology latency -o latency.json
     """
     from ..analysis.answer import Answer
-    from ..capture.live.chase import measure_nodes
+    from ..capture.live.cacheline import measure_nodes
     from ..formats.node_latency import write_latency
     from ..show.matrices import matrices
     from ..show.progress import progress_bar
@@ -205,7 +205,7 @@ def groups_command(
     """
     from ..analysis import cpu_groups as vcpu_groups
     from ..analysis.answer import Answer
-    from ..capture.live.kernel_groups import kernel_groups
+    from ..capture.live.host_machine import kernel_groups
     from ..formats.node_latency import read_matrix
     from ..show.cpu_groups import groups
 
@@ -249,7 +249,7 @@ def described(
 ) -> dict[str, Any]:
     """The groups of one Level, for JSON and for people."""
     from ..analysis.cpu_groups import mean_latencies
-    from ..capture.live.kernel_groups import mirrored
+    from ..capture.live.host_machine import mirrored
 
     means = mean_latencies(matrix.ns, matrix.cpus, best.groups)
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .terminal import number
 
 if TYPE_CHECKING:
-    from ..capture.live.growth import Grown
+    from ..capture.live.attend import Grown
 
 LOW = 2 << 30  # bytes free below which one line warns
 EVERY = 60.0  # seconds between lines, after the first ones

@@ -1,6 +1,6 @@
 """Threads of a VM fill memory page by page in turn (PTEMagnet, section 6.2)."""
 
-from ..capture.synth.space import START
+from ..capture.synth.process import START
 from ..core.machine import load_machine
 from .bench import Bench
 from .designs import LINUX, Design

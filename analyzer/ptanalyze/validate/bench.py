@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 from ..analysis.setup import Options, Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
-from ..capture.synth.parameters import Parameters
+from ..capture.synth.plan import Parameters
 from ..core.machine import Machine, load_machine
 from ..core.regular import temporary_directory
 from ..cost.result import Result

@@ -4,9 +4,8 @@ from functools import cache
 
 import numpy as np
 
-from ..capture.synth.frames import new_group
 from ..capture.synth.patterns import Random
-from ..capture.synth.space import START
+from ..capture.synth.process import START, new_group
 from ..core.machine import load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture

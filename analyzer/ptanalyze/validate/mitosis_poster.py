@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ..analysis.walk import explain
-from ..capture.synth.space import START
+from ..capture.synth.process import START
 from ..core.interval import Interval
 from ..core.machine import Latency, Machine, load_machine
 from ..cost.result import Result

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..analysis.cpu_groups import groups
 from ..analysis.walk import explain
-from ..capture.synth.layout import lay_out
-from ..capture.synth.space import START
+from ..capture.synth.plan import lay_out
+from ..capture.synth.process import START
 from ..core.errors import bundled
 from ..core.machine import load_machine
 from ..formats.node_latency import read_matrix

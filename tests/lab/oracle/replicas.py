@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ptanalyze.capture.check.finding import FAILED, NOTE, OK, PARTIAL, Finding
-from ptanalyze.capture.check.tables import check_tree
+from ptanalyze.capture.check.tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tree
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import NO_PARENT, Tree

@@ -3,19 +3,300 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...formats.capture_dir import damaged_files
-from .finding import FAILED, NOTE, OK, PARTIAL, Finding
-from .heat import check_heat
-from .kept import check_kept
-from .processes import check_there, summed_up
-from .tables import check_tables
-from .trace import check_trace
+import numpy as np
+
+from ...core import snapshot as bits
+from ...core.errors import CaptureError
+from ...core.regular import NAME, content_of, read_inside
+from ...core.snapshot import Snapshot, Tree
+from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
+from ...formats.capture import KEPT, Capture
+from ...formats.capture_dir import TRACE, damaged_files
+from ...formats.trace_index import INDEX, most_bytes
+from ...world.address_space import known_pages
+from ...world.stream_store import LONGEST_SEAL, SEAL
+from .tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tables, finding
 from .vm import check_host, check_joined
 
-if TYPE_CHECKING:
-    from ...formats.capture import Capture
+# Check of the samples of accessed bits in a capture.
+
+REASON = (
+    "used when they were sampled, unmapped or of another size when the tables were read: they are left out"
+)
+
+
+def check_heat(snapshot: Snapshot) -> Finding:
+    """Whether the pages that samples found used are in the page tables."""
+    assert snapshot.heat is not None
+    pages = len(snapshot.heat.address)
+    return finding(
+        "heat: pages mapped", pages, pages - known_pages(snapshot.guest, snapshot.heat), REASON, NOTE
+    )
+
+
+# Data kept inside a capture that others made: never read, but worth knowing.
+
+NOT_OURS = "not made by this user, or of other contents of the capture: never read; may be deleted"
+
+
+def check_kept(capture: Capture) -> Iterator[Finding]:
+    """A Finding if anything in the capture's .cache was not made by this user from this capture."""
+    most = most_bytes((capture.directory / TRACE).stat().st_size) if capture.has_trace else 0
+    top = capture.directory / KEPT
+    inside = _inside(top) if _is_directory(top) else []
+    kept = [path for one in inside for path in (_inside(one) if _is_directory(one) else [one])]
+    identity = capture.identity if kept else ""
+    others = [path for path in kept if not _is_ours(path, identity, most)]
+    if others:
+        yield Finding("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
+
+
+def _inside(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if not NAME.fullmatch(path.name)]
+    except OSError:
+        return []
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_ours(path: Path, identity: str, most: int) -> bool:
+    file, size = (path, most) if path.name == INDEX else (path / SEAL, LONGEST_SEAL)
+    try:
+        return path.parent.name == identity and content_of(path, read_inside(file, size)) is not None
+    except (OSError, CaptureError):
+        return False
+
+
+# Checks of the other processes inside a capture: each is there, and is a sound capture itself.
+
+WORST = (FAILED, PARTIAL, NOTE, OK)
+
+
+def check_there(capture: Capture) -> Finding:
+    """All processes that were captured together are in the capture."""
+    names = ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
+    there = len(capture.processes) + len(capture.lost)
+    return finding("processes: there", there, len(capture.lost), f"not in it: {names}")
+
+
+def summed_up(pid: int, findings: Iterable[Finding]) -> Finding:
+    """The findings about a process as one: `wrong` of its checks are not ok, the worst is the verdict."""
+    every = list(findings)
+    other = [one for one in every if one.verdict != OK]
+    verdict = min([OK, *(one.verdict for one in other)], key=WORST.index)
+    reasons = "; ".join(f"{one.name}: {one.reason}" for one in other if one.verdict == verdict)
+    return Finding(f"process {pid}", len(every), len(other), verdict, reasons)
+
+
+# Whether a capture holds the page tables of what its trace touched, or that was freed before the dump.
+
+FREED = 0.1  # share of touches beyond which a capture counts as partial
+WAY_OUT = (
+    "the memory was freed before the page tables were read, so those walks have no class; record again with "
+    "--dump-at peak (or, if that was done, end the region earlier)"
+)
+
+
+class Covered:
+    """Touches whose leaf entry has a known place: `add` each batch, then `finding`.
+
+    Native: the table page is in the dump. In a VM the entry must be there too: its frame leads to the host's.
+    """
+
+    def __init__(self, trace: Trace, snapshot: Snapshot) -> None:
+        tree = snapshot.guest
+        self.native, self.tree, self.touches, self.gone = snapshot.native, tree, 0, 0
+        regions = trace.regions
+        small = np.flatnonzero(tree.level == 1)
+        order = small[np.argsort(tree.base[small], kind="stable")]
+        region_of = tree.base[order] >> np.uint64(REGION_SHIFT)
+        at = np.minimum(np.searchsorted(region_of, regions), max(len(order) - 1, 0))
+        found = region_of[at] == regions if len(order) else np.zeros(len(regions), bool)
+        self.table = np.where(found, order[at] if len(order) else 0, -1)  # leaf table by region id
+        self.huge = np.zeros(len(regions), bool)
+        for level in (2, 3):
+            self.huge |= mapped_huge(tree, level, regions)
+
+    def add(self, pages: np.ndarray, counts: np.ndarray) -> None:
+        """pages  page ids, each once; counts: touches of each."""
+        region = pages >> SLOT_BITS
+        table, slot = self.table[region], pages & ((1 << SLOT_BITS) - 1)
+        there = self.huge[region].copy()
+        if self.native:
+            there |= table >= 0
+        else:
+            some = np.flatnonzero(table >= 0)
+            entries = np.asarray(self.tree.entries[table[some], slot[some]])
+            there[some] |= bits.leaf(entries, 1, self.tree.encoding)
+        self.touches += int(counts.sum())
+        self.gone += int(counts[~there].sum())
+
+    def finding(self) -> Finding:
+        verdict = PARTIAL if self.gone > FREED * self.touches else OK
+        share = 100 * (1 - self.gone / max(self.touches, 1))
+        return Finding(
+            "trace: pages in the dump",
+            self.touches,
+            self.gone if verdict == PARTIAL else 0,
+            verdict,
+            f"touches without a page table in the dump, which holds those of {share:.0f} %: {WAY_OUT}"
+            if verdict == PARTIAL
+            else "",
+        )
+
+
+def mapped_huge(tree: Tree, level: int, regions: np.ndarray) -> np.ndarray:
+    """bool[regions]: whether a leaf entry at `level` (2, 3) maps the region."""
+    spans = []
+    for table in np.flatnonzero(tree.level == level):
+        slots = np.flatnonzero(bits.leaf(np.asarray(tree.entries[table]), level, tree.encoding))
+        wide = np.uint64(level - 2) * np.uint64(SLOT_BITS)
+        first = (tree.base[table] >> np.uint64(REGION_SHIFT)) + (slots.astype(np.uint64) << wide)
+        spans.append(first >> wide)
+    if not spans:
+        return np.zeros(len(regions), bool)
+    wide = np.uint64(level - 2) * np.uint64(SLOT_BITS)
+    return np.isin(regions >> wide, np.concatenate(spans))
+
+
+# Checks that a trace is consistent and fits the page tables beside it.
+
+BATCH = 1 << 20
+GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the VMA's own
+
+
+def check_trace(
+    trace: Trace, snapshot: Snapshot | None = None, interrupted: bool = False, *, quick: bool = False
+) -> Iterator[Finding]:
+    """Findings about the trace alone and, with a snapshot, about how well both fit.
+
+    interrupted  whether the person who recorded it ended it, as one ends a server
+    quick        without decoding its touches
+    """
+    yield finding("trace: touches", 1, trace.touches == 0, "the trace holds no touches at all")
+    time = trace.chunks["time"]
+    yield finding("trace: in order", len(time), np.count_nonzero(np.diff(time) < 0), "chunks go back in time")
+    yield finding(
+        "trace: threads known",
+        len(trace.chunks),
+        np.count_nonzero(trace.chunks["thread"] >= len(trace.threads)),
+        "chunks belong to threads that never started",
+    )
+    if not quick:
+        yield from check_touches(trace, snapshot)
+    yield how_it_ended(trace, interrupted)
+    if lost := trace.facts.get("lost_threads", 0):
+        yield Finding(
+            "trace: all threads", lost + len(trace.threads), lost, PARTIAL, f"were not traced: {MOST_THREADS}"
+        )
+
+
+def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:
+    """Whether touches add up to what the chunks say, and lie in what was mapped."""
+    covered = mapped_ranges(trace, snapshot) if snapshot is not None and len(snapshot.vmas) else None
+    dumped = Covered(trace, snapshot) if snapshot is not None else None
+    touches = accesses = uncovered = 0
+    first = None
+    for batch in trace.batches(BATCH):
+        touches += len(batch.page)
+        accesses += int(batch.count.sum(dtype=np.int64))
+        if dumped is None:
+            continue
+        pages, counts = np.unique(batch.page, return_counts=True)
+        dumped.add(pages, counts)
+        if covered is None:
+            continue
+        address = addresses(trace, pages)
+        stray = ~inside(address, covered)
+        uncovered += int(counts[stray].sum())
+        if first is None and stray.any():
+            first = int(address[stray][0])
+    yield finding(
+        "trace: touch count", touches, abs(touches - trace.touches), "touches do not add up to the chunks'"
+    )
+    yield finding(
+        "trace: access count",
+        accesses,
+        abs(accesses - trace.accesses),
+        "accesses do not add up to the chunks'",
+    )
+    if covered is not None:
+        where = f", the first at {first:#x}" if first is not None else ""
+        verdict = FAILED if uncovered * 100 > touches else NOTE
+        yield finding(
+            "trace: covered by VMAs",
+            touches,
+            uncovered,
+            f"touches lie in nothing that was ever mapped{where}",
+            verdict,
+        )
+    if dumped is not None:
+        yield dumped.finding()
+
+
+def how_it_ended(trace: Trace, interrupted: bool = False) -> Finding:
+    """A trace that was cut short is usable, and reported as such; Ctrl-C makes it as long as wanted."""
+    ended = trace.facts.get("ended", "unknown")
+    whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
+    return Finding(
+        "trace: finished",
+        1,
+        int(not whole),
+        "ok" if whole else PARTIAL,
+        "" if whole else f"ended by: {ended}",
+    )
+
+
+END = 1 << 63  # no user address is beyond it
+
+
+def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
+    """uint64[n, 2]: ranges mapped at the snapshot or by an event of the trace, disjoint and sorted."""
+    ranges = [(int(vma["start"]), int(vma["end"])) for vma in snapshot.vmas]
+    for event in trace.events:
+        start, length = int(event["result"]), 0
+        if event["kind"] == Event.MMAP:
+            length = int(event["b"])
+        elif event["kind"] == Event.MREMAP:
+            length = int(event["c"])
+        if start > 0 and length > 0:
+            ranges.append((start, min(start + length, END)))
+    breaks = trace.events["result"][trace.events["kind"] == Event.BRK]
+    breaks = breaks[breaks > 0]
+    if len(breaks):
+        ranges.append((int(breaks.min()), int(breaks.max())))
+    merged: list[list[int]] = []
+    for start, end in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return np.array(merged, np.uint64).reshape(-1, 2)
+
+
+def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
+    """uint64[n]: first byte of each page id."""
+    region = trace.regions[pages >> SLOT_BITS]
+    slot = (pages & ((1 << SLOT_BITS) - 1)).astype(np.uint64)
+    first: np.ndarray = ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
+    return first
+
+
+def inside(address: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """bool[n]: the address lies in a range (sorted, disjoint), or within GUARD below it."""
+    if not len(ranges):
+        return np.zeros(len(address), bool)
+    at = np.searchsorted(ranges[:, 1], address, side="right")
+    held = at < len(ranges)
+    held[held] = address[held] + GUARD >= ranges[at[held], 0]
+    return held
+
 
 __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_code"]
 

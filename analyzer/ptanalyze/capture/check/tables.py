@@ -1,7 +1,8 @@
 """Checks that a dumped page table is a tree, agrees with itself, and is complete."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -19,7 +20,30 @@ from ...core.snapshot import (
     Tree,
     blocks,
 )
-from .finding import FAILED, NOTE, PARTIAL, Finding, finding
+
+# The result of a check: the numbers examined and wrong, and a verdict.
+
+OK, NOTE, PARTIAL, FAILED = "ok", "note", "partial", "failed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`wrong` of `examined` did not pass; `verdict` is OK, NOTE (worth knowing), PARTIAL or FAILED."""
+
+    name: str
+    examined: int
+    wrong: int
+    verdict: str
+    reason: str = ""
+
+
+def finding(
+    name: str, examined: SupportsInt, wrong: SupportsInt, reason: str, verdict: str = FAILED
+) -> Finding:
+    """A Finding that is OK when nothing is wrong, else `verdict` with `reason`."""
+    count = int(wrong)
+    return Finding(name, int(examined), count, verdict if count else OK, reason if count else "")
+
 
 COUNTED_LEVELS = 3  # mm_inc_nr_ptes, _pmds and _puds (include/linux/mm.h): neither P4D tables nor the root
 

@@ -6,17 +6,23 @@ import random
 import re
 import select
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from ...core.errors import UsageError
+from ...core.errors import CaptureError, UsageError
 from ...core.progress import Progress
-from ...formats.node_latency import LatencyMatrix, Method
+from ...core.regular import temporary_directory
+from ...formats.node_latency import LatencyMatrix, Method, NodeLatency, checked
+from ...formats.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .native import native
-from .process import cpu_lines
+from .process import NODES, cpu_lines, parse_cpus
+from .survey import Surveyed
 
 TOOL = "ptpingpong"
 ROUNDS = 1000  # round trips per repetition: 0.1 to 0.3 ms
@@ -142,3 +148,169 @@ def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
 def cpu_model() -> str:
     named = next((line for line in cpu_lines() if line.startswith("model name")), ":")
     return named.partition(":")[2].strip()
+
+
+# Measure latencies of dependent reads between NUMA nodes, idle and loaded, with dumps/chase.c.
+
+CHASE_TOOL = "ptchase"
+BURSTS = 100  # of 20,000 reads
+LEAST_MEBIBYTES = 256
+CACHES = 6  # times the last-level cache, whose part of the buffer then hardly counts
+CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+MOSTLY_HUGE = 90  # percent of the buffer; below, page walks are part of the latency
+
+Places: TypeAlias = Mapping[int, list[int]]  # usable CPUs of each node
+Line: TypeAlias = tuple[int, int, bool, str]  # reader, server, loaded?, CPUs that load
+
+
+def measure_nodes(
+    nodes: Path = NODES, mebibytes: int | None = None, bursts: int = BURSTS, progress: Progress = None
+) -> NodeLatency:
+    """NodeLatency of this machine's nodes that have CPUs and memory.
+
+    A CPU of the reader's node reads. Idle: the fastest of `bursts`, as interference only slows. Contended:
+    the median while the other usable CPUs of the serving node stream through its memory; not measured where a
+    node has no CPU left for it. UsageError: the tool is missing, or names what it cannot use.
+    """
+    places = usable_nodes(nodes)
+    lines = [(a, b, loaded) for loaded in (False, True) for a in places for b in places]
+    asked = [(a, b, loaded, _load(places, a, b) if loaded else "-") for a, b, loaded in lines]
+    lonely = [node for node in places if not _load(places, node, node)]
+    asked = [line for line in asked if line[3] and not (line[2] and lonely)]
+    idle = np.full((len(places), len(places)), np.nan)
+    busy, at = idle.copy(), {node: i for i, node in enumerate(places)}
+    flags: set[str] = set()
+    answers = _answers(asked, places, mebibytes or default_mebibytes(), bursts)
+    for done, ((a, b, loaded, _), (fastest, median, huge)) in enumerate(answers, 1):
+        (busy if loaded else idle)[at[a], at[b]] = median if loaded else fastest
+        if huge < MOSTLY_HUGE:
+            flags.add(f"node {b}: {huge} % of its buffer in huge pages: page walks are part of the latency")
+        if progress:
+            progress(done, len(asked), "measuring pairs of nodes")
+    if lonely:
+        flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
+    contended = None if lonely else np.maximum(busy, idle)
+    latency: NodeLatency = checked("this machine", tuple(places), idle, contended, _method())
+    return replace(latency, flags=(*latency.flags, *sorted(flags)))
+
+
+def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
+    """{node: CPUs that this process may run on} of the nodes with both CPUs and memory."""
+    allowed = os.sched_getaffinity(0)
+    places = {}
+    for path in sorted(Path(nodes).glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
+        cpus = sorted(allowed & set(parse_cpus((path / "cpulist").read_text())))
+        memory = re.search(r"MemTotal:\s+(\d+) kB", (path / "meminfo").read_text())
+        if cpus and memory and int(memory[1]):
+            places[int(path.name[4:])] = cpus
+    return places or {0: sorted(allowed)}
+
+
+def default_mebibytes() -> int:
+    """Size of the buffer: several times the last-level cache."""
+    try:
+        size = re.fullmatch(r"(\d+)K", CACHE_SIZE.read_text().strip())
+    except OSError:
+        return LEAST_MEBIBYTES
+    return max(LEAST_MEBIBYTES, CACHES * int(size[1]) // 1024) if size else LEAST_MEBIBYTES
+
+
+def _load(places: Places, reader: int, server: int) -> str:
+    """CPUs of the serving node but the reader, as a list; "" where there is none."""
+    return ",".join(str(cpu) for cpu in places[server] if cpu != places[reader][0])
+
+
+def _answers(
+    asked: Sequence[Line], places: Places, mebibytes: int, bursts: int
+) -> Iterator[tuple[Line, tuple[float, float, int]]]:
+    """((reader, server, loaded, load), (fastest ns, median ns, percent huge)), in order."""
+    argv, pipe = [str(native(CHASE_TOOL)), str(mebibytes), str(bursts)], subprocess.PIPE
+    with subprocess.Popen(argv, text=True, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin and process.stdout and process.stderr
+        try:
+            for line in asked:
+                process.stdin.write(f"{places[line[0]][0]} {line[1]} {line[3]}\n")
+                process.stdin.flush()
+                answer = process.stdout.readline().split()
+                if len(answer) != 5:
+                    raise BrokenPipeError
+                yield line, (float(answer[2]), float(answer[3]), int(answer[4]))
+        except BrokenPipeError:
+            why = process.stderr.read().splitlines()
+            raise UsageError(why[-1] if why else f"{CHASE_TOOL}: ended with {process.wait()}") from None
+        finally:
+            process.kill()
+
+
+def _method() -> str:
+    return f"pointer chase on {cpu_model()}; CPUs {cpu_list(os.sched_getaffinity(0))} were usable"
+
+
+# What the walks of running processes cost now, by hardware counters, where there are some.
+
+GROUPS = (PENDING, DURATION)  # Intel since Skylake, and before; AMD counts walks, but no cycles of them
+NOT_COUNTED = (
+    "walk cycles are not counted here: perf opens neither {} nor {} (a VM without a virtual PMU, or AMD, "
+    "which counts no cycles of walks)"
+)
+
+
+def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list[Surveyed]:
+    """The Surveyed, the first `most` of them counted together for so many seconds: walk_share.
+
+    UsageError where this machine does not count cycles of walks. A process that has ended meanwhile has none.
+    """
+    events = counted_here()
+    with temporary_directory() as place:
+        files = {one.pid: place / str(one.pid) for one in found[:most]}
+        running = [start(pid, events, seconds, file) for pid, file in files.items()]
+        for process in running:
+            process.wait()
+        return [replace(one, walk_share=walk_share(files.get(one.pid))) for one in found]
+
+
+def counted_here() -> tuple[str, ...]:
+    """Events of walk cycles that perf counts here, tried on a program that does nothing."""
+    for events in GROUPS:
+        with temporary_directory() as place:
+            file = place / "stat"
+            command = [
+                "perf",
+                "stat",
+                "-x,",
+                "-e",
+                ",".join(["cycles", *events]),
+                "-o",
+                str(file),
+                "--",
+                "true",
+            ]
+            try:
+                ran = subprocess.run(command, capture_output=True, check=False)
+            except FileNotFoundError:
+                raise UsageError("perf: not found; install it with `apt install linux-perf`") from None
+            if ran.returncode == 0 and "<not supported>" not in file.read_text(errors="replace"):
+                return events
+    raise UsageError(NOT_COUNTED.format(*(events[0] for events in GROUPS)))
+
+
+def start(pid: int, events: Sequence[str], seconds: float, file: Path) -> "subprocess.Popen[bytes]":
+    counted = ["-x,", "-e", ",".join(["cycles", *events]), "-p", str(pid), "-o", str(file)]
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(
+        ["perf", "stat", *counted, "--", "sleep", f"{seconds:g}"], stdout=silent, stderr=silent
+    )
+
+
+def walk_share(file: Path | None) -> float | None:
+    """Walk cycles / cycles from a file of `perf stat -x,`; None where nothing was counted.
+
+    Two walkers can be busy at once: above 1 is shown as 1.
+    """
+    if file is None or not file.exists():
+        return None
+    try:
+        run = walk_run(read_perf_stat(file), native=True, allow_multiplexed=True)
+    except CaptureError:  # idle, or ended: not counted
+        return None
+    return min(run.gpt / run.cycles, 1.0) if run.cycles and run.gpt is not None else None

@@ -1,25 +1,261 @@
 """Guest page tables without help from the guest: CR3s, followed through the VMM's memory."""
 
+from __future__ import annotations
+
+import json
 import os
-from collections.abc import Iterable, Sequence
+import subprocess
+import tempfile
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, Self, TypeAlias
 
 import numpy as np
 
 from ...core import snapshot as bits
-from ...core.errors import UsageError
-from ...core.snapshot import VMA_DTYPE, Snapshot, Topology
+from ...core.errors import UNKNOWN_NODE, PartialDataError, UsageError
+from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
 from ...formats.capture_dir import seal
 from ...formats.snapshot_file import now, write_snapshot
 from ...formats.vm_file import Slot
-from .guest_memory import GuestMemory
-from .guest_tables import MAX_TABLES, USER_SLOTS, GuestTables, Read, read_guest_tables, read_table
-from .pause import paused
-from .process import Process, opened
-from .qmp import ROOT_MASK, Registers
-from .vcpus import look
+from .native import native
+from .process import Process, opened, paused
+from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of
+
+# A guest's page tables read from outside, through its physical memory: untrusted.
+#
+# Levels strictly decrease, every frame is visited once, and tables and entries followed are limited; so self-
+# maps, loops, frames beyond memory and garbage cost bounded time and memory and leave a closed tree.
+
+Read: TypeAlias = Callable[[int, int], bytes | None]  # of (guest-physical address, bytes)
+Row: TypeAlias = tuple[int, int, int, int]  # base, frame, parent, level
+
+PAGE = 4096
+MAX_TABLES = 1 << 20  # 4 GiB of tables: enough for 2 TiB in 4 KiB pages
+FOLLOWED_PER_TABLE = 4  # entries followed, as a multiple of the most tables: bounds the cost of loops
+USER_SLOTS = 256  # of the root; the other half is the kernel's
+SELF_MAP, SEEN, BEYOND, LIMIT = "points to a table above it", "seen before", "beyond memory", "over the limit"
+
+
+@dataclass(frozen=True)
+class GuestTables:
+    """An address space of a guest, read from its root.
+
+    tree     the user half; nodes are unknown, entries that lead to no dumped table are zero
+    kernel   {level: tables} of the kernel half, counted only
+    dropped  {reason: entries} of the user half that were cleared; empty for a sane guest
+    """
+
+    tree: Tree
+    kernel: dict[int, int]
+    dropped: dict[str, int]
+
+
+def read_guest_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLES) -> GuestTables | None:
+    """GuestTables below the page frame `root`, None if that cannot be read.
+
+    read    read(guest-physical address, bytes) -> bytes, or None where there is no memory
+    levels  4 or 5, as CR4.LA57 says
+    limit   most tables to read, of either half
+    """
+    with tempfile.TemporaryFile(prefix="ptanalyze-") as spill:
+        user = Reader(read, limit, spill)
+        if user.visit(root, levels, 0, NO_PARENT, slice(0, USER_SLOTS)):
+            return None
+        kernel = Reader(read, limit, None)
+        kernel.visit(root, levels, 0, NO_PARENT, slice(USER_SLOTS, ENTRIES_PER_TABLE))
+        tree = tree_of(user.rows, spill, levels)
+    counted = Counter(level for _, _, _, level in kernel.rows[1:])
+    return GuestTables(tree, dict(sorted(counted.items())), dict(user.dropped))
+
+
+def read_table(read: Read, frame: int) -> np.ndarray | None:
+    """uint64[512] of a page frame, a copy; None where there is no whole page of memory."""
+    raw = read(frame * PAGE, PAGE)
+    if raw is None or len(raw) != PAGE:
+        return None
+    return np.frombuffer(raw, "<u8").astype(np.uint64)
+
+
+class Reader:
+    """Depth-first reading of half an address space into `spill`, an open file; None only counts."""
+
+    def __init__(self, read: Read, limit: int, spill: IO[bytes] | None) -> None:
+        self.read, self.limit, self.spill = read, limit, spill
+        self.left = limit * FOLLOWED_PER_TABLE
+        self.rows: list[Row] = []
+        self.seen: set[int] = set()
+        self.above: list[int] = []
+        self.dropped: Counter[str] = Counter()
+
+    def visit(self, frame: int, level: int, base: int, parent: int, slots: slice = slice(None)) -> str:
+        """Read the table and all below it; the reason for a refusal, else ""."""
+        why = self.refusal(frame)
+        raw = None if why else read_table(self.read, frame)
+        if raw is None:
+            return why or BEYOND
+        me = len(self.rows)
+        self.rows.append((base, frame, parent, level))
+        self.seen.add(frame)
+        if parent == NO_PARENT:
+            kept = np.zeros_like(raw)
+            kept[slots] = raw[slots]
+            raw = kept
+        self.store(me, raw)
+        if level > 1:
+            self.above.append(frame)
+            self.visit_children(me, raw, level, base)
+            self.above.pop()
+        return ""
+
+    def refusal(self, frame: int) -> str:
+        self.left -= 1
+        if frame in self.seen:
+            return SELF_MAP if frame in self.above else SEEN
+        return LIMIT if len(self.rows) >= self.limit else ""
+
+    def visit_children(self, me: int, raw: np.ndarray, level: int, base: int) -> None:
+        slots = np.flatnonzero(bits.table(raw, level))
+        frames = bits.frame(raw[slots], level, leaves=False)
+        gone = []
+        for slot, frame in zip(slots.tolist(), frames.tolist(), strict=True):
+            if self.left <= 0:
+                rest = slots[slots >= slot].tolist()
+                gone += rest
+                self.dropped[LIMIT] += len(rest)
+                break
+            if why := self.visit(frame, level - 1, base + (slot << (3 + 9 * level)), me):
+                gone.append(slot)
+                self.dropped[why] += 1
+        if gone:
+            raw[gone] = 0
+            self.store(me, raw)
+
+    def store(self, table: int, raw: np.ndarray) -> None:
+        if self.spill is not None:
+            self.spill.seek(table * PAGE)
+            self.spill.write(raw.data)
+
+
+def tree_of(rows: list[Row], spill: IO[bytes], levels: int) -> Tree:
+    """Tree of the tables that a Reader stored in `spill`, whose entries stay there."""
+    spill.flush()
+    count = len(rows)
+    base, frame, parent, level = (np.array(column) for column in zip(*rows, strict=True))
+    return Tree(
+        np.memmap(spill, "<u8", "r", shape=(count, ENTRIES_PER_TABLE)),
+        base.astype(np.uint64),
+        frame.astype(np.int64),
+        parent.astype(np.int32),
+        np.full(count, UNKNOWN_NODE, np.int16),
+        level.astype(np.uint8),
+        np.zeros(count, np.uint8),
+        levels,
+    )
+
+
+# A guest's physical memory, read through its VMM: memory slots and /proc/PID/mem. Never written.
+
+
+class GuestMemory:
+    """read(gpa, n): bytes, or None where no slot holds all of them or the VMM has nothing there.
+
+    Memory of confidential guests (SEV, TDX) is not mapped in the VMM, or is ciphertext: None, or no tables.
+    """
+
+    def __init__(self, process: Process, slots: Iterable[Slot]) -> None:
+        """UsageError if the VMM's memory cannot be opened."""
+        self.slots = sorted((slot.gpa, slot.gpa + slot.bytes, slot.hva) for slot in slots if slot.space == 0)
+        self.starts = [start for start, _, _ in self.slots]
+        try:
+            self.file = os.open(process.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(
+                f"/proc/{process.pid}/mem: {error.strerror}; is PID {process.pid} the VMM, are you root, "
+                "and is kernel.yama.ptrace_scope below 3?"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.file)
+
+    def read(self, gpa: int, n: int) -> bytes | None:
+        at = bisect_right(self.starts, gpa) - 1
+        if at < 0:
+            return None
+        start, end, hva = self.slots[at]
+        if gpa + n > end:
+            return None
+        try:
+            content = os.pread(self.file, n, hva + gpa - start)
+        except (OSError, OverflowError):
+            return None
+        return content if len(content) == n else None
+
+
+# Control registers of a guest's vCPUs and its memory slots, as KVM has them, of any VMM (`ptdump vcpus`).
+
+EVERY_MS = 100
+
+
+def kvm_vcpus(
+    pid: int, samples: int = 1, vm: int | None = None
+) -> tuple[tuple[Slot, ...], list[list[Registers]]]:
+    """(memory slots, [[Registers] of the vCPUs of each sample]) of the VM of VMM `pid`, EVERY_MS apart.
+
+    vm  the VM's file descriptor in the VMM, needed only if that holds several VMs
+
+    CR3 is what KVM last saw: with NPT at the vCPU's last exit, with EPT sometimes earlier. UsageError if
+    `pid` is no VMM, its VM cannot be read, or its memory is encrypted; PartialDataError if it ended.
+    """
+    command = [str(native("ptdump")), "vcpus", str(pid), "--samples", str(samples), "--every", str(EVERY_MS)]
+    if vm is not None:
+        command += ["--vm", str(vm)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
+        raise (PartialDataError if done.returncode == 3 else UsageError)(why)
+    memory, *seen = (json.loads(line) for line in done.stdout.splitlines())
+    if secret := memory["confidential"]:
+        raise UsageError(f"PID {pid}: a confidential guest ({secret}): its memory is encrypted")
+    slots = tuple(Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
+    return slots, [registers_of(sample["vcpus"]) for sample in seen]
+
+
+def look(
+    pid: int,
+    socket: str | os.PathLike[str] | None,
+    samples: int = 1,
+    vm: int | None = None,
+    slots: Sequence[Slot] | None = None,
+) -> tuple[Sequence[Slot], list[list[Registers]]]:
+    """The same.
+
+    socket  QMP socket of QEMU, whose monitor then tells instead of KVM
+    slots   those of the VM, where they are known
+    """
+    if socket is None:
+        known, seen = kvm_vcpus(pid, samples, vm)
+        return known if slots is None else slots, seen
+    with Qmp(socket) as qmp:
+        seen = [registers(qmp)]
+        slots = slots_of(qmp) if slots is None else slots
+        for _ in range(samples - 1):
+            time.sleep(EVERY_MS / 1000)
+            seen.append(registers(qmp))
+    return slots, seen
+
+
+def registers_of(vcpus: list[dict[str, Any]]) -> list[Registers]:
+    return sorted((Registers(**vcpu) for vcpu in vcpus), key=lambda one: one.vcpu)
+
 
 IGNORED = ~np.uint64(
     1 << 63 | 0x60

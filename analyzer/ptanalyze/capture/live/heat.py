@@ -1,6 +1,7 @@
 """Sample which pages of a live process are used: accessed bits, cleared and read again by `ptheat`."""
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -12,12 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import PartialDataError, UsageError
-from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
-from .die_with_us import die_with_us
-from .dump import dump_process, move_files
+from ...core.regular import is_own, temporary_directory, unfinished_directory
+from ...formats.capture import open_capture
+from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
+from ...formats.perf_script import import_perf_script, print_samples
+from ...formats.snapshot_file import read_snapshot
+from ...formats.trace_index import add_index
+from ...world.address_space import known_pages
+from .attend import die_with_us
+from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
 from .process import Process, check_process, opened
-from .tree import alive
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
@@ -254,3 +261,155 @@ def damon() -> str:
     if not on:
         return "there, not used: it counts regions, not pages"
     return f"there, not used; kdamond {', '.join(one.name for one in on)} is running: {AGES}"
+
+
+# Samples of accessed bits of a process and its descendants, taken at the same time, in one capture.
+
+
+def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
+    """As heat.heat_process of `pid` into `directory`, of its descendants into pid-PID/ there; all sealed.
+
+    Descendants that end before they have a sample, or begin meanwhile, are left out, and lines say so. Errors
+    for `pid` as of heat_process.
+    """
+    lines, others, found = [], provenance(), [pid, *descendants(pid)]
+    places = {one: directory if one == pid else directory / f"pid-{one}" for one in found}
+    with ExitStack() as stack:
+        processes: dict[int, Process] = {}
+        for one, place in places.items():
+            place.mkdir(mode=0o700, exist_ok=one == pid)
+            try:
+                processes[one] = stack.enter_context(opened(one))
+                dump_process(one, place, bpf=True)
+            except (PartialDataError, UsageError) as error:
+                processes.pop(one, None)
+                lines.append(ended(one, pid, place, error))
+        said = sample_each({one: places[one] / FILE for one in processes}, seconds, lengths)
+        new = [one for one in descendants(pid) if one not in found]
+        for one, of in said.items():
+            if isinstance(of, Exception):
+                lines.append(ended(one, pid, places[one], of))
+            else:
+                lines += [*of, *dump_after(processes[one], places[one])]
+    inside = [one for one, of in said.items() if one != pid and not isinstance(of, Exception)]
+    for one in inside:
+        seal_dump(places[one], others)
+    seal_dump(directory, others | {"processes": inside})
+    lines += [f"PID {one}: began while others were sampled; left out" for one in new]
+    return list(dict.fromkeys(lines))
+
+
+def ended(one: int, pid: int, place: Path, error: Exception) -> str:
+    """Remove what there is of a descendant that has ended; a line. Another's error is raised."""
+    if one == pid or alive(one):
+        raise error
+    shutil.rmtree(place)
+    return f"PID {one}: ended before it was sampled; left out"
+
+
+# Add samples of accessed bits to a capture of the same process that is there.
+
+LEAST = 0.5  # of the pages that were used must be mapped in the capture
+
+
+def add_heat(
+    pid: int, directory: str | os.PathLike[str], seconds: int, lengths: Sequence[int] = LENGTHS
+) -> list[str]:
+    """Sample process `pid` for `seconds` into the capture in `directory`, sealed anew; lines for people.
+
+    UsageError for a capture with heat, without page tables, of somebody else, or of another process: less
+    than half of the used pages mapped in it.
+    """
+    capture, directory = open_capture(directory), Path(directory)
+    if capture.has_heat or not capture.has_snapshot or capture.has_vm or not is_own(directory):
+        why = "has heat" if capture.has_heat else "must be your own, of a process, with page tables"
+        raise UsageError(f"{directory}: {why}; make a new capture with `ptanalyze heat PID -o DIR`")
+    snapshot, others = capture.snapshot, provenance()
+    with unfinished_directory(directory, FILE) as inside:
+        out = inside / FILE
+        lines = sample(pid, out, seconds, lengths)
+        heat = read_heat(out)
+        known, pages = known_pages(snapshot.guest, heat), len(heat.address)
+        if known < LEAST * pages:
+            raise UsageError(
+                f"{directory}: maps {known} of the {pages} pages that PID {pid} uses: a capture of another "
+                "process, or too old; make a new one with `ptanalyze heat PID -o DIR`"
+            )
+        os.replace(out, directory / FILE)
+    seal(directory, capture.manifest.kind, capture.manifest.provenance | others)
+    return [*lines, f"{known} of the {pages} pages used are mapped in {directory}"]
+
+
+# Record a program that runs already, by the best samples that this machine has: TLB misses, else heat.
+
+MISSES = (  # loads and stores that missed every TLB, by Intel's PEBS: Skylake and later, before
+    ("mem_inst_retired.stlb_miss_loads:P", "mem_inst_retired.stlb_miss_stores:P"),
+    ("mem_uops_retired.stlb_miss_loads:pp", "mem_uops_retired.stlb_miss_stores:pp"),
+)
+MEMORY = ("mem-loads", "ibs_op//")
+NO_WALKS = (
+    "memory samples: there, not used: few of them are walks, which `ptanalyze import` takes where their data "
+    "sources tell; accessed bits are read instead"
+)
+
+
+def record_running(
+    pid: int, out: str | os.PathLike[str], seconds: int, misses: Sequence[Sequence[str]] = MISSES
+) -> list[str]:
+    """Make the capture directory `out` of process `pid` in `seconds`; returns lines for people: which source.
+
+    misses  groups of perf's events that are TLB misses; the first group that this machine counts is sampled.
+    Without any: accessed bits (heat.py). UsageError, PartialDataError if the process ended too early.
+    """
+    events, said = sampled_here(misses)
+    with new_capture(out) as inside:
+        lines = sample_misses(pid, inside, seconds, events) if events else heat_process(pid, inside, seconds)
+        facts = read_snapshot(inside).facts
+        seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    return [*said, *lines]
+
+
+def sampled_here(misses: Sequence[Sequence[str]] = MISSES) -> tuple[Sequence[str], list[str]]:
+    """(events of TLB misses that perf opens here, or none; lines that say what was tried)."""
+    for events in misses:
+        if opens(events):
+            return events, [f"precise samples of TLB misses: used ({', '.join(events)})"]
+    tried = ["precise samples of TLB misses: not there: perf opens none of these events here"]
+    memory = NO_WALKS if any(opens([event]) for event in MEMORY) else "memory samples: not there"
+    return (), [*tried, memory, "accessed bits of page tables (heat): used"]
+
+
+def opens(events: Sequence[str]) -> bool:
+    """Whether perf can sample all of these events here, tried on a program that does nothing."""
+    with temporary_directory() as place:
+        command = ["perf", "record", "-q", "-d", "-e", ",".join(events), "-o", f"{place}/data", "--", "true"]
+        try:
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except FileNotFoundError:
+            return False
+
+
+def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
+    """Write trace and page tables of a process; lines for people."""
+    with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
+        data = Path(place) / "perf.data"
+        record_running_sample(pid, data, seconds, events)
+        with tempfile.TemporaryFile() as text:
+            print_samples(data, text)
+            if not os.fstat(text.fileno()).st_size:
+                raise PartialDataError(
+                    f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
+                )
+            count = import_perf_script(text, inside / TRACE)
+    add_index(inside)
+    return [f"{count} samples of PID {pid} in {seconds} s", *dump_process(pid, inside, bpf=True)]
+
+
+def record_running_sample(pid: int, data: Path, seconds: int, events: Sequence[str]) -> None:
+    """Let perf sample a process into the file `data`; UsageError with its last line if it fails."""
+    sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
+    command = ["perf", "record", "-q", *sampled, "--", "sleep", str(seconds)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise UsageError(f"perf record: {said[-1]}")

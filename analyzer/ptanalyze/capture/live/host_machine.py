@@ -4,9 +4,12 @@ The kernel shows neither TLBs nor page-walk caches: they are those of the neares
 file's sources say so.
 """
 
+import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,7 +19,10 @@ from ...core.machine import Cache, Machine, load_machine
 from ...formats.hmat import read_hmat
 from ...formats.machine_file import with_latency
 from ...formats.node_latency import NodeLatency, with_columns_as_rows
-from .topology import parse_cpus
+from .native import native
+from .process import parse_cpus
+from .record import GROWTH, rehearse
+from .tracers import qemu
 
 SYSTEM = Path("/sys/devices/system")
 CPUINFO = Path("/proc/cpuinfo")
@@ -224,3 +230,178 @@ def distances(system: Path, nodes: list[int]) -> np.ndarray:
     ]
     table = np.array([[row[every.index(node)] for node in nodes] for row in rows], np.float64)
     return np.maximum((table + table.T) / 2, SLIT_LOCAL)
+
+
+# What of this host can be used: tracer, dumper, rights, counters, KVM, nodes, disk; what each gives.
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
+COUNTERS = Path("/sys/bus/event_source/devices")
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+NODES = Path("/sys/devices/system/node")
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+ROOMY = 20 << 30
+
+
+class Symptom(NamedTuple):
+    """what    the part; `there`: whether it can be used
+    found   in words; gives: what one can do with it; missing: how to get it, "" where it is there"""
+
+    what: str
+    there: bool
+    found: str
+    gives: str
+    missing: str = ""
+
+
+def examine(place: Path = Path()) -> Iterator[Symptom]:
+    """Each part of this host; `place` is where captures would be made."""
+    yield tracer()
+    yield tool("dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
+    yield tool("survey", "ptsurvey", "`survey`: every process by its remote page tables; needs root")
+    yield tool("sampler", "ptheat", "`heat`: which pages a process uses; needs root")
+    yield btf()
+    yield page_tables()
+    yield counters()
+    yield kvm()
+    yield program("qemu-system-x86_64", "VMs to try things in (tests/lab)", "apt install qemu-system-x86")
+    yield program("numactl", "runs with memory on chosen nodes, today", "apt install numactl")
+    yield nodes()
+    yield huge_pages()
+    yield disk(place)
+
+
+def program(name: str, gives: str, how: str) -> Symptom:
+    path = shutil.which(name)
+    return Symptom(name, path is not None, path or "not found", gives, "" if path else how)
+
+
+def tracer() -> Symptom:
+    gives = "`record`: traces of programs"
+    try:
+        found = qemu()
+    except UsageError as error:
+        name, _, why = str(error).partition(": ")
+        return Symptom("tracer", False, f"{name} {why.partition('; ')[0]}", gives, why.partition("; ")[2])
+    version = ".".join(map(str, found.version))
+    return Symptom("tracer", True, f"QEMU {version}, {found.path}, with {found.plugin.name}", gives)
+
+
+def tool(what: str, name: str, gives: str) -> Symptom:
+    """A native tool of ours."""
+    try:
+        return Symptom(what, True, str(native(name)), gives)
+    except UsageError as error:
+        return Symptom(what, False, f"{name} not found", gives, str(error).partition("; ")[2])
+
+
+def btf() -> Symptom:
+    gives = "a dumper that runs on this kernel"
+    if BTF.exists():
+        return Symptom("BTF", True, str(BTF), gives)
+    return Symptom("BTF", False, f"no {BTF}", gives, "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+
+
+def page_tables() -> Symptom:
+    """Tried on ourselves: capabilities, BPF and BTF together."""
+    gives = "page tables of live processes and VMs"
+    try:
+        rehearse(native("ptdump"))
+    except UsageError as error:
+        why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
+        if "not found" in why:
+            return Symptom("BPF and rights", False, "not tried without the dumper", gives, "see dumper")
+        return Symptom("BPF and rights", False, why, gives, "sudo")
+    return Symptom("BPF and rights", True, "read our own page tables", gives)
+
+
+def counters() -> Symptom:
+    gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
+    if not shutil.which("perf"):
+        return Symptom("perf counters", False, "no perf", gives, PERF)
+    units = [path.name for path in COUNTERS.glob("cpu*")] if COUNTERS.is_dir() else []
+    if not units:
+        return Symptom(
+            "perf counters", False, "this CPU shows none (a VM without a virtual PMU)", gives,
+            "run `perf stat` on real hardware, calibrate from its output here",
+        )  # fmt: skip
+    level = int(PARANOID.read_text()) if PARANOID.exists() else 0
+    if level > 2 and os.geteuid():
+        return Symptom("perf counters", False, f"perf_event_paranoid is {level}", gives, "sudo")
+    return Symptom("perf counters", True, ", ".join(units), gives)
+
+
+def kvm() -> Symptom:
+    gives = "`dump vm`: nested page tables of VMs"
+    device = Path("/dev/kvm")
+    if not device.exists():
+        return Symptom(
+            "KVM", False, "no /dev/kvm", gives, "real hardware or nested virtualization; kvm module"
+        )
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Symptom("KVM", False, "/dev/kvm: no permission", gives, "join the group kvm, or sudo")
+    return Symptom("KVM", True, "/dev/kvm", gives)
+
+
+def nodes() -> Symptom:
+    count = max(len(list(NODES.glob("node[0-9]*"))), 1)
+    gives = "captures of where a kernel placed page tables on several nodes"
+    missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
+    return Symptom("NUMA nodes", count > 1, f"{count}", gives, missing)
+
+
+def huge_pages() -> Symptom:
+    gives = "2 MiB pages: what the policy thp estimates"
+    if not THP.exists():
+        return Symptom("huge pages", False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
+    chosen = re.search(r"\[(\w+)\]", THP.read_text())
+    state = chosen[1] if chosen else "unknown"
+    how = f"echo always | sudo tee {THP}"
+    return Symptom("huge pages", state != "never", state, gives, "" if state == "always" else how)
+
+
+def disk(place: Path) -> Symptom:
+    free = shutil.disk_usage(place).free
+    seconds = free / GROWTH
+    found = f"{free / 1e9:.0f} GB free here"
+    gives = f"traces of {seconds:.0f} s of one thread's own time and more"
+    missing = "" if free > ROOMY else "free space, or --max-bytes"
+    return Symptom("disk", free > ROOMY, found, gives, missing)
+
+
+# Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel.
+
+SHARED = {  # of /sys/devices/system/cpu/cpuN, Documentation/ABI/stable/sysfs-devices-system-cpu
+    "sockets": "topology/core_siblings_list",
+    "L3 caches": "cache/index3/shared_cpu_list",
+    "cores (hyperthreads)": "topology/thread_siblings_list",
+}
+Groups: TypeAlias = list[tuple[int, ...]]
+
+
+def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Groups]:
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
+
+    Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
+    """
+    for cpu in cpus:
+        if not (system / f"cpu/cpu{cpu}").is_dir():
+            raise UsageError(f"CPU {cpu}: not of this machine, so there is nothing to compare its group with")
+    lists = {"NUMA nodes": sorted((system / "node").glob("node[0-9]*/cpulist"))}
+    for kind, name in SHARED.items():
+        lists[kind] = [system / f"cpu/cpu{cpu}" / name for cpu in cpus]
+    return {
+        kind: restricted(paths, cpus)
+        for kind, paths in lists.items()
+        if paths and all(path.exists() for path in paths)
+    }
+
+
+def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
+    lists = {tuple(sorted(set(parse_cpus(path.read_text())) & set(cpus))) for path in paths}
+    return sorted(group for group in lists if group)
+
+
+def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
+    """Kinds with exactly these groups."""
+    return [kind for kind, own in kernel.items() if own == groups]

@@ -6,27 +6,147 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...core.trace import MOST_THREADS
+from ...core.regular import temporary_directory
+from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.snapshot_file import FILE as SNAPSHOT
+from ...formats.snapshot_file import parse_maps
 from ...formats.trace_file import read_index, trace_of
 from ...formats.trace_index import INDEX, write_index
-from .account import account, leave_room, room
-from .attend import Recording, Run, Watch, attend, end, listening, start
-from .children import Children
-from .growth import Growth
+from .attend import (
+    Children,
+    Growth,
+    Peak,
+    Recording,
+    Run,
+    Watch,
+    account,
+    attend,
+    end,
+    leave_room,
+    listening,
+    room,
+    start,
+)
 from .native import native
-from .peak import Peak
 from .process import huge_pages
-from .ready import free_bytes, rehearse
-from .tracer_memory import mark_emulator
 from .tracers import TRACERS, Options, find_program, tools
+
+# What must be there before a program is run and traced for hours: privileges, tools, disk space.
+
+LEAST_FREE = 64 << 20  # bytes below which nothing is begun
+SLOWER = "6 to 70 times"  # wall time of traced programs over native, measured
+GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256 MiB took 1.2e8
+
+
+def rehearse(dumper: Path) -> None:
+    """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
+    with temporary_directory() as place:
+        argv = [
+            str(dumper),
+            "process",
+            str(os.getpid()),
+            "--quiet",
+            "--retries",
+            "0",
+            "-o",
+            f"{place}/tables",
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode in (0, 3):
+        return
+    said = done.stderr.strip().splitlines() or [f"ptdump ended with {done.returncode}"]
+    why = said[-1].removeprefix("ptdump: ").removesuffix("; run as root")
+    raise UsageError(
+        f"page tables cannot be read: {why}. Nothing was run; use sudo, or record the trace alone: --no-dump"
+    )
+
+
+def free_bytes(directory: Path) -> int:
+    """Bytes free for us where `directory` is. UsageError if that is next to nothing."""
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_FREE:
+        raise UsageError(
+            f"{directory}: only {free >> 20} MB are free, too few for a trace; free space, or name another "
+            "directory with -o"
+        )
+    return free
+
+
+# Which memory of a recorded process is the tracer's, and not the program's.
+
+Ranges = tuple[NDArray[np.uint64], NDArray[np.uint64]]  # starts, lengths in bytes
+
+
+def mark_emulator(directory: Path, trace: Trace) -> None:
+    """Add to snapshot.json of `directory` the VMAs that are the tracer's."""
+    path = directory / SNAPSHOT
+    record = json.loads(path.read_bytes())
+    vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
+    record["facts"]["emulator"] = emulator_ranges(trace, vmas)
+    with atomic_write(path, "w") as file:
+        json.dump(record, file, indent=1)
+
+
+def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
+    """[[start, end]], merged, of the VMAs (VMA_DTYPE) in which the program mapped nothing, and which the
+    tracer had when it began, or whose 2 MiB regions the program never touched.
+
+    A VMA right behind one of the program falls under the latter alone: zeroed data may be in no event.
+    """
+    mapped = overlaps(vmas, *program_maps(trace))
+    behind = np.isin(vmas["start"], vmas["end"][mapped])
+    noted = trace.events[trace.events["kind"] == Event.TRACER_MAP]
+    installed = overlaps(vmas, noted["a"], noted["b"]) & ~behind
+    touched = trace.regions << np.uint64(REGION_SHIFT)
+    used = overlaps(vmas, touched, np.full(len(touched), 1 << REGION_SHIFT, np.uint64))
+    ranges: list[list[int]] = []
+    for vma in vmas[~mapped & (installed | ~used)]:
+        if ranges and ranges[-1][1] == vma["start"]:
+            ranges[-1][1] = int(vma["end"])
+        else:
+            ranges.append([int(vma["start"]), int(vma["end"])])
+    return ranges
+
+
+def program_maps(trace: Trace) -> Ranges:
+    """What the program mapped, as far as its trace knows."""
+    starts, lengths = zip(*_program_maps(trace), strict=True)
+    return np.concatenate(starts), np.concatenate(lengths)
+
+
+def _program_maps(trace: Trace) -> Iterator[Ranges]:
+    given = trace.events[trace.events["result"] > 0]
+    for kind, length in ((Event.MMAP, "b"), (Event.MREMAP, "c")):
+        mapped = given[given["kind"] == kind]
+        yield mapped["result"].astype(np.uint64), mapped[length]
+    heap = given["result"][given["kind"] == Event.BRK].astype(np.uint64)
+    if len(heap):
+        yield heap.min(keepdims=True), heap.max(keepdims=True) - heap.min()
+
+
+def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """bool per VMA: it shares a byte with one of the ranges."""
+    some = np.flatnonzero(lengths > 0)
+    if not len(some):
+        return np.zeros(len(vmas), bool)
+    order = some[np.argsort(starts[some])]
+    start = starts[order]
+    end = np.maximum.accumulate(start + lengths[order])
+    before = np.searchsorted(start, vmas["end"], side="left") - 1  # the last that starts below the VMA's end
+    found: NDArray[np.bool_] = (before >= 0) & (end[np.maximum(before, 0)] > vmas["start"])
+    return found
+
 
 RECORD = "record.json"
 NOTED = 1000  # characters of the command line that the trace itself keeps

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...kernels.synth import permute
-from .plan import Plan
-from .shapes import Shaped, part_of
+from .plan import Plan, Shaped, part_of
 
 PAGE_SHIFT = 12
 

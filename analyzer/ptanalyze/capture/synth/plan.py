@@ -1,14 +1,378 @@
 """Parameters turned into numbers; contradictions are refused."""
 
-from dataclasses import dataclass, replace
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...core.errors import is_whole
+from ...core.errors import UsageError, is_whole, parse_size, show_size
+from ...core.snapshot import MOST_SCALED
+from ...formats.tables_file import enclosing_tables
+from ...kernels import synth as kernels
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
-from .parameters import PAGE, Parameters, check_ranges, refused
-from .shapes import KINDS, Shape, shape_of, size_of
-from .threads import Threads, threads_of
+
+# Parameters of a synthetic capture, as a user gives them; plan.py turns them into numbers.
+
+PAGE = 4096
+LEAST, MOST = 2 << 20, 4 << 40
+GUESTS = ("native", "visible", "oblivious")
+INITS = ("parallel", "single")
+MAPPERS = ("main", "threads")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Sizes in bytes, shares in 0..1; None: left to the model (plan.py says how).
+
+    placement, host_placement  "first-touch", "interleave" or "bind:NODE"
+    size      None: as the pattern's graph has
+    pattern   "uniform", "zipf:S", "sequential", "once", "once:THREAD", or a shape of shapes.py: "pr:kron27"
+    writes    share of the accesses; None: 0.3, or as the shape has
+    sharing   "shared", "private", or the share of accesses that go anywhere
+    move      "T:A:B"; move_data  "T:RATE"
+    scale     the capture stands for a program of `scale` times its memory
+    """
+
+    size: int | None = None
+    nodes: int = 4
+    node_memory: int | None = None
+    levels: int = 4
+    guest: str = "native"
+    placement: str = "first-touch"
+    host_placement: str | None = None
+    fragmentation: float = 0.0
+    thp: float = 0.0
+    host_thp: float | None = None
+    threads: int | None = None
+    threads_to_nodes: str = "round-robin"
+    mapped_by: str = "main"
+    init: str = "parallel"
+    init_trace: bool | None = None
+    accesses: int | None = None
+    pattern: str = "uniform"
+    sharing: str = "shared"
+    writes: float | None = None
+    mprotect_every: int | None = None
+    munmap_every: int | None = None
+    move: str | None = None
+    move_data: str | None = None
+    instructions_per_access: float = 3.0
+    rate: float = 1e8
+    scale: int = 1
+    seed: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def whole_pages(text: str, option: str = "--size") -> int:
+    """Bytes of "64M", "16G", "1.5T": whole 4 KiB pages. UsageError for anything else."""
+    size = parse_size(text)
+    if not size or size % PAGE:
+        raise UsageError(f"{option} {text}: give whole 4 KiB pages as in 64M, 16G or 1.5T")
+    return int(size)
+
+
+def check_ranges(asked: Parameters) -> None:
+    """UsageError, naming the option and what it allows, for the first value out of range."""
+    shares = {name: getattr(asked, name) for name in ("fragmentation", "thp", "host_thp", "writes")}
+    for name, value in shares.items():
+        if value is not None and not 0 <= value <= 1:
+            raise refused(name, value, "a share, 0 to 1")
+    counts = {
+        "nodes": (1, 60),
+        "threads": (1, 256),
+        "accesses": (1, 1 << 40),
+        "mprotect_every": (1, 1 << 40),
+        "munmap_every": (1, 1 << 40),
+        "seed": (0, (1 << 32) - 1),
+        "scale": (1, MOST_SCALED),
+    }
+    for name, (low, high) in counts.items():
+        value = getattr(asked, name)
+        if value is not None and not low <= value <= high:
+            raise refused(name, value, f"{low} to {high}")
+    words = {"levels": (4, 5), "guest": GUESTS, "mapped_by": MAPPERS, "init": INITS}
+    for name, choices in words.items():
+        if getattr(asked, name) not in choices:
+            raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
+    size = asked.size or 0
+    if not LEAST <= size <= MOST or size % PAGE:
+        raise refused("size", show_size(size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
+    for name, most in (("instructions_per_access", 1e6), ("rate", 1e12)):
+        if not 0 < getattr(asked, name) <= most:
+            raise refused(name, getattr(asked, name), f"above 0, at most {most:g}")
+    if asked.guest == "native" and (asked.host_placement is not None or asked.host_thp is not None):
+        name = "host_placement" if asked.host_placement is not None else "host_thp"
+        raise refused(name, getattr(asked, name), "needs a VM: --guest visible or --guest oblivious")
+
+
+def refused(name: str, value: object, allowed: str) -> UsageError:
+    return UsageError(f"--{name.replace('_', '-')} {value}: {allowed}")
+
+
+# The CPU, node and part of the dataset of each thread.
+
+
+@dataclass(frozen=True)
+class Threads:
+    """T threads, a CPU each; CPU numbers are those of the machine, or of the VM (vCPUs).
+
+    node      int16[T]      at first
+    cpu       int16[T]      at first; moved_cpu  int16[T]  after the move, the same where a thread stays
+    cpu_node  int16[CPUs]   every node has as many CPUs
+    part      int64[T + 1]  thread t's own pages are part[t]..part[t + 1] - 1
+    """
+
+    node: np.ndarray
+    cpu: np.ndarray
+    moved_cpu: np.ndarray
+    cpu_node: np.ndarray
+    part: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+def threads_of(asked: Parameters, count: int, pages: int, move: tuple[int, int, float] | None) -> Threads:
+    """Threads of Parameters; move  (source, target, when) nodes or None.
+
+    UsageError for unknown nodes, and for more threads than there are 2 MiB regions.
+    """
+    node = spread(asked.threads_to_nodes, count, asked.nodes)
+    regions = pages >> 9
+    if count > regions:
+        raise refused("threads", count, f"at most {regions}, one per 2 MiB region of the dataset")
+    part = (np.arange(count + 1) * regions // count) << 9
+    part[-1] = pages
+    later = node if move is None else np.where(node == move[0], move[1], node)
+    if move is not None and (node == later).all():
+        raise refused("move", asked.move, f"no thread runs on node {move[0]}")
+    used, moves = np.zeros(asked.nodes, np.int64), later != node
+    at_first = places(node, used)
+    place = at_first.copy()
+    place[moves] = places(later[moves], used)
+    each = int(used.max())
+    cpu_node = np.repeat(np.arange(asked.nodes, dtype=np.int16), each)
+    cpu, moved = (
+        (n.astype(np.int64) * each + k).astype(np.int16) for n, k in ((node, at_first), (later, place))
+    )
+    return Threads(node, cpu, moved, cpu_node, part)
+
+
+def places(nodes: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """int64[n]: for each of `nodes` the next free place on it; `used` (int64[N]) counts them."""
+    places_on = np.zeros(len(nodes), np.int64)
+    for i, node in enumerate(nodes.tolist()):
+        places_on[i] = used[node]
+        used[node] += 1
+    return places_on
+
+
+def spread(how: str, count: int, nodes: int) -> np.ndarray:
+    """int16[count]: "round-robin", "block", or a node for each thread as in "0,0,1,1"."""
+    order = np.arange(count)
+    if how == "round-robin":
+        return (order % nodes).astype(np.int16)
+    if how == "block":
+        return (order * nodes // count).astype(np.int16)
+    parts = how.split(",")
+    if not all(is_whole(part.strip()) and int(part) < nodes for part in parts):
+        allowed = f'round-robin, block, or a node of 0..{nodes - 1} for each thread as in "0,0,1,1"'
+        raise refused("threads_to_nodes", how, allowed)
+    if len(parts) != count:
+        raise refused("threads_to_nodes", how, f"{len(parts)} nodes for {count} threads")
+    return np.array([int(part) for part in parts], np.int16)
+
+
+# The table pages that a set of 2 MiB regions needs, in the order of a tables file: depth first.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """T tables: base uint64[T] first byte mapped, level uint8[T], parent int32[T], slot int16[T] in parent.
+
+    leaf  int32[R], by region: the table with its leaf entries: level 1, or 2 where the region is huge
+    """
+
+    base: np.ndarray
+    level: np.ndarray
+    parent: np.ndarray
+    slot: np.ndarray
+    leaf: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.level)
+
+
+def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
+    """Layout for `regions` (int64[R], address >> 21, ascending); huge  bool[R]."""
+    bases, heights = [np.zeros(1, np.int64)], [np.array([levels], np.uint8)]
+    for here in range(levels - 1, 0, -1):
+        shift = 9 * (here - 1)
+        covered = (regions if here > 1 else regions[~huge]) >> shift
+        new = np.ones(len(covered), bool)
+        new[1:] = covered[1:] != covered[:-1]
+        bases.append(covered[new] << (21 + shift))
+        heights.append(np.full(np.count_nonzero(new), here, np.uint8))
+    base, level = np.concatenate(bases), np.concatenate(heights)
+    order = np.lexsort((-level.astype(np.int8), base))
+    base, level = base[order], level[order]
+    parent = enclosing_tables(level.astype(np.int64), levels).astype(np.int32)
+    slot = np.where(parent < 0, 0, base >> (12 + 9 * level.astype(np.int64)) & 511).astype(np.int16)
+    leaf = np.empty(len(regions), np.int32)
+    leaf[~huge] = np.flatnonzero(level == 1)
+    upper = np.flatnonzero(level == 2)
+    at = np.searchsorted(base[upper], (regions[huge] >> 9) << 30)
+    leaf[huge] = upper[at]
+    return Layout(base.astype(np.uint64), level, parent, slot, leaf)
+
+
+# Programs of a known shape: graph kernels, B-tree lookups, annealing (kernels/synth.py).
+
+GRAPHS = ("pr", "cc", "bc")
+SCALES = range(14, 33)
+FANS = (4, 8, 16, 32, 64, 128, 256)
+ENTRY = 16  # bytes of a key and a pointer
+KINDS = "pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal"
+BLOCK = 4096  # accesses made at a time
+
+# bytes per vertex of each array, as kernels/synth.py orders them: offsets, neighbours, the kernel's own
+ROWS = (kernels.COUNT, kernels.WORD * kernels.DEGREE)
+OWN = {
+    "pr": (4, 4),  # scores, contributions
+    "cc": (4,),  # components
+    "bc": (4, 8, 4, 4, kernels.DEGREE // 8, 4),  # depths, paths, dependencies, scores, successors, queue
+}
+
+
+# a kernel: (data, first, last, done, pages, wrote) -> (pieces done, accesses filled)
+Fill: TypeAlias = "Callable[..., Any]"
+BACKWARD: Fill = kernels.dependencies
+FILLS: dict[str, Fill] = {
+    "pr": kernels.page_rank,
+    "cc": kernels.components,
+    "bc": kernels.search,
+    "btree": kernels.lookups,
+    "anneal": kernels.swaps,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pattern that says what the dataset holds.
+
+    kind     "pr", "cc", "bc", "btree" or "anneal"
+    skewed, scale  of a graph of 2 ** scale vertices; fan  entries of a B-tree's node
+    """
+
+    kind: str
+    skewed: bool = False
+    scale: int = 0
+    fan: int = 0
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the dataset, None where it may have any size."""
+        return sum((*ROWS, *OWN[self.kind])) << self.scale if self.kind in GRAPHS else None
+
+
+def shape_of(pattern: str) -> Shape | None:
+    """Shape of a pattern, None for patterns without. UsageError for a scale or fan out of range."""
+    kind, _, argument = pattern.partition(":")
+    if kind in GRAPHS:
+        graph = re.fullmatch(r"(kron|uni)(\d{1,2})", argument)
+        if graph is None or int(graph[2]) not in SCALES:
+            raise refused("pattern", pattern, KINDS)
+        return Shape(kind, graph[1] == "kron", int(graph[2]))
+    if kind == "btree":
+        if argument not in ("", *map(str, FANS)):
+            raise refused("pattern", pattern, f"btree or btree:FAN, FAN one of {', '.join(map(str, FANS))}")
+        return Shape(kind, fan=int(argument or 16))
+    return Shape(kind) if pattern == "anneal" else None
+
+
+def graph_of(shape: Shape, key: int) -> kernels.Graph:
+    """The arrays of a graph's kernel, one after another from byte 0 on."""
+    each = np.array((*ROWS, *OWN[shape.kind]), np.int64) << shape.scale
+    return kernels.Graph(np.cumsum(each) - each, shape.scale, shape.skewed, key)
+
+
+def index_of(shape: Shape, size: int, key: int) -> kernels.Index:
+    """The B-tree of as many full nodes as fit into `size` bytes: its levels one after another."""
+    node = ENTRY * shape.fan
+    room = size // node
+    leaves = bisect_right(range(1, room + 1), room, key=lambda leaves: sum(levels(leaves, shape.fan)))
+    nodes = np.array(levels(leaves, shape.fan), np.int64)
+    return kernels.Index(nodes, (np.cumsum(nodes) - nodes) * node, node, shape.fan, key)
+
+
+def levels(leaves: int, fan: int) -> list[int]:
+    """Nodes of each level above `leaves`, the root's first."""
+    counts = [leaves]
+    while counts[0] > 1:
+        counts.insert(0, -(-counts[0] // fan))
+    return counts
+
+
+class Shaped:
+    """The accesses of a thread of a Shape: called with n, the next pages (int64[<= n]); `wrote` says of the
+    last of them which were written (bool).
+
+    part      (first vertex, past the last) of a graph, else (thread, any)
+    accesses  that the thread will make: bc turns from forward to backward half-way
+    """
+
+    def __init__(self, shape: Shape, size: int, key: int, part: tuple[int, int], accesses: int) -> None:
+        self.shape, self.part, self.half = shape, part, accesses // 2
+        self.data: kernels.Graph | kernels.Index | kernels.Netlist
+        if shape.kind in GRAPHS:
+            self.data = graph_of(shape, key)
+        elif shape.kind == "btree":
+            self.data = index_of(shape, size, key)
+        else:
+            self.data = kernels.Netlist(size // kernels.RECORD, key)
+        self.pages, self.writes = np.empty(BLOCK, np.int64), np.empty(BLOCK, bool)
+        self.done = self.at = self.end = self.made = 0
+        self.wrote = self.writes[:0]
+
+    def __call__(self, n: int) -> np.ndarray:
+        if self.at == self.end:
+            self.done, self.end = self.kernel(self.data, *self.part, self.done, self.pages, self.writes)
+            self.at = 0
+        piece = slice(self.at, min(self.at + n, self.end))
+        self.made += piece.stop - piece.start
+        self.at, self.wrote = piece.stop, self.writes[piece].copy()
+        pages: np.ndarray = self.pages[piece].copy()
+        return pages
+
+    @property
+    def kernel(self) -> Fill:
+        if self.shape.kind == "bc" and self.made >= self.half:
+            return BACKWARD
+        return FILLS[self.shape.kind]
+
+
+def part_of(shape: Shape, thread: int, threads: int) -> tuple[int, int]:
+    """(first, past the last) vertex of a thread: static parts; of what has no vertices (thread, threads)."""
+    if shape.kind not in GRAPHS:
+        return thread, threads
+    vertices = 1 << shape.scale
+    return vertices * thread // threads, vertices * (thread + 1) // threads
+
+
+def size_of(shape: Shape | None, pattern: str, size: int | None) -> int:
+    """Bytes of the dataset; UsageError where none are said, or others than the graph has."""
+    known = None if shape is None else shape.size
+    if size is None and known is None:
+        raise refused("pattern", pattern, "give the size of the dataset with --size")
+    if size is not None and known is not None and size != known:
+        raise refused("size", size, f"{pattern} has {known} bytes ({known // PAGE} pages): leave --size out")
+    return known or size or 0
+
 
 TRACED_INIT = 4 << 20  # pages: an init phase of more is not traced unless asked for
 ACCESSES = 1 << 20
