@@ -10,7 +10,7 @@ from pandas import DataFrame
 
 from ptanalyze.core.errors import meant
 from ptanalyze.policies import names
-from ptanalyze.show.markup import latex, markdown
+from ptanalyze.show.terminal import latex, markdown
 
 
 def policies_in(ran):

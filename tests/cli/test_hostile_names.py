@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from hostile import EVIL, FORMULA, HARM, hostile_copy
 from one_line import is_one_line
 from ptanalyze.core.errors import bundled
-from ptanalyze.show.markup import markdown
+from ptanalyze.show.terminal import markdown
 
 
 @pytest.fixture(scope="module")

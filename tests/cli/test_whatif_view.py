@@ -15,12 +15,10 @@ from ptanalyze.core.errors import Budget, size_in_words
 from ptanalyze.core.interval import Interval, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.show import advise
-from ptanalyze.show.first_screen import earned, further, table, worth
-from ptanalyze.show.first_screen import memory_cell as memory
-from ptanalyze.show.matrix import drawn
-from ptanalyze.show.terminal import print_view
+from ptanalyze.show.terminal import drawn, print_view
 from ptanalyze.show.whatif import advice as said_first
-from ptanalyze.show.whatif import sentence, time
+from ptanalyze.show.whatif import earned, further, sentence, table, time, worth
+from ptanalyze.show.whatif import memory_cell as memory
 
 SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
 NO_GAIN = (

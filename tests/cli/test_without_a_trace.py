@@ -9,12 +9,11 @@ from heated import one_node_capture
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.show import plots
-from ptanalyze.show.report import actions, where
-from ptanalyze.show.report.cautions import alone, cautions
-from ptanalyze.show.report.change import everything
+from ptanalyze.show.report import change, where
+from ptanalyze.show.report.cautions import alone, cautions, glance
+from ptanalyze.show.report.change import everything, side_by_side
 from ptanalyze.show.report.change import lead as policies_differ
-from ptanalyze.show.report.compared import lead, side_by_side
-from ptanalyze.show.report.glance import glance
+from ptanalyze.show.report.change import lead_compared as lead
 from ptanalyze.show.report.write import studies
 
 ELSEWHERE = "captured on 1 node, replayed on 4 (vmitosis-cascade-lake)"
@@ -154,7 +153,7 @@ def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_withou
 
 
 def test_the_report_says_walk_cycles_where_no_run_time_is_known(study):
-    assert "% fewer walk cycles" in actions.research(study) and "as fast" not in actions.research(study)
+    assert "% fewer walk cycles" in change.research(study) and "as fast" not in change.research(study)
 
 
 def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
@@ -162,7 +161,7 @@ def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
     assert card.value == "at most 40.3 %" and card.what == "fewer walk cycles with mitosis"
     assert card.more == f"{FROM_DRAM}. {EQUALLY}" and not any("×" in one.value for one in glance(study))
     assert study.sentence.startswith("No recommendation without a trace: with mitosis at most 40.3 % fewer")
-    assert "mitosis at most 40.3 % fewer walk cycles" in actions.research(study)
+    assert "mitosis at most 40.3 % fewer walk cycles" in change.research(study)
     table = everything(study)
     assert "advised" not in table.marked.values() and "at most" in table.columns[1].hint
     assert "Speed-ups" not in policies_differ(study) and FROM_DRAM in policies_differ(study)
@@ -171,8 +170,8 @@ def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
     assert any(FROM_DRAM in caution.text for caution in cautions(study))
     held = glance(fitting)[-1]
     assert (held.value, held.what) == ("nothing", "to gain by placement") and held.more.endswith(FITS)
-    assert fitting.sentence == held.more and not actions.today(fitting) and not alone(fitting)
-    assert "No policy of a research kernel is estimated to gain" in actions.research(fitting)
+    assert fitting.sentence == held.more and not change.today(fitting) and not alone(fitting)
+    assert "No policy of a research kernel is estimated to gain" in change.research(fitting)
 
 
 def test_the_report_says_that_reads_are_from_dram_not_that_those_of_caches_are_left_out(study):

@@ -13,7 +13,7 @@ from PIL import Image
 
 import ptanalyze
 from ptanalyze.core.errors import UsageError
-from ptanalyze.show.explore.table_map import table_map
+from ptanalyze.show.explore.widget import table_map
 from ptanalyze.show.plots.style import node_looks
 
 if not os.environ.get("CI"):

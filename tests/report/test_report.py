@@ -13,11 +13,11 @@ import pytest
 import ptanalyze
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.show.plots.files import umask
+from ptanalyze.show.plots.style import umask
 from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module
-from ptanalyze.show.report.grid import memory
 from ptanalyze.show.report.page import Page, html
+from ptanalyze.show.report.picture import memory
 from ptanalyze.show.report.write import studies
 from report_page import ReportPage
 

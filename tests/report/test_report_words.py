@@ -14,14 +14,12 @@ from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
 from ptanalyze.policies import takes
-from ptanalyze.show.report import actions, where
-from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
+from ptanalyze.show.report import change, where
+from ptanalyze.show.report.cautions import alone, cautions, glance, listed, rival, second_sentence
 from ptanalyze.show.report.change import calls_lead, footprint, locality, panels, speedup
-from ptanalyze.show.report.glance import glance
-from ptanalyze.show.report.glossary import glossary, linked, policy_terms
-from ptanalyze.show.report.grid import LEAST, Column, grid, memory, percent, ratio, word
-from ptanalyze.show.report.svg import STYLE, smaller
-from ptanalyze.show.report.walkers import walkers
+from ptanalyze.show.report.page import glossary, linked, policy_terms
+from ptanalyze.show.report.picture import LEAST, STYLE, Column, grid, memory, percent, ratio, smaller, word
+from ptanalyze.show.report.where import walkers
 from ptanalyze.show.report.write import studies
 
 SMALL = {"accesses": 1500, "init_trace": False}
@@ -128,14 +126,14 @@ def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ
 
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     policies = {row["policy"] for row in study.rows}
-    now = {one.label.split()[0] for one in actions.today(study)}
+    now = {one.label.split()[0] for one in change.today(study)}
     assert now <= {name for name in policies if takes(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
-    [thp] = [one for one in actions.today(study) if one.label == "thp"]
+    [thp] = [one for one in change.today(study) if one.label == "thp"]
     assert (thp.when, thp.line.split("=")[0]) == (", for memory from malloc", "GLIBC_TUNABLES")
-    assert "none of Mitosis" in actions.research(study)
+    assert "none of Mitosis" in change.research(study)
     slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
-    assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")
+    assert change.today(slow) == [] and change.research(slow).startswith("No policy of a research kernel")
 
 
 def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(study):
@@ -218,7 +216,7 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     assert said in alone(study)
     assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
     assert alone(within("linux", "mitosis")) == ""
-    assert "Worth a try" in actions.worth_it(study) and "gain" not in actions.worth_it(within("linux"))
+    assert "Worth a try" in change.worth_it(study) and "gain" not in change.worth_it(within("linux"))
 
 
 def test_of_a_program_with_one_thread_nothing_is_said_about_several(study):

@@ -7,7 +7,7 @@ from ptanalyze.analysis.degrees import NODE, ONE, as_record, chosen, rows, sente
 from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import UsageError
-from ptanalyze.show.degrees import setting_lines
+from ptanalyze.show.advise import setting_lines
 
 
 @pytest.fixture(scope="module")

@@ -95,5 +95,5 @@ def test_lines_for_a_terminal_go_through_one_place():
     others = {module for module, path in FILES.items() if prints.search(path.read_text("utf-8"))}
     assert {module for module in others - outlets if room(module) != "validate"} <= {
         "capture.live.process",
-        "show.recording",
+        "show.progress",
     }

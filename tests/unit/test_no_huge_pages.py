@@ -12,7 +12,7 @@ from naive.no_huge_pages import COLLAPSE, HUGE, MARKS, NO_HUGE, marked_pages
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.trace import Event
-from ptanalyze.show.first_screen import table
+from ptanalyze.show.whatif import table
 from ptanalyze.world.huge_pages import advice, overlap, within
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from ptanalyze.show.plots.literal import literal_table
+from ptanalyze.show.plots.style import literal_table
 
 ATTRS = {"machine": {"name": "a$b", "latency": [[1.0, 2.0], [3.0, 4.0]]}, "notes": ["x\ny"], "n": 3}
 

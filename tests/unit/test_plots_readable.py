@@ -9,8 +9,8 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, written
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
-from ptanalyze.show.plots.pointed import point_labels, spread
-from ptanalyze.show.plots.room import narrow
+from ptanalyze.show.plots.speedup import point_labels, spread
+from ptanalyze.show.plots.style import narrow
 
 SMALL = {"accesses": 4000, "mprotect_every": 500, "init_trace": False}
 TABLES = {

@@ -10,10 +10,9 @@ from plot_texts import readable, words
 from ptanalyze.core import interval
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
-from ptanalyze.show.plots.labels import broken, policy_labels
 from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
-from ptanalyze.show.plots.pareto import on_front, priced
-from ptanalyze.show.plots.style import CLASSES, NODES, SERIES
+from ptanalyze.show.plots.speedup import on_front, priced
+from ptanalyze.show.plots.style import CLASSES, NODES, SERIES, broken, policy_labels
 
 MANY = [
     "linux", "ideal", "mitosis", "thp", "vmitosis-replicate", ("hydra", {"prefetch": 0}),

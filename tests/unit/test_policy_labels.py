@@ -4,7 +4,7 @@ import pandas
 import pytest
 
 from ptanalyze.policies import label, plan_for
-from ptanalyze.show.plots.labels import broken, policy_labels
+from ptanalyze.show.plots.style import broken, policy_labels
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ptanalyze.capture.live import survey
 from ptanalyze.capture.live.cacheline import walk_share
 from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
-from ptanalyze.show.prometheus import prometheus_text, write_prometheus
+from ptanalyze.show.cpu_groups import prometheus_text, write_prometheus
 
 NODES = st.dictionaries(st.integers(0, 3), st.integers(1, 1000), min_size=1, max_size=4)
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ptanalyze.show.this_program import this_program
+from ptanalyze.show.progress import this_program
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import ptanalyze
 from ptanalyze.analysis.walk import rows_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
-from ptanalyze.show.plots.vma_names import vma_names
+from ptanalyze.show.plots.page_table_map import vma_names
 
 SETUP = {"windows": 7, "cold": True}
 

@@ -37,8 +37,8 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     """
     from ..analysis.answer import Answer
     from ..analysis.compare import compare_rows
-    from ..show.compare import comparison_record as as_record
-    from ..show.compare import view
+    from ..show.advise import comparison_record as as_record
+    from ..show.advise import view_compare as view
 
     comparison = compare_rows(rows_of(a, options), rows_of(b, options))
 

@@ -48,8 +48,8 @@ def command(
     from ..analysis.fragmentation import fragmented
     from ..analysis.setup import Setup
     from ..core.errors import UsageError
-    from ..show.fragmentation import fragmentation_record as as_record
-    from ..show.fragmentation import view
+    from ..show.classify import fragmentation_record as as_record
+    from ..show.classify import view_fragmentation as view
     from ..show.progress import progress_bar
 
     if settings and not after:

@@ -119,7 +119,7 @@ def single(machine: Machine) -> Answer:
 
 def view(machine: Machine) -> Iterator[Section]:
     from ..analysis.answer import Section
-    from ..show.matrices import matrices
+    from ..show.terminal import matrices
 
     for title, rows in facts(machine).items():
         yield Section(title, rows)

@@ -208,10 +208,10 @@ def show(answer: Answer, form: str, line: bool = False) -> None:
         for policy, why in answer.refused.items():
             echo(f"ptanalyze: policy {policy}: {why}", err=True)
     if form in ("markdown", "latex"):
-        from ..show import markup
+        from ..show import terminal
 
         short = answer.table[[name for name in answer.brief or answer.table.columns if name in answer.table]]
-        click.echo(getattr(markup, form)(short), nl=False)
+        click.echo(getattr(terminal, form)(short), nl=False)
     elif form == "csv":
         sys.stdout.write(csv_text(answer.table))
     else:

@@ -131,7 +131,7 @@ def command(
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
     from ..core.errors import Strip
-    from ..show.recording import Progress, accesses, size
+    from ..show.progress import Progress, accesses, size
 
     output = output or free_name(command[0])
     progress = Progress()
@@ -184,7 +184,7 @@ def is_shell(program: str) -> bool:
 def expect(output: str, limit: int, terminal: bool) -> None:
     """Say on a terminal what is coming: time, and disk space beside what is free."""
     from ..capture.live.record import GROWTH, SLOWER, free_bytes
-    from ..show.recording import size
+    from ..show.progress import size
 
     place = Path(output).parent
     if not terminal or not place.is_dir():

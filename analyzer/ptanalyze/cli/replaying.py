@@ -227,7 +227,7 @@ def steps_from(
     context: click.Context, capture: str | None, policies: Sequence[str], results: Sequence[Result]
 ) -> Section:
     """What to type next after an answer of this command, with the options that were given."""
-    from ..show.first_screen import further
+    from ..show.whatif import further
 
     chosen = {"names"}  # after -p in `policies`; advise has them as they were given
     own = retyped(context, without={"capture", "full", *NAMES, *(chosen if policies else ())})

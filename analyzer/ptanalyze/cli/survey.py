@@ -123,7 +123,7 @@ def command(
 
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
-            from ..show.prometheus import write_prometheus
+            from ..show.cpu_groups import write_prometheus
 
             write_prometheus(prometheus, found, survey.host_nodes(), time.time())
             if watch is None:

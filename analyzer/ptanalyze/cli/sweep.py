@@ -57,7 +57,7 @@ def command(
     from ..analysis.sweep import swept
     from ..show.advise import LL
     from ..show.progress import progress_bar
-    from ..show.sweep import rows
+    from ..show.whatif import rows
 
     grid = grid_of(settings)
     opened = capture_of(capture)

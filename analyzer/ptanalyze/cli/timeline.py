@@ -71,7 +71,8 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.timeline import replayed_over_time
     from ..show.progress import progress_bar
-    from ..show.timeline import rows, view
+    from ..show.whatif import timeline_rows as rows
+    from ..show.whatif import view_timeline as view
 
     policies = configured(names, settings)
     with progress_bar() as progress:

@@ -138,8 +138,8 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     from ..analysis.answer import Answer
     from ..capture.live.cacheline import measure_nodes
     from ..formats.node_latency import write_latency
-    from ..show.matrices import matrices
     from ..show.progress import progress_bar
+    from ..show.terminal import matrices
 
     with progress_bar() as progress:
         latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)

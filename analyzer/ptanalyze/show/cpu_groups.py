@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.answer import Section
 from ..capture.live.cacheline import cpu_list
+from ..core.errors import printable
+from ..formats.atomic import atomic_write
 from ..formats.node_latency import LatencyMatrix
+
+if TYPE_CHECKING:
+    from ..capture.live.survey import Surveyed
+
 
 SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 
@@ -60,3 +68,72 @@ def beside_the_kernel(result: Mapping[str, Any]) -> Iterator[str]:
     nodes = " ".join(f"({cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
     others = f"; they mirror its {' and '.join(result['mirrors'])}" if result["mirrors"] else ""
     yield f"the groups do not mirror the kernel's NUMA nodes {nodes or '(it shows none)'}{others}"
+
+
+# A survey as Prometheus text, for node_exporter's textfile collector.
+
+PREFIX = "ptanalyze_"
+METRICS = {
+    "page_table_bytes": "bytes of page tables, without the root",
+    "leaf_tables": "table pages that map 4 KiB pages, by node",
+    "leaf_remote_share": "share of walks with a remote leaf table, if all leaf tables are walked alike",
+    "upper_remote_share": "the same of the tables above leaf tables",
+    "huge_bytes": "bytes mapped by huge pages",
+    "rss_bytes": "resident memory",
+}
+HOST = {
+    "numa_nodes": "NUMA nodes of this host",
+    "survey_processes": "processes and VMs in this file",
+    "survey_timestamp_seconds": "when this survey was made, seconds since 1970",
+}
+
+
+def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float) -> str:
+    """One gauge per metric and process, and of the host; node_exporter wants a file of its own for them.
+
+    nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
+    """
+    lines = []
+    for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        lines.append(f"{PREFIX}{metric} {number}")
+    for metric, meaning in METRICS.items():
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        for one in surveyed:
+            for more, value in samples(metric, one):
+                labels = {
+                    "pid": str(one.pid),
+                    "name": one.name,
+                    "kind": one.kind,
+                    "cgroup": one.cgroup,
+                } | more
+                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]]:
+    if metric == "page_table_bytes":
+        yield {}, one.table_bytes
+    elif metric == "huge_bytes":
+        yield {}, one.huge_bytes
+    elif metric == "leaf_tables":
+        for node, count in sorted(one.leaf.items()):
+            yield {"node": str(node)}, count
+    elif metric == "rss_bytes":
+        yield {}, one.rss_bytes
+    elif (
+        share := one.upper_remote_share if metric == "upper_remote_share" else one.remote_share
+    ) is not None:
+        yield {}, share
+
+
+def escaped(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float) -> None:
+    """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
+    with atomic_write(path, given=True) as file:
+        file.write(prometheus_text(surveyed, nodes, at).encode())
+        os.fchmod(file.fileno(), 0o644)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isinf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,20 +18,212 @@ from ..analysis.advise import (
     missing,
     peak_bytes,
     placement_alone,
+    reshapes,
+    share_sentence,
+    verdict,
+    walk_percent,
     without_trace,
 )
-from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.run_notes import owned_notes, sentence_of
+from ..analysis.answer import Cell, Matrix, Quantity, Section
+from ..analysis.run_notes import HOST_MODEL, owned_notes, sentence_of
 from ..core import interval
 from ..core.errors import show_duration, size_in_words
-from ..core.interval import Interval
+from ..core.interval import CAREFUL, FROM_DRAM, Interval, faster
+from ..core.interval import interval as interval_interval
 from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
-from ..policies import BOUND
-from .first_screen import beware, cycles, earned, table, worth
+from ..policies import BOUND, NOT_MAINLINE, RESEARCH, besides, members, names
+from ..policies import takes as policies_takes
+from ..world.huge_pages import ADVISED, FORBIDDEN, PRCTL
+from .progress import this_program
 from .terminal import number
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+# The first screen of an answer about policies: worth it or not, one small table, what to type next.
+
+WIDTH = 80  # columns of a screen
+NARROW = 16  # names that are longer stand alone
+TODAY = "today"
+MOST = "at most"
+HEAD = ("what", "speed-up", "memory", "pays back", "needs")
+WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
+
+
+def worth(results: Sequence[Result], over: Collection[int] = ()) -> list[str]:
+    """Which share of the run page tables take, and whether that is worth it; [] without run times.
+
+    over  as of worth.verdict
+    """
+    said = " ".join(filter(None, (share_sentence(results[0]), verdict(results, over))))
+    return [said] if said else []
+
+
+def beware(base: Result, *more: str) -> list[str]:
+    """Lines before the answer: that it is about another machine than the captured one, and `more` of them."""
+    said = [f"Note: {caution}." for caution in (base.elsewhere, *more) if caution]
+    return [*said, ""] if said else []
+
+
+def table(named: Mapping[str, Result], explained: bool = True, said: str = "") -> Iterator[Section]:
+    """A row per policy, the baseline first; below it the lines to type, for those that need no research.
+
+    said       text above it, whose cautions are not repeated
+    explained  say what the baseline is, and of which time the memory is, too
+    """
+    base = next(iter(named.values()))
+    head = WITHOUT_RUN_TIME if base.price.speedup is None else HEAD
+    rows = [row_of(name, result, base) for name, result in named.items()]
+    yield Section(lines=aligned([head, *rows]))
+    lines = [f"at most: {FROM_DRAM}."] if any(MOST in cell for row in rows for cell in row) else []
+    if explained:
+        lines.append(f"{label_of(base)}, the baseline: {doc(base.policy)}. Memory is at its peak.")
+    for name, result in named.items():
+        if (
+            result is base
+            or not may_gain(result)
+            or not (how := policies_takes(result.policy)).startswith(TODAY)
+        ):
+            continue
+        lines.append(f"{name} {how}")
+        if first := besides(result.policy):
+            lines.append(f"  {first}.")
+    notes = dict.fromkeys(note for one in named.values() for note in known(one, base))
+    lines += [f"{note}." for note in notes if CAREFUL not in note or note.partition(CAREFUL)[2] not in said]
+    if any(policies_takes(result.policy) == RESEARCH for result in named.values()):
+        lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
+    yield Section(lines=["", *lines] if lines else [])
+
+
+def known(result: Result, base: Result) -> Iterator[str]:
+    """Notes that stand beside a number on the first screen: on advice about huge pages, and what to be
+    careful about with a policy that may gain."""
+    for note in result.notes:
+        if any(word in note for word in (FORBIDDEN, ADVISED, PRCTL)):
+            yield f"{note[0].upper()}{note[1:]}" if note.startswith(CAREFUL) else note
+        elif CAREFUL in note and (result is base or may_gain(result)):
+            yield note
+
+
+def doc(policy: str) -> str:
+    """What a policy does, in a line."""
+    return "; ".join(member.doc for member in members(policy))
+
+
+def may_gain(result: Result) -> bool:
+    speedup = result.price.speedup
+    return speedup is None or faster(speedup.high)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines of 80 characters at most; a long name stands on a line of its own."""
+    widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
+    left = min(max(len(row[0]) for row in rows), NARROW)
+    lines = []
+    for name, *rest in rows:
+        if len(name) > left:
+            lines.append(f" {name}")
+            name = ""
+        cells = [cell.ljust(width) for cell, width in zip(rest, widths, strict=True)]
+        lines.append("  ".join([f" {name.ljust(left)}", *cells]).rstrip())
+    return lines
+
+
+def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
+    speedup, how = result.price.speedup, policies_takes(result.policy)
+    needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
+    if base.price.speedup is None:
+        return name, walk_cycles(result, base), memory_cell(result, base), needs
+    gain = "1" if result is base else "-" if speedup is None else interval_interval(speedup)
+    back = "-" if result is base else earned(result.row())
+    return name, gain, memory_cell(result, base), back, needs
+
+
+def walk_cycles(result: Result, base: Result) -> str:
+    """Beside the baseline's, "at most -40.3 %"; "about 0 %" where the caches hold what is placed; of the
+    baseline, all."""
+    before, after = base.price.walk_cycles, result.price.walk_cycles
+    if result is base or not before:
+        return cycles(after)
+    change = f"{walk_percent(result, base) - 100:+z.1f} %"
+    if base.cached and not reshapes(result.policy):
+        return "about 0 %"
+    return "0 %" if change == "+0.0 %" else f"{MOST} {change}"
+
+
+def cycles(count: float) -> str:
+    """To three digits: "54.9 million"."""
+    for word, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {word}"
+    return f"{count:.0f}"
+
+
+def memory_cell(result: Result, base: Result) -> str:
+    """Bytes at their peak beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
+    size = peak_bytes(result) - (0 if result is base else peak_bytes(base))
+    text = size_in_words(abs(size))
+    sign = "" if result is base or not size else "+" if size > 0 else "-"
+    return sign + text
+
+
+def earned(row: Mapping[str, Any]) -> str:
+    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once", or
+    "never" where no gain can be read; "-" where that is not known, or nothing has to be earned back."""
+    when, seconds = row["pays_back"], row["pays_back_seconds"]
+    if not isinstance(when, str):
+        return "-"
+    if not faster(row["speedup"]):
+        return "-" if when == "at once" else "never"
+    return show_duration(seconds) if when == "later" and seconds else when
+
+
+def further(
+    capture: str | None,
+    policies: Sequence[str],
+    narrower: bool,
+    other_host: bool = False,
+    *,
+    own: Sequence[str] = (),
+    shared: Sequence[str] = (),
+) -> Section:
+    """What to type next; `policies` as after -p, none: of advise.
+
+    narrower    whether a calibration would narrow what is shown; other_host: whether the captured machine
+                needs a model of its own
+    own, shared  words of the options that were given: all; those that whatif, advise and report share
+    """
+    named = f" {shlex.quote(capture)}" if capture else ""
+    chosen = f" -p {'all' if set(policies) >= set(names()) else ','.join(policies)}"
+    command = f"whatif{named}{chosen}" if policies else f"advise{named}"
+    command += "".join(f" {shlex.quote(word)}" for word in own)
+    options = "".join(f" {shlex.quote(word)}" for word in shared)
+    steps = {"every count and assumption": f"ptanalyze {command} --full"}
+    if policies:
+        steps["all policies, ranked"] = f"ptanalyze advise{named}{options}"
+    steps["a page with pictures"] = f"ptanalyze report{named}{options}"
+    if other_host:
+        steps["a model, made on that host"] = HOST_MODEL
+        steps["the answer for it"] = f"ptanalyze {command} -m host.toml"
+    if narrower:
+        steps["narrower ranges"] = "ptanalyze calibrate --help"
+    if capture is None:
+        steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
+    return Section("Next", [], [line for why, command in steps.items() for line in typed(why, command)])
+
+
+def typed(why: str, command: str) -> list[Text]:
+    """One line, or two where it is wider than a screen; a command is never broken, to be copied."""
+    from rich.text import Text
+
+    line = f"  {why:<26}  {command}"
+    lines = [line] if len(line) <= WIDTH else [f"  {why}", f"    {command}"]
+    return [Text(one, no_wrap=True) for one in lines]
+
 
 UPDATES = {
     "pte_writes": "PTE writes",
@@ -334,3 +527,87 @@ def facts(results: Sequence[Result]) -> Iterator[Quantity]:
         if all(value is None or isinstance(value, int | float) for value in values):
             whole = all(value is None or float(value).is_integer() for value in values)
             yield Quantity(fact.replace("_", " "), values, "count" if whole else "mean")
+
+
+# The points of a sweep for people.
+
+
+def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[dict[str, Cell]]:
+    """One row per point and policy: its place on each axis, then locality and cost."""
+    return [
+        {"policy": result.policy, **place(axes, {**result.params, **point}), **quantities(result.row())}
+        for point, result in points
+    ]
+
+
+def place(axes: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Cell]:
+    return {key: str(settings.get(key, settings.get(key.rpartition(".")[2], "-"))) for key in axes}
+
+
+def quantities(row: Mapping[str, Any]) -> dict[str, Cell]:
+    return {
+        "LL": f"{100 * row['leaf_LL_share']:.2f} %",
+        "DRAM reads": row["dram_reads"],
+        "remote": row["remote_dram_reads"],
+        "cycles/walk": row["cycles_per_walk"],
+        "management cycles": row["management_cycles"],
+        "extra KiB": (row["pt_bytes_extra"] + row["ept_bytes_extra"] + row["aside_bytes"]) >> 10,
+        "IPIs": row["ipis"],
+        "speed-up": row["speedup"],
+    }
+
+
+# Locality over time as a view for people, and as rows for JSON.
+
+SPEED = (
+    "- per second: by the middle of the assumptions, all CPUs of the window busy; data on another node cost "
+    "the difference in latency once per walk; their interval is in --json and --csv"
+)
+CLASSES = "- LL: share of walks that are Local-Local (gPT, then ePT); LR, RL and RR alike"
+
+
+def timeline_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row per policy and window."""
+    return [
+        {"policy": name, **row}
+        for name, result in zip(labels(results), results, strict=True)
+        for row in (result.series.rows() if result.series else ())
+    ]
+
+
+def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
+    """A table per policy, then the notes."""
+    for name, result in zip(labels(results), results, strict=True):
+        windows = result.series.rows() if result.series else []
+        title = f"{name} ({result.machine}; {threads_placed(result.placement)})"
+        yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
+    notes = owned_notes(results, assumptions=False)
+    nested = any(result.host_pages for result in results)
+    yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
+
+
+def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
+    kinds = ("LL", "LR", "RL", "RR") if nested else ("LL", "RL")
+    names = kinds if nested else ("local", "remote")
+    remote = {"gPT DRAM remote": "guest_remote_share", "ePT DRAM remote": "host_remote_share"}
+    remote = remote if nested else {"DRAM remote": "guest_remote_share"}
+    return {
+        "ms": row["time_ns"] / 1e6,
+        "walks": row["walks"],
+        **{name: percent(row[f"leaf_{kind}_share"]) for name, kind in zip(names, kinds, strict=True)},
+        **{name: percent(row[share]) for name, share in remote.items()},
+        "data remote": percent(row["data_remote_share"]),
+        "M walks/s": millions(row["walks_per_s"]),
+        "M accesses/s": millions(row["accesses_per_s"]),
+        "data moved": row["data_moved"],
+        "of data": percent(row["data_moved_share"]),
+        "tables moved": row["tables_moved"],
+    }
+
+
+def millions(per_second: float | None) -> str:
+    return "-" if per_second is None else f"{per_second / 1e6:.4g}"
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

@@ -5,34 +5,14 @@ the table and states its main result; colours are Okabe's and Ito's, and nothing
 All functions raise errors.UsageError for a table with nothing to draw.
 """
 
-from .changes import changes
-from .checks import checks
-from .coefficients import coefficients
-from .comparison import comparison
-from .curve import curve
-from .degrees import degrees
-from .files import save
-from .fit import fit
-from .footprint import footprint
-from .fragmentation import fragmentation
-from .latency import latency
-from .locality import locality
-from .machines import machines
-from .page_table_map import page_table_map
-from .pareto import pareto
-from .policies import policies
-from .prediction import prediction
-from .prediction_errors import prediction_errors
-from .reads import reads
-from .roofline import roofline
-from .speedup import speedup
-from .survey import survey
-from .table_pages import table_pages
-from .throughput import throughput
-from .timeline import timeline
-from .validation import validation
-from .walk import walk
-from .walk_map import walk_map
+from .fragmentation import checks, fit, fragmentation
+from .latency import latency, machines, policies
+from .locality import changes, locality, reads, survey, table_pages
+from .page_table_map import page_table_map, walk, walk_map
+from .speedup import comparison, curve, degrees, footprint, pareto, speedup
+from .style import save
+from .timeline import roofline, throughput, timeline
+from .validation import coefficients, prediction, prediction_errors, validation
 
 __all__ = [
     "changes",

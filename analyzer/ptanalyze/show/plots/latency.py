@@ -9,7 +9,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from pandas import DataFrame
 
-from .style import BLACK, context, must_have, new_figure, styled, title
+from .style import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    VERMILION,
+    WIDE,
+    broken,
+    context,
+    must_have,
+    name_rows,
+    new_figure,
+    rows_high,
+    styled,
+    title,
+)
 
 MOST_WRITTEN, MOST_LABELS = (
     16,
@@ -98,3 +113,103 @@ def headline(table: DataFrame, groups: list[list[int]]) -> str:
         return f"{len(groups)} groups of CPUs: within and across, a cache line takes {texts[0]}"
     where = "Local memory takes" if table["reader"].nunique() == 1 else "Local and remote memory take"
     return f"{where} {', '.join(texts)}"
+
+
+# Memory latencies of each machine: local, remote, and remote under load.
+
+LATENCIES = {  # name, colour, marker
+    "local_ns": ("local", BLACK, "o"),
+    "remote_ns": ("remote", VERMILION, "D"),
+    "contended_ns": ("remote, contended", GREY, "^"),
+}
+
+
+@styled
+def machines(table: DataFrame) -> Figure:
+    """A line per machine, its latencies of a DRAM read as markers: local, remote, remote and contended.
+
+    Remote is the mean of all pairs of nodes; contended, under load of the interconnect, if the file has it.
+
+    table    api.machines'
+    columns  machine, nodes, local_ns, remote_ns, contended_ns
+    """
+    must_have(bool(len(table)), "no machine", "name a machine")
+    figure = new_figure(1.9 + 0.5 * len(table))
+    axis = figure.subplots()
+    at = range(len(table))
+    axis.hlines(
+        at, table["local_ns"], table[list(LATENCIES)].max(axis=1), color="#999999", linewidth=2, zorder=1
+    )
+    for column, (name, colour, marker) in LATENCIES.items():
+        axis.plot(table[column], at, marker, color=colour, markersize=9, label=name)
+    axis.set_xlim(0, None)
+    axis.set_xlabel("ns per read from DRAM; right: remote / local")
+    names = [
+        f"{broken(name, WIDE)}\n{n} nodes" for name, n in zip(table["machine"], table["nodes"], strict=True)
+    ]
+    times = table["remote_ns"] / table["local_ns"]
+    name_rows(axis, names, ["" if ratio != ratio else f"{ratio:.1f}×" for ratio in times])
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    title(figure, headline_machines(table))
+    context(figure, table)
+    return figure
+
+
+def headline_machines(table: DataFrame) -> str:
+    times = table["remote_ns"] / table["local_ns"]
+    if times.isna().all():
+        return "Machines of one node: all memory is local"
+    low, high = times.min(), times.max()
+    span = f"{low:.1f} times" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f} times"
+    return f"A read from a remote node takes {span} as long as a local one"
+
+
+# Targets and needs of each policy: a matrix of dots.
+
+SIDES = {"acts_on": ("acts on", BLUE, "o"), "needs": ("needs", ORANGE, "s")}
+
+
+@styled
+def policies(table: DataFrame) -> Figure:
+    """A row per policy; dots for its targets, squares for its needs besides page tables.
+
+    Policies without a dot in the same column go together (A+B).
+    table    api.policies'
+    columns  policy, acts_on, needs
+    """
+    must_have(bool(len(table)), "no policy", "name a policy")
+    columns = [(side, word) for side in SIDES for word in words(table, side)]
+    names = [broken(name, WIDE) for name in table["policy"]]
+    figure = new_figure(2.8 + rows_high(names))
+    axis = figure.subplots()
+    for x, (side, word) in enumerate(columns):
+        _, colour, marker = SIDES[side]
+        has = [y for y, listed in enumerate(table[side]) if word in listed.split(", ")]
+        axis.plot([x] * len(has), has, marker, color=colour, markersize=10, label=SIDES[side][0])
+    axis.set_xticks(range(len(columns)), [broken(word, 16) for _, word in columns], rotation=90)
+    axis.set_xlim(-0.6, len(columns) - 0.4)
+    axis.set_yticks(range(len(table)), names)
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.tick_params(length=0)
+    handles, labels = axis.get_legend_handles_labels()
+    shown = dict(zip(labels, handles, strict=True))
+    axis.legend(shown.values(), shown, loc="lower left", bbox_to_anchor=(0, 1.005), ncols=2, borderaxespad=0)
+    title(figure, headline_policies(table))
+    context(figure, table, "policies that act on different things go together: A+B")
+    return figure
+
+
+def words(table: DataFrame, side: str) -> list[str]:
+    """Words in a column of the table, the most frequent first."""
+    listed = table[side].str.split(", ").explode()
+    return [word for word in listed[listed != ""].value_counts().index.tolist()]
+
+
+def headline_policies(table: DataFrame) -> str:
+    needy = int((table["needs"] != "").sum())
+    text = f"{len(table)} polic{'ies' if len(table) > 1 else 'y'}"
+    return (
+        f"{text}, {needy} of them need{'s' * (needy == 1)} more than page tables"
+        if needy
+        else f"{text}: page tables are enough"
+    )

@@ -1,17 +1,37 @@
 """A map of all table pages: address against level, coloured by NUMA node."""
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, StrMethodFormatter
 from pandas import DataFrame
 
-from .room import is_narrow, scaled
-from .style import context, ink, legend_beside, must_have, new_figure, node_looks, node_named, styled, title
+from ...world.address_space import NO_VMA
+from .speedup import AROUND, point_labels
+from .style import (
+    CLASSES,
+    GREY,
+    context,
+    ink,
+    is_narrow,
+    legend_beside,
+    must_have,
+    new_figure,
+    node_looks,
+    node_named,
+    note,
+    scaled,
+    styled,
+    title,
+)
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
 THIN = 12  # pixels of a level that is on one node
@@ -165,3 +185,314 @@ def headline(name: str, of: DataFrame, nodes: int) -> str:
         return f"Leaf tables ({name}) are spread evenly over {nodes} nodes"
     there = f"{100 * share:.0f} % of the leaf tables ({name}) are on {node_named(node)}"
     return f"{there}; evenly spread: {even:.0f} %"
+
+
+# A translation as the walker makes it, a cell per read; in two dimensions as in vMitosis, Figure 1.
+
+CELL = 0.45  # inches, height
+
+
+@styled
+def walk(table: DataFrame) -> Figure:
+    """A cell per read, numbered in the hardware's order and coloured by the node of the table that is read.
+
+    Beside it: numbers of local and remote reads for a CPU on each node.
+
+    Native: one row. In two dimensions (vMitosis, Figure 1) a column is one address that the host translates:
+    the frames of the gPT from its root on, then the page; rows are the ePT's levels, the lowest is the gPT.
+    table    api.walk's
+    columns  dimension, level, node, present, leaf; attrs address, nodes, page
+    """
+    must_have(bool(len(table)), "no read", "is there a page table in the capture?")
+    nodes = table.attrs["nodes"]
+    cells = placed(table)
+    rows = list(
+        dict.fromkeys(sorted((cell[1] for cell in cells), key=lambda row: (row[0] != "ePT", -row[1])))
+    )
+    if any(dimension == "ePT" for dimension, _ in rows):
+        rows = [*(row for row in rows if row[0] == "ePT"), ("gPT", 0)]
+    columns = heads(table)
+    figure = new_figure(max(2.2 + CELL * len(rows), 2.0 + 0.26 * len(nodes)))
+    grid, sums = figure.subplots(1, 2, width_ratios=(len(columns) + 1, 2.4))
+    draw_walk(grid, table, cells, rows, columns)
+    draw_sums(sums, table, nodes)
+    title(figure, headline_walk(table, nodes))
+    page = table.attrs["page"]
+    where = f"the page is on {node_named(page['node'])}" if page["frame"] is not None else page["stopped"]
+    context(figure, table, "cells: order of the reads, and node of the table that is read", where)
+    return figure
+
+
+def placed(table: DataFrame) -> list[tuple[int, tuple[str, int]]]:
+    """(column, (dimension, level)) of each read; the gPT's levels are 0, so that they share a row."""
+    native = set(table["dimension"]) == {"PT"}
+    cells, column = [], 0
+    for dimension, level in zip(table["dimension"], table["level"], strict=True):
+        if dimension == "ePT":
+            cells.append((column, ("ePT", int(level))))
+        else:
+            cells.append((column, ("PT" if native else "gPT", 0)))
+            column += 1
+    return cells
+
+
+def heads(table: DataFrame) -> list[str]:
+    """Name of each column: the gPT's or page table's level, then the page if the host translates it."""
+    guest = [f"L{level}" for level in table.loc[table["dimension"] != "ePT", "level"]]
+    last = table.iloc[-1]
+    if last["dimension"] != "ePT":
+        return guest
+    page = table.attrs["page"]["frame"] is not None or (len(guest) and bool(last_guest(table)["leaf"]))
+    return [*guest, "page" if page else f"L{next_level(table)}"]
+
+
+def last_guest(table: DataFrame) -> "dict[str, object]":
+    rows = table[table["dimension"] != "ePT"].to_dict("records")
+    return rows[-1] if rows else {"leaf": False, "level": int(table["level"].max()) + 1}
+
+
+def next_level(table: DataFrame) -> int:
+    return int(str(last_guest(table)["level"])) - 1
+
+
+def draw_walk(
+    axis: Axes,
+    table: DataFrame,
+    cells: list[tuple[int, tuple[str, int]]],
+    rows: list[tuple[str, int]],
+    columns: list[str],
+) -> None:
+    looks = node_looks(sorted(set(table["node"])))
+    middles = [(column + 0.5, rows.index(row) + 0.5) for column, row in cells]
+    for line in ordered(cells, middles):
+        axis.plot(*zip(*line, strict=True), color=GREY, linewidth=1, zorder=1)
+    for number, ((x, y), read) in enumerate(zip(middles, table.to_dict("records"), strict=True), 1):
+        colour, hatch = looks[int(read["node"])]
+        missing = not read["present"]
+        axis.add_patch(
+            Rectangle(
+                (x - 0.45, y - 0.36), 0.9, 0.72, facecolor=colour, edgecolor="black" if missing else "white",
+                hatch=hatch, linewidth=2.5 if missing else 1, linestyle=":" if missing else "-", zorder=2,
+            )
+        )  # fmt: skip
+        text = axis.text(
+            x, y, f"{number}: {node_named(int(read['node']))}", ha="center", va="center", zorder=3
+        )
+        text.set_color(ink(colour))
+        if hatch:
+            text.set_color("black")
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
+    nested = rows[0][0] == "ePT"
+    axis.set_xlim(0, len(columns))
+    axis.set_ylim(len(rows), 0)
+    axis.set_xticks([k + 0.5 for k in range(len(columns))], columns)
+    axis.set_yticks(
+        [k + 0.5 for k in range(len(rows))],
+        [f"ePT L{level}" if name == "ePT" else name for name, level in rows],
+    )
+    axis.set_xlabel("translated by the host: gPT tables, page" if nested else "level")
+    axis.tick_params(length=0)
+    axis.grid(False)
+
+
+def ordered(
+    cells: list[tuple[int, tuple[str, int]]], middles: list[tuple[float, float]]
+) -> list[list[tuple[float, float]]]:
+    """Places of the cells to be joined: a column's from above, or the single row's."""
+    if len({row for _, row in cells}) == 1:
+        return [middles]
+    return [
+        [place for (at, _), place in zip(cells, middles, strict=True) if at == column]
+        for column in {column for column, _ in cells}
+    ]
+
+
+def draw_sums(axis: Axes, table: DataFrame, nodes: list[int]) -> None:
+    """Local and remote reads for a CPU on each node."""
+    reads = Counter(table["node"].tolist())
+    parts = {
+        "local": [reads[node] for node in nodes],
+        "remote": [len(table) - reads[-1] - reads[node] for node in nodes],
+        "unknown": [reads[-1]] * len(nodes),
+    }
+    looks = {"local": CLASSES["Local"], "remote": CLASSES["Remote"], "unknown": (GREY, "...")}
+    left = [0] * len(nodes)
+    for name, widths in parts.items():
+        if any(widths):
+            colour, hatch = looks[name]
+            axis.barh(
+                range(len(nodes)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=name
+            )
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axis.set_yticks(range(len(nodes)), [node_named(node) for node in nodes])
+    axis.set_ylim(len(nodes) - 0.5, -0.5)
+    axis.set_xlim(0, len(table))
+    axis.set_xlabel("reads")
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.set_title("for a CPU on")
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0)
+    legend_beside(axis)
+
+
+def headline_walk(table: DataFrame, nodes: list[int]) -> str:
+    address, stopped = f"{table.attrs['address']:#x}", table.attrs["page"]["stopped"]
+    reads = f"{len(table)} read{'s' if len(table) > 1 else ''}"
+    if stopped:
+        return f"{address} is not mapped: the walk stops after {reads}"
+    local = Counter(table["node"].tolist())
+    remote = {node: len(table) - local[-1] - local[node] for node in nodes}
+    least, most = min(remote, key=remote.__getitem__), max(remote, key=remote.__getitem__)
+    text = f"{reads} for {address}: {remote[least]} remote for a CPU on {node_named(least)}"
+    return text if remote[least] == remote[most] else f"{text}, {remote[most]} on {node_named(most)}"
+
+
+# Names of VMAs for people: their file or kind and size, with the address where that is not enough.
+
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")
+
+
+def vma_names(groups: Iterable[str]) -> dict[str, str]:
+    """{group of a table: its name}: "libc.so.6", "[heap]", "anonymous 61.3 MiB"; other groups as they are.
+
+    Names that several VMAs share get the VMA's first address.
+    """
+    distinct = list(dict.fromkeys(groups))
+    names = {group: named(group) for group in distinct}
+    shared = Counter(names.values())
+    return {
+        group: name if shared[name] == 1 else f"{name} at {group.partition('-')[0]}"
+        for group, name in names.items()
+    }
+
+
+def named(group: str) -> str:
+    if group == NO_VMA:
+        return "memory not mapped at the dump"
+    found = SPAN.fullmatch(group)
+    if found is None:
+        return group
+    start, end, file = found.groups()
+    if file:
+        return str(file).rpartition("/")[2] or str(file)
+    size = int(end, 16) - int(start, 16)
+    power = min(max(size.bit_length() - 1, 10) // 10, len(UNITS))
+    count = size / 1024**power
+    digits = f"{count:.3g}" if count < 1000 else f"{count:.0f}"
+    return f"anonymous {digits}\N{NO-BREAK SPACE}{UNITS[power - 1]}"
+
+
+# Heat map of walks: which memory is walked when.
+
+HIGH = 4.4  # inches
+NAMED, LEAST_NAMED = 8, 0.02  # the most VMAs that are named, and their least share of the walks
+WALK_MAP_TICKS = 6  # addresses of rows within VMAs
+LINE = 0.22  # inches between two addresses
+LONG = 10_000  # ms, from there seconds are shown
+LOGARITHMIC = 30  # the most over the fewest walks: from there a logarithmic scale
+
+
+@styled
+def walk_map(table: DataFrame) -> Figure:
+    """Walks in each window of time, a row per piece of memory; memory without walks is left out.
+
+    The VMAs that walk most are named on the right.
+    table    ptanalyze.walk_map's
+    columns  start (address), vma, time_ns, walks
+    """
+    must_have(bool(len(table) and table["walks"].sum()), "no walks", "lengthen the trace")
+    windows = int(table["start"].value_counts().iloc[0])
+    walks = table["walks"].to_numpy().reshape(-1, windows)
+    start, vma = table["start"].to_numpy()[::windows], table["vma"].to_numpy()[::windows]
+    times = table["time_ns"].to_numpy()[:windows] / 1e6
+    timed = bool(times.any())
+    unit, times = ("s", times / 1e3) if times[-1] >= LONG else ("ms", times)
+    edges = np.concatenate([[0.0], times]) if timed else np.arange(windows + 1.0)
+    figure = new_figure(HIGH)
+    axis = figure.subplots()
+    names = vma_names(vma)
+    draw_walk_map(figure, axis, walks, edges)
+    axis.set_xlabel(f"{unit} since the trace began" if timed else "time, in windows of equal walks")
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_ylabel("address (hexadecimal)")
+    named = most_walked(vma, walks.sum(axis=1))
+    name_vmas(axis, vma, named, names, float(edges[-1]))
+    walk_map_addresses(axis, start, vma, named)
+    answers(axis, table, walks.sum(axis=1), names)
+    title(figure, headline_walk_map(vma, walks, names))
+    context(figure, table, "memory that no walk leads to is left out")
+    return figure
+
+
+def draw_walk_map(figure: Figure, axis: Axes, walks: np.ndarray, edges: np.ndarray) -> None:
+    least, most = float(walks[walks > 0].min()), float(walks.max())
+    norm = LogNorm(least, most) if most > LOGARITHMIC * least else Normalize(0, most)
+    shown = np.ma.masked_equal(walks, 0)
+    extent = (0.0, float(edges[-1]), float(len(walks)), 0.0)
+    image = axis.imshow(
+        shown, cmap="YlOrRd", norm=norm, aspect="auto", interpolation="nearest", extent=extent
+    )
+    axis.grid(False)
+    what = "walks per row and window"
+    bar = figure.colorbar(image, ax=axis, location="bottom", label=what, aspect=40, shrink=0.6)
+    bar.formatter = FuncFormatter(lambda value, _: f"{value:,g}")
+    bar.minorformatter = NullFormatter()
+
+
+def most_walked(vma: np.ndarray, walks: np.ndarray) -> dict[str, float]:
+    """{VMA: its share of the walks} of those with the largest, and of the largest in any case."""
+    total = {one: float(walks[vma == one].sum() / walks.sum()) for one in dict.fromkeys(vma)}
+    ranked = sorted(total, key=lambda one: -total[one])[:NAMED]
+    return {one: total[one] for k, one in enumerate(ranked) if not k or total[one] >= LEAST_NAMED}
+
+
+def name_vmas(
+    axis: Axes, vma: np.ndarray, most: dict[str, float], names: dict[str, str], right: float
+) -> None:
+    """The VMAs of most walks, at the middles of their rows, each between two lines."""
+    rows = {one: np.flatnonzero(vma == one) for one in most}
+    edges = {edge for of in rows.values() for edge in (of.min(), of.max() + 1)} - {0, len(vma)}
+    for edge in edges:
+        axis.axhline(float(edge), color=GREY, linewidth=0.6, alpha=0.6)
+    labels = [f"{share(of)} {names[one]}" for one, of in most.items()]
+    middles = [float(np.median(of)) + 0.5 for of in rows.values()]
+    point_labels(axis, labels, [right] * len(most), middles)
+
+
+def walk_map_addresses(axis: Axes, start: np.ndarray, vma: np.ndarray, most: dict[str, float]) -> None:
+    """First addresses at the edges of rows: of VMAs that are named, then of others where there is room."""
+    figure = axis.figure
+    assert isinstance(figure, Figure)
+    apart = len(start) * LINE / max(figure.get_figheight() - AROUND, LINE)
+    first = [int(np.flatnonzero(vma == one)[0]) for one in most]
+    others = [
+        0,
+        *np.flatnonzero(vma[1:] != vma[:-1]) + 1,
+        *range(0, len(start), max(len(start) // WALK_MAP_TICKS, 1)),
+    ]
+    rows: list[int] = []
+    for row in map(int, (*first, *others)):
+        if all(abs(row - other) >= apart for other in rows):
+            rows.append(row)
+    axis.set_yticks(sorted(rows), [f"{int(start[k]):x}" for k in sorted(rows)])
+
+
+def share(of: float) -> str:
+    return f"{100 * of:.0f}\N{NO-BREAK SPACE}%" if of >= 0.005 else "<\N{NO-BREAK SPACE}1\N{NO-BREAK SPACE}%"
+
+
+def answers(axis: Axes, table: DataFrame, walks: np.ndarray, names: dict[str, str]) -> None:
+    rows = table.drop_duplicates("start")
+    for k, (start, vma, count) in enumerate(zip(rows["start"], rows["vma"], walks, strict=True)):
+        says = f"{names[vma]}, from {int(start):#x}: {count:,} walks, {100 * count / walks.sum():.2g} %"
+        note(axis, says, axis.get_xlim(), (k, k + 1))
+
+
+def headline_walk_map(vma: np.ndarray, walks: np.ndarray, names: dict[str, str]) -> str:
+    total = {one: int(walks[vma == one].sum()) for one in names}
+    most = max(total, key=lambda one: total[one])
+    if most == NO_VMA:
+        return f"{100 * total[most] / walks.sum():.0f} % of walks go to {names[most]}"
+    of = "the only VMA" if len(total) == 1 else f"one of {len(total)} VMAs"
+    return f"{100 * total[most] / walks.sum():.0f} % of walks go to {of}: {names[most]}"

@@ -1,19 +1,51 @@
 """Estimated speed-ups of policies, with intervals by the assumptions."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from itertools import takewhile
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pandas import DataFrame, Series
+from matplotlib.patches import ConnectionPatch
+from matplotlib.transforms import ScaledTranslation
+from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import interval
-from ...core.errors import size_as_read
-from ...core.interval import Interval
-from .labels import WIDE, broken, policy_labels, rows_high, usable
-from .ratios import fitted, widened
-from .rows import name_rows
-from .spots import note
-from .style import BLUE, GREY, context, must_have, new_figure, styled, title
+from ...core.errors import UsageError, size_as_read, size_in_words
+from ...core.interval import Interval, as_read
+from ...core.interval import shown as interval_shown
+from ...core.walks import threads_placed
+from ...policies import BOUND
+from .style import (
+    BLACK,
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    WIDE,
+    binary_unit,
+    broken,
+    context,
+    fitted,
+    is_narrow,
+    legend_beside,
+    logarithmic,
+    looks,
+    must_have,
+    name_rows,
+    new_figure,
+    note,
+    numbers_beside,
+    policy_labels,
+    rows_high,
+    styled,
+    title,
+    usable,
+    widened,
+)
 
 SHOWN = 0.1  # of a speed-up to either side of 1
 FOLDED = 3  # so many policies that change nothing share the baseline's row
@@ -130,3 +162,575 @@ def headline(rows: DataFrame, base: str, timed: bool) -> str:
         return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
     less = interval.fewer_walk_cycles(1 / best["value"])
     return f"No trace, so no run time: with {best['label']} {less} than {base}"
+
+
+# Labels of points: to the right of the axes, each with a line to its point, none over another.
+
+LINE, AROUND = 0.2, 2.4  # inches: of a line of a label; of the figure above and below the axes
+LEAD = 14.0  # points between the axes and the labels
+COVERED = 0.012  # of the axes: points nearer to each other are one
+
+
+def point_labels(
+    axis: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float], values: Sequence[str] = ()
+) -> None:
+    """Label points of an axis, drawn before, with their values; the figure grows until all have room.
+
+    Points that cover each other share a label.
+    """
+    figure = axis.figure
+    assert isinstance(figure, Figure)
+    axis.autoscale_view()  # limits that are still to come
+    points = axis.transLimits.transform(axis.transScale.transform(np.column_stack([x, y])))
+    groups = sorted(together(points), key=lambda of: uncrossed(*points[of[0]]))
+    labels = [
+        broken(joined([names[k] for k in of], [values[k] for k in of] if values else []), WIDE)
+        for of in groups
+    ]
+    lines = np.array([1.2 + label.count("\n") for label in labels])
+    high = max(figure.get_figheight() - AROUND, LINE * float(lines.sum()))
+    figure.set_figheight(high + AROUND)
+    at = spread(levelled(points[[of[0] for of in groups], 1]), LINE * lines / high)
+    right = axis.twinx()
+    right.set_ylim(0, 1)
+    right.set_yticks(at, labels)
+    right.tick_params(axis="y", length=0, pad=LEAD)
+    right.grid(False)
+    beside = axis.transAxes + ScaledTranslation((LEAD - 2) / 72, 0, figure.dpi_scale_trans)
+    for of, place in zip(groups, at.tolist(), strict=True):
+        point = (x[of[0]], y[of[0]])
+        line = ConnectionPatch(
+            point, (1, place), axis.transData, beside, color=GREY, linewidth=0.7, alpha=0.7
+        )
+        line.set_in_layout(False)
+        axis.add_artist(line)
+
+
+def uncrossed(x: float, y: float) -> float:
+    """In what order, from the top, labels of points at one height have lines that do not cross.
+
+    Labels of points in the lower half make room upwards: there the leftmost point has the highest label.
+    """
+    return x if y < 0.5 else -x
+
+
+def levelled(heights: np.ndarray) -> np.ndarray:
+    """Heights of which those that follow each other within COVERED are the same."""
+    order = np.argsort(heights)
+    lowest = np.diff(heights[order], prepend=-np.inf) >= COVERED
+    levels = np.empty_like(heights)
+    levels[order] = heights[order][lowest][np.cumsum(lowest) - 1]
+    return levels
+
+
+def together(points: np.ndarray) -> list[list[int]]:
+    """Indices of points (shares of the axes) by the first that each lies on."""
+    groups: list[list[int]] = []
+    for k, point in enumerate(points):
+        near = (of for of in groups if np.abs(points[of[0]] - point).max() < COVERED)
+        of = next(near, None)
+        groups.append([k]) if of is None else of.append(k)
+    return groups
+
+
+def joined(names: Sequence[str], values: Sequence[str]) -> str:
+    """Names with their values; one value for all where it is the same."""
+    if len(set(values)) > 1:
+        return ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
+    return " ".join([", ".join(names), *values[:1]])
+
+
+def spread(wanted: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Middles in 0..1, as near as can be to `wanted`, of labels that heights[k] keep apart.
+
+    Equal ones stay in the given order, the first on top. The heights together are at most 1.
+    """
+    order = np.lexsort((np.arange(len(wanted)), -wanted))
+    own = heights[order]
+    packed = np.cumsum(own) - own / 2  # from the top, without gaps
+    moved = isotonic(1 - wanted[order] - packed)
+    places = np.empty(len(wanted))
+    places[order] = 1 - packed - np.clip(moved, 0, 1 - own.sum())
+    return places
+
+
+def isotonic(values: np.ndarray) -> np.ndarray:
+    """The nearest values that never fall, by pooling adjacent violators."""
+    pools: list[tuple[float, int]] = []
+    for value in values.tolist():
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            before, many = pools.pop()
+            mean, count = (before * many + mean * count) / (many + count), many + count
+        pools.append((mean, count))
+    return np.repeat([mean for mean, _ in pools], [count for _, count in pools])
+
+
+# Benefit against cost: estimated speed-up over a policy's extra memory, and the Pareto front.
+
+
+@styled
+def pareto(table: DataFrame) -> Figure:
+    """A marker per policy: left is less memory, up is faster; filled, joined markers are the front.
+
+    The front is all policies that no other beats in both; ideal is a bound and left out. Bytes are gPT at its
+    peak, ePT, tables kept aside and memory held unused, over the baseline's. Without a trace: cycles, as in
+    `speedup`.
+    table    ptanalyze.whatif's or Advised.frame
+    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
+             once_cycles, pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
+    """
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    rows = priced(table)
+    unit, name = binary_unit(float(rows["bytes"].abs().max()))
+    figure = new_figure(5.0)
+    axis = figure.subplots()
+    base, timed = str(table["baseline"].iloc[0]), bool(table["speedup"].notna().any())
+    draw_pareto(axis, rows, unit, name, timed)
+    axis.set_xlabel(f"{name} more than under {base}: page tables, and memory held unused")
+    axis.set_ylabel(
+        f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy, at most"
+    )
+    on = rows[rows["front"]].sort_values("bytes")
+    bounds = "" if timed else "No trace, so bounds: "
+    title(figure, held(table) or bounds + headline_pareto(on, len(rows), base))
+    context(figure, table, "filled: on the Pareto front")
+    return figure
+
+
+def priced(table: DataFrame) -> DataFrame:
+    """label, bytes over the baseline's, value (speed-up) and whether on the front, by the numbers as they are
+    read; in the order of the advice."""
+    rows = ranked(table[table["policy"] != BOUND])
+    cost, value = rows["bytes"].map(size_as_read), rows["value"].map(as_read)
+    rows["front"] = on_front(cost.to_numpy(), value.to_numpy())
+    return rows.drop(columns=["low", "high"], errors="ignore")
+
+
+def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """bool[n]: no other is at least as good in both and better in either."""
+    no_worse = (cost[None] <= cost[:, None]) & (gain[None] >= gain[:, None])
+    better = (cost[None] < cost[:, None]) | (gain[None] > gain[:, None])
+    unbeaten: np.ndarray = np.logical_not((no_worse & better).any(axis=1))
+    return unbeaten
+
+
+def draw_pareto(axis: Axes, rows: DataFrame, unit: float, name: str, timed: bool) -> None:
+    on = rows[rows["front"]].sort_values("bytes")
+    cost, value = rows["bytes"] / unit, rows["value"]
+    axis.axhline(1, color=GREY, linewidth=1)
+    axis.step(on["bytes"] / unit, on["value"], where="post", color=GREY, linestyle="--", linewidth=1.2)
+    for x, y, front, label in zip(cost, value, rows["front"], rows["label"], strict=True):
+        axis.plot(
+            x, y, "o", color=BLUE, markersize=9, markeredgewidth=1.6, linestyle="none", alpha=0.9,
+            markerfacecolor=BLUE if front else "none", label=label,
+        )  # fmt: skip
+    axis.margins(0.08)
+    fitted(axis, "y", value)
+    widened(axis, "y")
+    values = [interval_shown(one)[0] for one in value]
+    point_labels(axis, rows["label"].tolist(), cost.tolist(), value.tolist(), values)
+    what = "times as fast" if timed else "in walk cycles, at most"
+    for label, text, x, y in zip(rows["label"], values, cost, value, strict=True):
+        note(axis, f"{label}: {text} {what}, {x:,.2f} {name} more", (x, x), (y, y))
+
+
+def headline_pareto(on: DataFrame, policies: int, base: str) -> str:
+    best = on.iloc[-1]
+    if len(on) == 1:
+        return f"{best['label']} is best in both: nothing is faster, nothing takes less memory"
+    least, unit_name = on.iloc[0], binary_unit(float(on["bytes"].abs().max()))
+    most = best["bytes"] / unit_name[0]
+    return (
+        f"{len(on)} of {policies} policies are on the front: from {least['label']} "
+        f"({interval_shown(least['value'])[0]}) to {best['label']} ({interval_shown(best['value'])[0]} for {most:.1f} "
+        f"{unit_name[1]})"
+    )
+
+
+# Memory of page tables under each policy: one copy, further copies, and tables kept aside.
+
+
+@styled
+def footprint(table: DataFrame) -> Figure:
+    """Stacked bars of bytes, one per policy, in the table's order.
+
+    table    ptanalyze.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
+    columns  policy, params, pt_bytes, pt_bytes_extra, ept_bytes, ept_bytes_extra, aside_bytes
+    """
+    must_have(bool(len(table)), "no policy", "name a policy")
+    table = table.drop_duplicates(["policy", "params"])
+    parts = parts_of(table)
+    total = parts.sum(axis=1)
+    unit, name = binary_unit(float(total.max()))
+    labels = policy_labels(table)
+    names = [broken(label, WIDE) for label in labels]
+    figure = new_figure(2.4 + rows_high(names))
+    axis = figure.subplots()
+    at, left = range(len(table)), [0.0] * len(table)
+    for kind, (colour, hatch) in zip(parts, LOOKS.values(), strict=True):
+        widths = (parts[kind] / unit).tolist()
+        if any(widths):
+            axis.barh(
+                at, widths, left=left, color=colour, hatch=hatch, edgecolor="white", height=0.75,
+                label=named(kind, bool(table["ept_bytes"].any())),
+            )  # fmt: skip
+        for row, (label, width, start) in enumerate(zip(labels, widths, left, strict=True)):
+            if width:
+                text = f"{label}: {width:,.2f} {name} {named(kind, bool(table['ept_bytes'].any()))}"
+                note(axis, text, (start, start + width), (row - 0.375, row + 0.375))
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axis.set_xlim(0, 1.03 * total.max() / unit)
+    axis.set_xlabel(f"{name} of page tables")
+    name_rows(axis, names, [size_in_words(int(value)) for value in total])
+    if is_narrow():
+        legend_beside(axis)
+    else:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    title(figure, headline_footprint(labels.tolist(), total.tolist()))
+    context(figure, table)
+    return figure
+
+
+LOOKS = {
+    "gPT, one copy": (BLUE, ""),
+    "gPT, copies": (SKY, "///"),
+    "ePT, one copy": (GREEN, "--"),
+    "ePT, copies": (ORANGE, "\\\\\\"),
+    "kept aside, not walked": (PURPLE, "xxx"),
+}
+
+
+def parts_of(table: DataFrame) -> DataFrame:
+    """Bytes by LOOKS' keys; savings below a single copy are not drawn."""
+    columns = []
+    for side in ("pt", "ept"):
+        extra = table[f"{side}_bytes_extra"].clip(lower=0)
+        columns += [table[f"{side}_bytes"] - extra, extra]
+    return DataFrame(dict(zip(LOOKS, [*columns, table["aside_bytes"]], strict=True)))
+
+
+def named(kind: str, nested: bool) -> str:
+    return kind if nested else kind.replace("gPT", "page tables")
+
+
+def headline_footprint(labels: list[str], total: list[float]) -> str:
+    most = max(range(len(total)), key=total.__getitem__)
+    text = f"Page tables take {size_in_words(int(total[0]))} with {labels[0]}"
+    if total[most] > total[0]:
+        text += f", at most {size_in_words(int(total[most]))} with {labels[most]}"
+    return text
+
+
+# A sweep as a curve: speed-up over a parameter, e.g. Hydra's prefetch degree; other policies are lines.
+
+
+@styled
+def curve(table: DataFrame, x: str | None = None) -> Figure:
+    """Speed-up over the baseline by the swept key `x`, up is better; policies without it are lines.
+
+    Bands are intervals by the assumptions. Without a trace: the baseline's cycles of walks and page-table
+    upkeep over the policy's. Values that are words are not joined: nothing lies between them.
+    table    ptanalyze.sweep's; x: a swept key, default the key with the most values
+    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
+             management_cycles, and the keys in attrs["swept"]
+    """
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    swept = table.attrs.get("swept", [])
+    key = x or max(swept, key=lambda name: table[name].nunique(), default="")
+    if not key:
+        raise UsageError(
+            "nothing to draw: no swept key: give the table that ptanalyze.sweep returns; of tables joined by "
+            'pandas, name the columns that vary in table.attrs["swept"], such as ["nodes"]'
+        )
+    if key not in table:
+        raise UsageError(f"x = {key}: no such column; swept are: {', '.join(swept) or 'none'}")
+    others = [name for name in swept if name != key and table[name].nunique() > 1]
+    data = table.drop_duplicates(["policy", "params", "nodes", *swept] if "nodes" in table else None)
+    data = data.reset_index(drop=True)
+    data = data.assign(label=labels(data, others), **relative(data))
+    figure = new_figure(5.2)
+    axis = figure.subplots()
+    ticks = positions(data, key)
+    lines, joined = (
+        alike([(str(name), of) for name, of in data.groupby("label", sort=False)]),
+        numeric(data, key),
+    )
+    for k, ((colour, marker), (name, of)) in enumerate(zip(looks(len(lines)), lines, strict=True)):
+        draw_curve(
+            axis,
+            of,
+            broken(name, WIDE),
+            colour,
+            marker,
+            k,
+            (min(ticks.values()), max(ticks.values())),
+            joined,
+        )
+    axis.set_xticks(list(ticks.values()), list(ticks))
+    axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
+    axis.set_ylabel(
+        f"{'run time' if timed(data) else 'cycles'} under {table['baseline'].iloc[0]} / under the policy "
+        f"({'up: faster' if timed(data) else 'at most'})"
+    )
+    widened(axis, "y")
+    legend_beside(axis)
+    title(figure, held(table) or headline_curve(data, key))
+    banded = bool((data["high"] > data["low"]).any())
+    assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
+    what = "intervals" if not joined else "bands"
+    context(figure, table, *swept_over(table), f"{what}: {assumed}" if banded and assumed else "")
+    return figure
+
+
+def alike(lines: list[tuple[str, DataFrame]]) -> list[tuple[str, DataFrame]]:
+    """The lines, those that would lie on each other as one with all their names."""
+    kept: list[tuple[list[str], DataFrame]] = []
+    for name, of in lines:
+        same = next((names for names, other in kept if covers(other, of)), None)
+        if same is None:
+            kept.append(([name], of))
+        else:
+            same.append(name)
+    return [(", ".join(names), of) for names, of in kept]
+
+
+def covers(one: DataFrame, other: DataFrame) -> bool:
+    """Whether the same points of both lie within a tenth of what a title can tell apart."""
+    if len(one) != len(other):
+        return False
+    columns = ["x", "y", "low", "high"]
+    a, b = (of.sort_values("x")[columns].to_numpy(float) for of in (one, other))
+    return bool(np.allclose(a, b, rtol=0, atol=interval.LEAST / 10, equal_nan=True))
+
+
+def swept_over(table: DataFrame) -> list[str]:
+    """The machine and the placement of threads where they differ between points, without what differs."""
+    known = table.attrs.get("provenance", {})
+    both = (("machine", str), ("placement", threads_placed))
+    texts = [(key, words) for key, words in both if key in table and key not in known]
+    found = [(words, common_words(table[key].astype(str).unique().tolist())) for key, words in texts]
+    return [words(same) for words, same in found if same]
+
+
+def common_words(texts: list[str]) -> str:
+    """The words that all texts begin with, without what leads to the first that differs."""
+    places = zip(*map(str.split, texts), strict=False)
+    words = takewhile(lambda at: len({word.rstrip(",") for word in at}) == 1, places)
+    return " ".join(at[0] for at in words).rstrip(",").removesuffix(" over")
+
+
+AXES = {
+    "prefetch": "prefetch degree d (a fault copies up to 2^d entries)",
+    "nodes": "NUMA nodes of the machine",
+    "latency_ratio": "remote over local DRAM latency",
+}
+
+
+def timed(data: DataFrame) -> bool:
+    return bool(data["speedup"].notna().any())
+
+
+def labels(table: DataFrame, others: list[str]) -> Series:
+    names = table["policy"].astype(str)
+    for name in others:
+        names = names + ["" if isna(value) else f" {name}={shown(value)}" for value in table[name]]
+    return names
+
+
+def relative(table: DataFrame) -> dict[str, Series]:
+    """y, low and high: more is faster. The baseline of each point comes first."""
+    if timed(table):
+        return {"y": table["speedup"], "low": table["speedup_low"], "high": table["speedup_high"]}
+    cycles = table["walk_cycles"] + table["management_cycles"]
+    swept = table.attrs.get("swept", [])
+    point = [name for name in ("nodes", "placement", "contended", "latency_ratio") if name in swept]
+    y = (
+        cycles.groupby([table[name] for name in point]).transform("first") if point else cycles.iloc[0]
+    ) / cycles
+    return {"y": y, "low": y, "high": y}
+
+
+def numeric(data: DataFrame, key: str) -> bool:
+    """Whether the swept values are numbers, with values between them."""
+    return bool(to_numeric(data[key].dropna(), errors="coerce").notna().all())
+
+
+def positions(data: DataFrame, key: str) -> dict[str, float]:
+    """{value as text: place on the axis}; adds column x to `data`: numbers by value, words in order."""
+    values = data[key].dropna()
+    if numeric(data, key):
+        numbers = to_numeric(values)
+        data["x"] = to_numeric(data[key], errors="coerce")
+        return {f"{value:g}": float(value) for value in sorted(numbers.unique())}
+    places = {str(value): float(k) for k, value in enumerate(dict.fromkeys(values.astype(str)))}
+    data["x"] = [places.get(str(value), np.nan) for value in data[key]]
+    return places
+
+
+def draw_curve(
+    axis: Axes,
+    of: DataFrame,
+    name: str,
+    colour: str,
+    marker: str,
+    k: int,
+    ends: tuple[float, float],
+    joined: bool,
+) -> None:
+    points = of[of["x"].notna()].sort_values("x")
+    if not len(points):
+        row = of.iloc[0]
+        points = DataFrame([{**row, "x": end} for end in ends])
+        axis.plot(
+            points["x"],
+            points["y"],
+            color=colour,
+            linewidth=1.8,
+            linestyle=("--", ":", "-.")[k % 3],
+            label=name,
+        )
+    else:
+        how = {"linewidth": 1.8} if joined else {"linestyle": "none"}
+        axis.plot(points["x"], points["y"], color=colour, marker=marker, markersize=7, label=name, **how)
+    if not joined and points["x"].nunique() == len(points):
+        spread = [points["y"] - points["low"], points["high"] - points["y"]]
+        axis.errorbar(points["x"], points["y"], spread, color=colour, linestyle="none", alpha=0.5)
+    elif (points["high"] > points["low"]).any():
+        axis.fill_between(points["x"], points["low"], points["high"], color=colour, alpha=0.15, linewidth=0)
+
+
+def headline_curve(data: DataFrame, key: str) -> str:
+    """The best point of the swept policy, by the numbers as they are read: of equal ones the first."""
+    data = data.assign(read=data["y"].map(interval.as_read))
+    swept = data[data["x"].notna()]
+    if not len(swept):
+        return f"No policy has {key}"
+    best, base = swept.loc[swept["read"].idxmax()], data["baseline"].iloc[0]
+    speed = f"{interval.shown(best['y'])[0]} times as fast as {base}"
+    equal = swept[(swept["x"] == best["x"]) & (swept["read"] == best["read"])]
+    named = list(dict.fromkeys(equal["label"]))
+    if not timed(data):
+        at = f"{', '.join(named)} at {key} = {shown(best[key])}"
+        return f"No trace, so a bound: cycles of {base} / those of {at} are at most {interval.shown(best['y'])[0]}"
+    who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    who += " is" if len(named) == 1 else " are"
+    if best["read"] == swept["read"].min():
+        text = f"{key} makes no difference: {who} {speed}"
+    else:
+        text = f"{who} fastest at {key} = {shown(best[key])}: {speed}"
+    rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
+    if len(rest):
+        other = rest.loc[rest["read"].idxmax()]
+        text += f"; {other['label']}: {interval.shown(other['y'])[0]}"
+    return text
+
+
+def shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Differences between two results, as the ratio of each quantity.
+
+MOST = 30  # quantities
+
+
+@styled
+def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
+    """B / A of each quantity on a logarithmic axis, the largest changes on top, at most 30.
+
+    Words, and quantities that are 0 in A or B, have no ratio; the line below counts them.
+    table    api.compare's; a, b: names of the results, "": from its attrs, else A and B
+    columns  policy, quantity, ratio
+    """
+    must_have(bool(len(table)), "nothing differs", "compare results of different policies or captures")
+    rows = table[(table["ratio"] > 0) & np.isfinite(table["ratio"])]
+    must_have(bool(len(rows)), "no quantity that differs has a ratio", "see the table")
+    order = np.log(rows["ratio"]).abs().sort_values(ascending=False, kind="stable").index
+    rows = rows.loc[order]
+    shown = rows.head(MOST).iloc[::-1]
+    known_a, known_b = table.attrs.get("names", ("A", "B"))
+    a, b = a or known_a, b or known_b
+    names = names_of(shown, table["policy"].nunique() > 1)
+    figure = new_figure(2.0 + rows_high(names, 0.27))
+    axis = figure.subplots()
+    draw_comparison(axis, shown, names)
+    axis.set_xlabel(f"{broken(b, 40)} / {broken(a, 40)}")
+    most = rows.iloc[0]
+    title(
+        figure,
+        f"{len(table)} quantities differ, most of all {most['quantity']} (×{shown_ratio(most['ratio'])})",
+    )
+    rest = [
+        f"{len(rows) - len(shown)} smaller changes" if len(rows) > MOST else "",
+        f"{len(table) - len(rows)} without a ratio" if len(table) > len(rows) else "",
+    ]
+    left_out = " and ".join(part for part in rest if part)
+    context(figure, table, f"not shown: {left_out}" if left_out else "")
+    return figure
+
+
+def names_of(shown: DataFrame, several: bool) -> list[str]:
+    names = [f"{p}: {q}" if several else q for p, q in zip(shown["policy"], shown["quantity"], strict=True)]
+    return [broken(name, WIDE + 12) for name in names]
+
+
+def draw_comparison(axis: Axes, shown: DataFrame, names: list[str]) -> None:
+    at = range(len(shown))
+    axis.hlines(at, 1, shown["ratio"], color=BLUE, linewidth=2, alpha=0.5)
+    axis.plot(shown["ratio"], at, "o", color=BLUE, markersize=7)
+    axis.axvline(1, color=GREY, linewidth=1)
+    logarithmic(axis, "x", shown["ratio"].tolist())
+    axis.set_yticks(at, names)
+    numbers_beside(axis, [shown_ratio(ratio) for ratio in shown["ratio"]])
+
+
+def shown_ratio(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+# Cost of each degree of prefetching and each sharing tier, all VMAs together.
+
+ONE = "one"
+NAMES = {"socket": "a copy per socket", "node": "a copy per node"}
+
+
+@styled
+def degrees(table: DataFrame) -> Figure:
+    """Cycles of walks and upkeep over those with one copy, by degree; a line per tier.
+
+    Dashed: the best tier and degree of each VMA. Dotted: the bound, prefetching that knows the walks to come.
+    table    ptanalyze.degrees's
+    columns  vma, tier, degree, cycles, bound_cycles, chosen
+    """
+    one = float(table.loc[table["tier"] == ONE, "cycles"].sum())
+    must_have(one > 0, "no walks that cost anything", "lengthen the trace")
+    total = 100 * table.groupby(["tier", "degree"], sort=False)["cycles"].sum() / one
+    best = 100 * float(table.loc[table["chosen"], "cycles"].sum()) / one
+    least = 100 * float(table.drop_duplicates("vma")["bound_cycles"].sum()) / one
+    figure = new_figure(5.0)
+    axis = figure.subplots()
+    tiers = [tier for tier in NAMES if tier in total.index.get_level_values("tier")]
+    for (colour, marker), tier in zip(looks(len(tiers)), tiers, strict=True):
+        line = total[tier]
+        axis.plot(line.index.astype(int), line, color=colour, marker=marker, linewidth=1.8, label=NAMES[tier])
+    level(axis, 100.0, "one copy", 0)
+    level(axis, best, "best of each VMA", 1)
+    level(axis, least, "bound", 2)
+    if total.max() > 5 * least > 0:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
+    axis.set_xticks(range(10))
+    axis.set_xlabel("prefetch degree d (a fault copies up to 2^d entries)")
+    axis.set_ylabel("% of one copy's cycles")
+    legend_beside(axis)
+    title(figure, table.attrs.get("sentence", "").partition(". ")[0] or "Cost of each degree")
+    context(figure, table)
+    return figure
+
+
+def level(axis: Axes, at: float, name: str, k: int) -> None:
+    (line,) = axis.plot([0, 9], [at, at], color=BLACK, linewidth=1.2, label=name)
+    if k:
+        line.set_dashes([dash for dash in DASHES[k] if dash is not None])

@@ -1,27 +1,154 @@
 """Style of all plots: a palette, sizes for slides and print, a title and a line of context."""
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
 from itertools import cycle, islice
+from pathlib import Path
 from textwrap import fill
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self
+from weakref import WeakKeyDictionary
 
 import matplotlib
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
+from pandas import DataFrame, Series
 
 from ...analysis.leaf_classes import UNTRACED
-from ...core.errors import UsageError
+from ...core.errors import UsageError, printable
 from ...core.walks import threads_placed
-from .literal import literal_table
-from .phone import fit, legend_below, panels_beside
-from .room import is_narrow, scaled, width
+from ...formats.atomic import atomic_write, must_be_writable
+from ...policies import BOUND, label
+
+# What a narrow figure changes: labels that break, fewer ticks, a legend below everything.
+
+LABEL, PANEL, TICKS = 30, 46, 3  # characters of a line of a label or of a panel's title; intervals of an axis
+GAP = 0.08  # inches above a legend
+
+
+def fit(figure: Figure) -> None:
+    """Break labels of axes and titles of panels; leave out ticks that would touch."""
+    label = LABEL // (1 if panels_beside(figure) == 1 else 2)
+    for axis in figure.axes:
+        axis.set_xlabel(fill(axis.get_xlabel().replace("\n", " "), label))
+        axis.set_ylabel(fill(axis.get_ylabel().replace("\n", " "), LABEL))
+        for where in ("left", "center"):
+            axis.set_title(
+                "\n".join(fill(line, PANEL) for line in axis.get_title(where).split("\n")), loc=where
+            )
+        if isinstance(axis.xaxis.get_major_locator(), AutoLocator):
+            axis.locator_params(axis="x", nbins=TICKS)
+
+
+def panels_beside(figure: Figure) -> int:
+    """The most panels beside each other."""
+    return max(
+        (spec.get_gridspec().ncols for axis in figure.axes if (spec := axis.get_subplotspec())), default=1
+    )
+
+
+def legend_below(figure: Figure, handles: Any, labels: Any, **how: Any) -> None:
+    """A legend below the lowest axes on the left and what is written there."""
+    fit(figure)
+    axis = lowest(figure)
+    renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    written = axis.xaxis.get_tightbbox(renderer)
+    down = (axis.bbox.y0 - written.y0) / figure.dpi if written is not None else 0.0
+    moved = axis.transAxes + ScaledTranslation(0, -down - GAP, figure.dpi_scale_trans)
+    axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=moved, **how)
+
+
+def lowest(figure: Figure) -> Axes:
+    def place(axis: Axes) -> tuple[int, int]:
+        spec = axis.get_subplotspec()
+        return (spec.rowspan.stop, -spec.colspan.start) if spec else (0, 0)
+
+    return max(figure.axes, key=place)
+
+
+# How wide plots are drawn: for a slide or a page, or narrow for a phone.
+
+WIDTH, NARROW = 9.0, 4.2  # inches
+NARROW_NAME = 20  # characters per line of a row's name
+
+_width: ContextVar[float] = ContextVar("width", default=WIDTH)
+
+
+@contextmanager
+def narrow() -> Iterator[None]:
+    """Plots drawn within are NARROW inches wide: names break earlier, panels are below each other."""
+    before = _width.set(NARROW)
+    try:
+        yield
+    finally:
+        _width.reset(before)
+
+
+def width() -> float:
+    """Inches."""
+    return _width.get()
+
+
+def is_narrow() -> bool:
+    return width() < WIDTH
+
+
+def scaled(wide: int) -> int:
+    """So many of what fits `wide` times into WIDTH."""
+    return max(int(wide * width() / WIDTH), 1)
+
+
+def beside(inches: float) -> float:
+    """Of `inches` for panels within WIDTH, what a plot of this width has: the rest beside them stays."""
+    return max(width() - (WIDTH - inches), NARROW / 2)
+
+
+# Texts of a table as a plot may show them: printable, and what TeX would be a formula as it is.
+
+
+class Shared:
+    """A dict or list that deep copies share: pandas copies attrs with every row that is looked at."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class SharedDict(Shared, dict[Any, Any]):
+    pass
+
+
+class SharedList(Shared, list[Any]):
+    pass
+
+
+def literal(value: Any) -> Any:
+    """A text, or the texts in a dict or list, printable and without formulas; other values as they are."""
+    if isinstance(value, str):
+        return printable(value).replace("$", r"\$")
+    if isinstance(value, dict):
+        return SharedDict({key: literal(item) for key, item in value.items()})
+    return SharedList(literal(item) for item in value) if isinstance(value, list) else value
+
+
+def literal_table(table: DataFrame) -> DataFrame:
+    """The table with its texts, and those of its attrs, literal."""
+    words = [at for at, kind in enumerate(table.dtypes) if kind.kind not in "biuf"]
+    shown = table.copy() if words else table.copy(deep=False)
+    for at in words:
+        shown.isetitem(at, table.iloc[:, at].map(literal))
+    shown.attrs = literal(table.attrs)
+    return shown
+
 
 P = ParamSpec("P")
 
@@ -197,3 +324,173 @@ def binary_unit(most: float) -> tuple[float, str]:
         if most >= 2 * 1024**power:
             return float(1024**power), name
     return 1024.0, "KiB"
+
+
+# Label of a policy in a plot, and how it is broken into lines.
+
+WIDE = 32  # characters per line where a label has room
+
+
+def policy_labels(table: DataFrame) -> Series:
+    """A label per row: the policy, with settings that are not the defaults or that differ among its rows."""
+    params = table["params"] if "params" in table else Series("", table.index)
+    rows = list(zip(table["policy"].astype(str), params.fillna(""), strict=True))
+    once = {row: dict(pair.split("=", 1) for pair in row[1].split()) for row in rows}
+    found = {
+        row: label(row[0], own, [other for (name, _), other in once.items() if name == row[0]])
+        for row, own in once.items()
+    }
+    return Series([found[row] for row in rows], table.index, dtype=object)
+
+
+def by_policy(table: DataFrame) -> list[tuple[str, DataFrame]]:
+    """[(label, rows)] of each policy in the table's order; a repeated policy comes once."""
+    once = table.drop_duplicates()
+    return [(str(name), of) for name, of in once.groupby(policy_labels(once), sort=False)]
+
+
+def usable(names: Iterable[str]) -> list[str]:
+    """Names without bounds, or all if only bounds are left."""
+    all_names = list(names)
+    return [name for name in all_names if name != BOUND] or all_names
+
+
+def broken(label: str, width: int = 18) -> str:
+    """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere.
+
+    Of a narrow plot at most NARROW_NAME.
+    """
+    width = min(width, NARROW_NAME) if is_narrow() else width
+    parts = label.replace("+", "+ ").replace(":", ": ")
+    return fill(parts, width).replace("+ ", "+").replace(": ", ":")
+
+
+def rows_high(labels: Sequence[str], least: float = 0.32) -> float:
+    """Inches that rows with these labels take, each as high as the label of most lines, at least `least`."""
+    lines = max((1 + label.count("\n") for label in labels), default=1)
+    return len(labels) * max(least, 0.19 * lines)
+
+
+def step_of(names: Sequence[str], inches: float) -> int:
+    """Tick stride at which labels do not overlap within so many inches."""
+    width = 0.12 + 0.09 * max((len(name) for name in names), default=0)
+    return max(-int(-len(names) * width // inches), 1)
+
+
+# Rows of a plot: names on the left, numbers on the right.
+
+
+def name_rows(axis: Axes, names: Sequence[str], numbers: Sequence[str], lines: bool = True) -> None:
+    """Names and numbers of rows 0, 1, ... from the top; lines: vertical grid lines stay."""
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    numbers_beside(axis, numbers, lines)
+
+
+def numbers_beside(axis: Axes, numbers: Sequence[str], lines: bool = True) -> None:
+    """Numbers at the right of rows 0, 1, ... of an axis whose limits are set."""
+    right = axis.twinx()
+    right.set_ylim(axis.get_ylim())
+    right.set_yticks(range(len(numbers)), numbers)
+    for side in (axis, right):
+        side.tick_params(axis="y", length=0)
+        side.grid(False, axis="y" if lines else "both")
+
+
+# A figure as a file: PNG, SVG or PDF by its name, the same bytes for the same figure.
+
+ENDINGS = ("png", "svg", "pdf")
+SETTINGS: dict[Any, Any] = {"svg.hashsalt": "ptanalyze", "svg.fonttype": "none", "pdf.fonttype": 42}
+NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
+DPI = 160
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write FILE.png, FILE.svg or FILE.pdf, whole or not at all, with the permissions of the umask.
+
+    A plot shows no physical address, so unlike a capture it need not be its owner's alone.
+    """
+    must_be_writable(path, *ENDINGS)
+    ending = Path(path).suffix.removeprefix(".").lower()
+    with matplotlib.rc_context(SETTINGS), atomic_write(Path(path), given=True) as file:
+        figure.savefig(file, format=ending, dpi=DPI, metadata=NO_DATE[ending])
+        os.fchmod(file.fileno(), 0o666 & ~umask())
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# Axes of ratios: logarithmic where they span too much for a linear axis, with ticks in plain numbers.
+
+MOST_LINEAR = 5.0  # the largest over the smallest
+SHOWN = 0.01  # of a speed-up to either side of 1
+
+
+def fitted(axes: Axes, side: Literal["x", "y"], ratios: Iterable[float]) -> None:
+    """Make the x or y axis logarithmic if the ratios, all above 0, span more than MOST_LINEAR."""
+    known = [ratio for ratio in ratios if np.isfinite(ratio)]
+    if max([*known, 1.0]) / min([*known, 1.0]) > MOST_LINEAR:
+        logarithmic(axes, side, known)
+
+
+def widened(axes: Axes, side: Literal["x", "y"], by: float = SHOWN) -> None:
+    """Have the axis show at least 1 - by to 1 + by: what is less is not drawn as a difference."""
+    low, high = axes.get_xlim() if side == "x" else axes.get_ylim()
+    axes.set(**{f"{side}lim": (min(low, 1 - by), max(high, 1 + by))})
+
+
+def logarithmic(axes: Axes, side: Literal["x", "y"], ratios: list[float]) -> None:
+    axes.set(**{f"{side}scale": "log"})
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=subdivisions(ratios), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e5 else f"{value:.0e}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def subdivisions(ratios: list[float]) -> list[float]:
+    """Ticks within a decade: fewer for more decades."""
+    decades = np.log10(max([*ratios, 1.0])) - np.log10(min([*ratios, 1.0]))
+    if decades > 3:
+        return [1.0]
+    return [1.0, 2.0, 5.0] if decades > 0.6 else [1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5]
+
+
+# What a figure answers where the pointer is: a text for places of its axes.
+
+LEAST = 12.0  # points: smallest side of a spot
+
+
+class Spot(NamedTuple):
+    """A place of a figure, in per cent of its width and height from the top left, and what it says."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    says: str
+
+
+_noted: WeakKeyDictionary[Figure, list[tuple[Axes, np.ndarray, str]]] = WeakKeyDictionary()
+
+
+def note(axis: Axes, says: str, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """The figure says this of a box, in the axes' data; a box without extent is a point."""
+    figure = axis.figure
+    if isinstance(figure, Figure):
+        _noted.setdefault(figure, []).append((axis, np.column_stack([x, y]).astype(float), says))
+
+
+def spots(figure: Figure) -> Iterator[Spot]:
+    """Spots of a figure that is laid out, in the order of their notes."""
+    whole = np.array([figure.bbox.width, figure.bbox.height])
+    least = LEAST * figure.dpi / 72
+    for axis, box, says in _noted.get(figure, ()):
+        limits = np.sort(np.column_stack([axis.get_xlim(), axis.get_ylim()]), axis=0)
+        corners = axis.transData.transform(np.clip(np.sort(box, axis=0), *limits))
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        grown = np.maximum(least - (high - low), 0) / 2
+        (left, bottom), (right, top) = 100 * (low - grown) / whole, 100 * (high + grown) / whole
+        yield Spot(left, 100 - top, right - left, top - bottom, says)

@@ -1,6 +1,7 @@
 """Locality over time, a line per policy, over the walks in each window."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,9 +10,28 @@ from matplotlib.ticker import StrMethodFormatter
 from pandas import DataFrame
 
 from ...core.errors import show_duration
-from .labels import WIDE, broken, by_policy, usable
-from .spots import note
-from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_figure, styled, title
+from .speedup import point_labels
+from .style import (
+    BLACK,
+    BLUE,
+    DASHES,
+    GREY,
+    VERMILION,
+    WIDE,
+    broken,
+    by_policy,
+    context,
+    is_narrow,
+    legend_beside,
+    looks,
+    must_have,
+    new_figure,
+    note,
+    policy_labels,
+    styled,
+    title,
+    usable,
+)
 
 
 @styled
@@ -96,3 +116,173 @@ def headline(lines: list[tuple[str, DataFrame]], what: str) -> str:
 def mean(of: DataFrame) -> float:
     """Per cent of all walks."""
     return float(100 * (of["leaf_LL_share"] * of["walks"]).sum() / max(of["walks"].sum(), 1))
+
+
+# Throughput over time after a migration, published and predicted: vMitosis, Figure 6.
+
+PUBLISHED, PREDICTED = "published", "predicted"
+BEFORE = -100.0  # s: what is shown of the time before the move
+ROW = 3.0  # inches
+
+
+@styled
+def throughput(table: DataFrame) -> Figure:
+    """Throughput over that before the move, a panel per line of the paper's figure that has samples.
+
+    Black: the paper's samples. Blue, with a band for the cost file's assumptions: ours.
+    table    validate.vmitosis_moved.samples
+    columns  variant, title, source (published or predicted), seconds (since the move), share, low, high
+    """
+    both = [name for name, of in table.groupby("variant", sort=False) if of["source"].nunique() == 2]
+    must_have(bool(both), "no line is both published and predicted", "keep the rows of both sources")
+    rows = -(-len(both) // 2)
+    figure = new_figure(ROW * rows + 1)
+    panels = np.atleast_1d(figure.subplots(rows, 2, sharex=True, sharey=True)).ravel()
+    lasts = table[table["variant"].isin(both)].groupby("source")["seconds"].max()
+    for axis, name in zip(panels, both, strict=False):
+        draw_throughput(axis, table[table["variant"] == name], name)
+        axis.set_xlim(BEFORE, lasts.min())
+        axis.set_ylim(0, 112)
+    for axis in panels[len(both) :]:
+        axis.set_visible(False)
+    for axis in panels[-2:]:
+        axis.set_xlabel("s since the move")
+    for axis in panels[::2]:
+        axis.set_ylabel("% of the throughput before")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right", ncols=2)
+    title(figure, headline_throughput(table, both))
+    context(figure, table)
+    return figure
+
+
+def draw_throughput(axis: Axes, of: DataFrame, name: str) -> None:
+    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
+    axis.plot(paper["seconds"], 100 * paper["share"], color=BLACK, linewidth=1.0, label=PUBLISHED)
+    axis.plot(
+        ours["seconds"], 100 * ours["share"], color=BLUE, linewidth=1.8, linestyle="--", label=PREDICTED
+    )
+    axis.fill_between(
+        ours["seconds"], 100 * ours["low"], 100 * ours["high"], color=BLUE, alpha=0.15, linewidth=0
+    )
+    axis.set_title(f"{name}: {of['title'].iloc[0]}", loc="left")
+
+
+def headline_throughput(table: DataFrame, names: list[str]) -> str:
+    """The largest distance of the lines, and where."""
+    worst, at, name = max((*apart(table[table["variant"] == name]), name) for name in names)
+    mean = np.mean([mean_distance(table[table["variant"] == name]) for name in names])
+    return (
+        f"Predicted throughput is {100 * mean:.0f} points of the throughput before the move off the "
+        f"published samples on average, at most {100 * worst:.0f} ({name}, {at:.0f} s after it)"
+    )
+
+
+def distances(of: DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(seconds of the published samples after the move that ours reaches, distance of the lines there)."""
+    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
+    paper = paper[(paper["seconds"] > 0) & (paper["seconds"] <= ours["seconds"].max())]
+    at = paper["seconds"].to_numpy()
+    there = ours["share"].to_numpy()[np.searchsorted(ours["seconds"], at)]
+    return at, np.abs(there - paper["share"].to_numpy())
+
+
+def apart(of: DataFrame) -> tuple[float, float]:
+    at, distance = distances(of)
+    worst = int(distance.argmax())
+    return float(distance[worst]), float(at[worst])
+
+
+def mean_distance(of: DataFrame) -> float:
+    """Over time: samples of equal work take longer where they are slow."""
+    at, distance = distances(of)
+    return float(np.average(distance, weights=np.diff(at, prepend=0)))
+
+
+# Roofline of a page walker: walks per second over DRAM reads per walk, below the machine's ceilings.
+
+CEILINGS = {
+    "local_ns": ("all local", BLACK, "-"),
+    "remote_ns": ("all remote", VERMILION, "--"),
+    "contended_ns": ("all remote, contended", GREY, ":"),
+}
+
+
+@styled
+def roofline(table: DataFrame) -> Figure:
+    """A marker per policy: DRAM reads per walk, and walks per second of a walker that does nothing else.
+
+    After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
+    (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are this for the baseline's reads per
+    walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
+    policy with fewer reads per walk (shadow) may be above them; one that walks no more has no marker.
+    table    ptanalyze.whatif's, with attrs["machine"]
+    columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
+             attrs machine
+    """
+    machine: dict[str, Any] = table.attrs.get("machine", {})
+    walked = table["policy"][table["walks"] > 0].isin(table["baseline"])
+    must_have(bool(walked.any()), "the baseline does not walk", "lengthen the trace")
+    must_have(bool(machine), "the table has no latencies of its machine", "use a table of ptanalyze.whatif")
+    table = table.drop_duplicates(["policy", "params"])
+    table = table[table["walks"] > 0]
+    x = table["dram_reads_per_walk"].to_numpy()
+    y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)
+    figure = new_figure(5.0)
+    axis = figure.subplots()
+    base = table[table["policy"] == table["baseline"]].iloc[0]
+    most = max(float(x.max()) * 1.15, 1e-3)
+    ceilings(axis, float(base["reads_per_walk"]), machine, most)
+    names = policy_labels(table).tolist()
+    columns = 1 if is_narrow() else 3
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=columns, borderaxespad=0)
+    for name, a, b in zip(names, x, y, strict=True):
+        axis.plot(
+            a, b, "o", color=BLUE, markersize=9, markeredgewidth=1.6, markerfacecolor="none", label=name
+        )
+    axis.set_xlim(0, most)
+    axis.set_ylim(0, None)
+    point_labels(axis, names, x.tolist(), y.tolist())
+    for name, a, b in zip(names, x, y, strict=True):
+        note(axis, f"{name}: {b:.1f} million walks per second, {a:.2f} DRAM reads per walk", (a, a), (b, b))
+    axis.set_xlabel("page-table reads from DRAM per walk")
+    axis.set_ylabel("million walks per second and walker")
+    title(figure, headline_roofline(base, machine))
+    context(
+        figure, table, f"ceilings: {base['reads_per_walk']:.2f} reads per walk, as under {base['policy']}"
+    )
+    return figure
+
+
+def walks_per_second(cycles: Any, machine: dict[str, Any]) -> Any:
+    """Millions, for cycles per walk."""
+    return machine["ghz"] * 1e3 / cycles
+
+
+def ceiling(reads: float, dram: Any, latency_ns: float, machine: dict[str, Any]) -> Any:
+    """Millions of walks per second with `dram` of `reads` reads per walk from DRAM."""
+    cached = np.maximum(reads - dram, 0) * machine["cached_cycles"]
+    return walks_per_second(cached + dram * latency_ns * machine["ghz"], machine)
+
+
+def ceilings(axis: Axes, reads: float, machine: dict[str, Any], most: float) -> None:
+    dram = np.linspace(0, most, 200)
+    for key, (name, colour, line) in CEILINGS.items():
+        if machine[key] is not None:
+            axis.plot(
+                dram,
+                ceiling(reads, dram, machine[key], machine),
+                line,
+                color=colour,
+                linewidth=1.4,
+                label=name,
+            )
+
+
+def headline_roofline(base: Any, machine: dict[str, Any]) -> str:
+    now = walks_per_second(base["cycles_per_walk"], machine)
+    best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
+    return (
+        f"A walker does at most {now:.1f} million walks per second under {base['policy']}, "
+        f"{best:.1f} million if all its DRAM reads were local"
+    )

@@ -15,9 +15,14 @@ from .style import (
     ORANGE,
     PURPLE,
     VERMILION,
+    WIDE,
+    broken,
     context,
+    legend_beside,
     must_have,
+    name_rows,
     new_figure,
+    rows_high,
     styled,
     title,
 )
@@ -148,3 +153,138 @@ def headline(table: DataFrame) -> str:
     errors = evidence["error"].abs()
     text = f"{len(evidence)} replayed and modelled rows: median error {100 * errors.median():.1f} %"
     return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
+
+
+# Predicted run times of placements over the all-local run time, with intervals.
+
+
+@styled
+def prediction(table: DataFrame) -> Figure:
+    """One line per placement, in the table's order: dot and interval; squares are measured.
+
+    table    api.predict's
+    columns  placement, low, middle, high (ratios), measured
+    """
+    must_have(bool(len(table)), "no placement", "name a placement")
+    figure = new_figure(2.0 + 0.32 * len(table))
+    axis = figure.subplots()
+    at = range(len(table))
+    axis.hlines(at, table["low"], table["high"], color=BLUE, linewidth=5, alpha=0.35)
+    for measured, colour, marker, name in ((False, BLUE, "o", "predicted"), (True, ORANGE, "s", "measured")):
+        here = (table["measured"] == measured).to_numpy()
+        if here.any():
+            axis.plot(
+                table["middle"][here], here.nonzero()[0], marker, color=colour, markersize=7, label=name
+            )
+    axis.axvline(1, color=GREY, linewidth=1)
+    axis.set_yticks(at, table["placement"])
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.set_ylabel("placement")
+    axis.set_xlabel("run time / run time with all tables local")
+    axis.grid(False, axis="y")
+    legend_beside(axis)
+    worst = table.loc[table["middle"].idxmax()]
+    times = f"{worst['middle']:.2f} ({worst['low']:.2f} to {worst['high']:.2f})"
+    title(figure, f"{worst['placement']} takes {times} times as long as all tables local")
+    context(
+        figure, table, "placement: gPT then ePT, L local, R remote, I under load, then the repaired table"
+    )
+    return figure
+
+
+# Errors of predicted run times, workloads left out in turn, beside two baselines.
+
+APART = (", repaired", ", contradicted")  # suffixes of lines that are not in the headline
+BASELINE = "baseline"  # prefix of methods that are not predictions
+
+
+@styled
+def prediction_errors(table: DataFrame) -> Figure:
+    """A line per family of runs, method and second run: up to the largest error, median and mean as markers.
+
+    An error is |predicted / measured - 1|. To the right: number of predictions.
+    table    of validate.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
+    columns  family, method, second, points, mean, median, max (shares)
+    """
+    must_have(bool(len(table)), "no prediction", "name a family of reference runs")
+    names = [
+        f"{family}: {method}" + (f", {second}" if second != "any" else "")
+        for family, method, second in zip(table["family"], table["method"], table["second"], strict=True)
+    ]
+    figure = new_figure(1.9 + rows_high(names, 0.27))
+    axis = figure.subplots()
+    at = range(len(table))
+    axis.hlines(at, 0, 100 * table["max"], color=BLUE, linewidth=3, alpha=0.35)
+    for column, colour, marker in (("median", BLUE, "o"), ("mean", ORANGE, "D")):
+        axis.plot(100 * table[column], at, marker, color=colour, markersize=6, label=column)
+    axis.set_xlim(0, None)
+    axis.set_xlabel("% error of run time; bars end at the largest; right: predictions")
+    name_rows(axis, names, [f"{points:,}" for points in table["points"]])
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=2, borderaxespad=0)
+    title(figure, headline_prediction_errors(table))
+    context(figure, table)
+    return figure
+
+
+def headline_prediction_errors(table: DataFrame) -> str:
+    """Of the first family: mean errors of the methods, and of the better baseline."""
+    family = table["family"].iloc[0]
+    of = table[(table["family"] == family) & (table["second"] == "any")]
+    of = of[~of["method"].str.endswith(APART)]
+    is_baseline = of["method"].str.startswith(BASELINE)
+    means = of[~is_baseline].set_index("method")["mean"]
+    text = ", ".join(f"{100 * mean:.1f} % with {method}" for method, mean in means.items())
+    best = 100 * of[is_baseline]["mean"].min()
+    return f"{family}, mean error: {text}" + ("" if best != best else f"; best baseline: {best:.1f} %")
+
+
+# Coefficients of the run-time law from a program's counters, with their intervals.
+
+AXES = {"share": "share", "stretch": "latency / latency of local memory"}
+
+
+@styled
+def coefficients(table: DataFrame) -> Figure:
+    """A line per coefficient: middle as a dot, interval as a bar. Shares above, stretches k below.
+
+    table    of answers.coefficients_frame, as `ptanalyze calibrate` prints it
+    columns  coefficient, kind, low, middle, high
+    """
+    must_have(bool(len(table)), "no coefficient", "count walk cycles")
+    parts = [(kind, of) for kind, of in table.groupby("kind", sort=False)]
+    heights = [0.9 + 0.4 * len(of) for _, of in parts]
+    figure = new_figure(0.9 + sum(heights))
+    for axis, (kind, of) in zip(
+        figure.subplots(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0], parts, strict=True
+    ):
+        draw_coefficients(axis, of)
+        axis.set_xlabel(AXES[str(kind)])
+        axis.set_xlim(0, max(1.03 * (kind == "share"), 1.05 * of["high"].max()))
+    title(figure, headline_coefficients(table))
+    context(figure, table)
+    return figure
+
+
+def draw_coefficients(axis: Axes, of: DataFrame) -> None:
+    at = range(len(of))
+    axis.hlines(at, of["low"], of["high"], color=BLUE, linewidth=5, alpha=0.35)
+    axis.plot(of["middle"], at, "o", color=BLUE, markersize=7)
+    names = [broken(name, WIDE) for name in of["coefficient"]]
+    name_rows(axis, names, [written(row) for row in of.to_dict("records")])
+
+
+def written(row: dict[str, float]) -> str:
+    if row["low"] == row["high"]:
+        return f"{row['middle']:.3g}"
+    return f"{row['middle']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+
+
+def headline_coefficients(table: DataFrame) -> str:
+    first = table.iloc[0]
+    known = int((table["low"] == table["high"]).sum())
+    text = (
+        f"{known} of {len(table)} coefficients are known exactly"
+        if known
+        else "No coefficient is known exactly"
+    )
+    return f"{text}; {first['coefficient'].partition(':')[0]} is {written(first)}"

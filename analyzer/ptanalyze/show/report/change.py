@@ -1,18 +1,34 @@
 """Effects and costs of each policy: a table of all, and pictures."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
+from ...analysis.advise import reshapes, share_sentence, verdict
 from ...core import interval as gain
+from ...core import interval as interval_module
 from ...core.errors import size_in_words
+from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
 from .. import plots
-from ..first_screen import earned
-from ..plots.pareto import priced
+from ..plots.speedup import priced
+from ..whatif import earned
 from .cautions import listed
-from .grid import Column, Grid, count, grid, interval, memory, millions, percent, plain, ratio, word
-from .picture import Picture, picture
+from .picture import (
+    Column,
+    Grid,
+    Picture,
+    count,
+    grid,
+    interval,
+    memory,
+    millions,
+    percent,
+    picture,
+    plain,
+    ratio,
+    word,
+)
 from .study import Study, remote_share
 
 WRITES = ("pte_writes", "pte_fanout", "ept_pte_writes", "ept_pte_fanout")
@@ -301,3 +317,142 @@ def parameters(study: Study) -> Grid | None:
     rows = [row for row in study.rows if row["params"]]
     columns = {"label": Column("Policy", "", word), "params": Column("Parameters", "", word)}
     return grid("parameters", "Settings of each policy", columns, rows) if rows else None
+
+
+# Several captures side by side.
+
+
+def lead_compared(studies: Sequence[Study]) -> str:
+    advised = {study.name: study.advised for study in studies}
+    if len(set(advised.values())) == 1:
+        all_of = "both" if len(studies) == 2 else f"all {len(studies)}"
+        return f"The advice is the same for {all_of} captures: {next(iter(advised.values()))}."
+    advice = "; ".join(f"{name}: {label}" for name, label in advised.items())
+    return f"The advice differs. {advice}."
+
+
+def side_by_side(studies: Sequence[Study]) -> Grid:
+    """A row per capture: facts, locality of its walks, advice."""
+    counted = {study.counted for study in studies}
+    columns = {
+        "name": Column("Capture", "", word),
+        "nodes": Column("Replayed on", "", word),
+        "workload": Column("Workload", "", word),
+        "walks": Column("Walks", counted.pop() if len(counted) == 1 else "", count),
+        "local": Column("All local", "share of walks", percent),
+        "remote": Column("Remote", "share of DRAM reads", percent),
+        "reads": Column("Reads", "per walk", plain),
+        "cycles": Column("Cycles", "per walk", plain),
+        "best": Column("Advice", "", word),
+        "speedup": Column("Speed-up", "middle", ratio),
+        "interval": Column("Interval", "low to high", interval),
+    }
+    rows = [
+        {
+            "name": study.name,
+            "nodes": study.results[0].machine,
+            "workload": study.workload,
+            "walks": study.base["walks"],
+            "local": study.base["leaf_LL_share"],
+            "remote": remote_share(study.base),
+            "reads": study.base["reads_per_walk"],
+            "cycles": study.base["cycles_per_walk"],
+            "best": study.advised,
+            "speedup": study.ratio(study.best) if study.timed else None,
+            "interval": (study.best["speedup_low"], study.best["speedup_high"]) if study.timed else None,
+        }
+        for study in studies
+    ]
+    bases = listed(list(dict.fromkeys(study.baseline for study in studies)))
+    return grid("captures", f"The captures under their baseline ({bases}), and the advice", columns, rows)
+
+
+def by_policy(studies: Sequence[Study]) -> Grid:
+    """A row per policy, a column per capture: the speed-up over that capture's baseline."""
+    columns = {"label": Column("Policy", "", word)}
+    columns |= {str(k): Column(study.name, over(study), ratio) for k, study in enumerate(studies)}
+    by_label: dict[str, dict[str, Any]] = {}
+    for k, study in enumerate(studies):
+        for row in study.rows:
+            by_label.setdefault(row["label"], {"label": row["label"]})[str(k)] = study.ratio(row)
+    rows = sorted(by_label.values(), key=lambda row: -row.get("0", 0))
+    caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
+    return grid("speed-ups", caption, columns, rows, interactive=True)
+
+
+def over(study: Study) -> str:
+    """What the numbers of a capture are."""
+    return f"over {study.baseline}" if study.timed else f"walk cycles of {study.baseline} / its own, at most"
+
+
+def pictures_compared(studies: Sequence[Study]) -> Iterator[Picture]:
+    """A picture of native captures and another of VMs, as their classes differ, for several of a kind."""
+    for nested in (False, True):
+        alike = [study for study in studies if study.nested is nested and study.leaves["count"].sum()]
+        if len(alike) > 1:
+            yield locality_compared(alike)
+
+
+def locality_compared(studies: Sequence[Study]) -> Picture:
+    parts = [study.of(study.leaves, study.baseline).assign(policy=study.name, params="") for study in studies]
+    shares = [f"{study.name}: {100 * study.base['leaf_LL_share']:.0f} %" for study in studies]
+    how = (
+        "A panel per capture, a bar per socket, each under its own baseline. Green is the share of walks "
+        "whose leaf entries are on the walker's socket."
+    )
+    key = f"locality-{'vm' if studies[0].nested else 'native'}"
+    return picture(key, "Stacked bars", plots.locality, concat(parts), how, f"{'; '.join(shares)}.")
+
+
+# What a reader can do: today, on mainline Linux, and with the kernels of research.
+
+TODAY = "today"
+
+
+class Action(NamedTuple):
+    """`label`: a policy; `gain` in words; `when`: ", for ..." or ""; `line` to type, or what it takes;
+    `besides` what to know first."""
+
+    label: str
+    gain: str
+    when: str
+    line: str
+    besides: str
+
+
+def worth_it(study: Study) -> str:
+    """Which share of the run page tables take, and whether anything is worth it; "" without run times."""
+    return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results, study.over))))
+
+
+def today(study: Study) -> list[Action]:
+    """Policies that mainline Linux has and that may gain, fastest first, within the budget."""
+    return list(actions(study, True))
+
+
+def research(study: Study) -> str:
+    """A sentence on the policies that gain and that no mainline kernel has."""
+    found = [f"{one.label} {one.gain}" for one in actions(study, False)]
+    if not found:
+        return f"No policy of a {RESEARCH} is estimated to gain here ({NOT_MAINLINE})."
+    faster = " times as fast" if study.timed else ""
+    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)}{faster}."
+
+
+def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
+    for row in study.rows:
+        how = takes(str(row["policy"]))
+        if (
+            row is study.base
+            or row["over"]
+            or not interval_module.faster(study.ratio(row))
+            or row["policy"] == BOUND
+        ):
+            continue
+        if study.cached and not reshapes(str(row["policy"])):
+            continue
+        if how.startswith(TODAY) == on_mainline:
+            when, _, line = how.removeprefix(TODAY).partition(": ")
+            careful = [text for one in study.results if one.policy == row["policy"] for text in one.careful]
+            first = "; ".join(filter(None, (besides(str(row["policy"])), *dict.fromkeys(careful))))
+            yield Action(str(row["label"]), study.written(row), when, line, first)

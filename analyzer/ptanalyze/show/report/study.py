@@ -11,8 +11,8 @@ from ...capture.check import FAILED, PARTIAL, Finding
 from ...core import interval
 from ...core.interval import Interval
 from ...cost.result import Result
-from ..plots.labels import policy_labels
 from ..plots.locality import WEIGHTS
+from ..plots.style import policy_labels
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from typing import Any
 
 from pandas import DataFrame, concat
 
+from ...core.errors import show_duration
+from ...world.address_space import NO_VMA
 from .. import plots
 from ..plots.locality import WEIGHTS, local_share
-from .grid import Cell, Column, Grid, count, grid, percent, word
-from .picture import Picture, picture
+from ..plots.page_table_map import named
+from ..plots.timeline import ceiling, walks_per_second
+from .picture import Cell, Column, Grid, Picture, count, grid, percent, picture, word
 from .study import Study, remote_share
 
 
@@ -202,3 +205,151 @@ def by_level(study: Study) -> Grid | None:
     }
     caption = f"Reads per walk under {study.baseline}, level by level"
     return grid("by-level", caption, columns, rows) if rows else None
+
+
+# Which memory and which threads walk most: the ten VMAs and threads with the most walks.
+
+MOST = 10
+NAMES = {"vma": "VMA", "thread": "Thread"}
+LOCAL = ("Local", "Local-Local")
+
+
+def walkers(study: Study) -> Iterator[Grid]:
+    """A table of VMAs, and one of threads where there are several."""
+    for by, table in study.walkers.items():
+        rows = largest(table)
+        if len(rows) < 2:
+            continue
+        shown = [{**row, "name": named(row["group"]), "at": addresses(row["group"])} for row in rows[:MOST]]
+        left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
+        if gone := without_a_class(table):
+            left += f"; {gone:,} walks that end in no table of the dump are not counted"
+        columns = {
+            "name": Column(NAMES[by], "", word),
+            **({"at": Column("Addresses", "", word)} if by == "vma" else {}),
+            "count": Column("Walks", "of the whole trace", count),
+            "share": Column("Share", "of those counted" if gone else "of all walks", percent),
+            "local": Column(study.local, "of its walks", percent),
+        }
+        tables = "" if study.baseline == "linux" else f", tables as captured, not as under {study.baseline}"
+        caption = f"The {by_name(by, len(shown))} that walk most{tables}{left}"
+        yield grid(f"walkers-{by}", caption, columns, shown)
+
+
+def without_a_class(table: DataFrame) -> int:
+    """Walks that classify could not count (its attrs["unresolved"])."""
+    return sum(sum(reasons.values()) for reasons in table.attrs.get("unresolved", {}).values())
+
+
+def addresses(group: str) -> str | None:
+    return None if group == NO_VMA else group.partition(" ")[0]
+
+
+def by_name(by: str, several: int) -> str:
+    return f"{several} {NAMES[by]}s" if by == "vma" else f"{several} threads"
+
+
+def largest(table: DataFrame) -> list[dict[str, Any]]:
+    """[{group, count, share, local}], most walks first; groups without walks are left out."""
+    total = table["count"].sum()
+    rows = []
+    for group, of in table.groupby("group", sort=False):
+        walks = int(of["count"].sum())
+        if walks:
+            near = int(of.loc[of["class"].isin(LOCAL), "count"].sum())
+            rows.append({"group": group, "count": walks, "share": walks / total, "local": near / walks})
+    return sorted(rows, key=lambda row: -row["count"])
+
+
+# Pictures for some captures only: fragmentation of a VM, locality over time, ceilings of a walker.
+
+
+def pictures_deeper(study: Study) -> Iterator[Picture]:
+    if study.lines is not None and study.lines["count"].sum():
+        yield fragmentation(study, study.lines)
+    if has_time(study.timeline):
+        yield timeline(study)
+    if study.traced and study.ranked["dram_reads_per_walk"].max():
+        yield roofline(study)
+
+
+def fragmentation(study: Study, lines: DataFrame) -> Picture:
+    means = lines.attrs["means"]
+    how = (
+        "Eight neighbouring pages share a cache line of the gPT. Their ePT entries may share one line too "
+        "(1, left) or lie in eight (right): then each of the eight pages costs a walk another cache line."
+    )
+    here = f"On average {means['before']['all']:.2f} ePT cache lines per gPT cache line"
+    if "after" in means and means["after"]["all"] is not None:
+        here += f"; {means['after']['all']:.2f} if the guest reserved aligned groups of frames (PTEMagnet)"
+    columns = {
+        "state": Column("State", "", word),
+        "lines": Column("gPT cache lines", "", word),
+        "ept_lines": Column("ePT lines", "for each", count),
+        "count": Column("Number", "gPT lines", count),
+        "share": Column("Share", "", percent),
+    }
+    rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]
+    data = grid("fragmentation-data", "Histogram of ePT cache lines per gPT cache line", columns, rows)
+    return picture("fragmentation", "Histogram", plots.fragmentation, lines, how, f"{here}.", data)
+
+
+def has_time(table: DataFrame) -> bool:
+    return bool(len(table) and table["walks"].sum() and table["time_ns"].max())
+
+
+def shown_over_time(study: Study) -> DataFrame:
+    """The baseline, the advised and the next best policies: more lines cannot be distinguished."""
+    names = [study.baseline, study.best["policy"], *(row["policy"] for row in study.rows if not row["over"])]
+    return study.timeline[study.timeline["policy"].isin(list(dict.fromkeys(names))[:5])]
+
+
+def timeline(study: Study) -> Picture:
+    table = shown_over_time(study)
+    base = study.of(table, study.baseline)
+    shares = 100 * base["leaf_LL_share"].dropna()
+    how = (
+        "Time goes to the right, as it passed while the program was recorded. Above, the share of walks that "
+        f"are {study.local}, a line per policy (at most five); below, the number of walks: where there are "
+        "few, lines jump."
+    )
+    here = (
+        f"Under {study.baseline}, in the run as traced, {shares.min():.0f} to {shares.max():.0f} % of walks "
+        f"are {study.local}, by window ({len(base)} of {show_duration(base['time_ns'].iloc[0] / 1e9)})"
+    )
+    moved = int(table.groupby("policy")["tables_moved"].max().max())
+    here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
+    data = windows(study, table)
+    return picture("timeline", "Lines over time", plots.timeline, table, how, f"{here}.", data)
+
+
+def windows(study: Study, table: DataFrame) -> Grid:
+    policies = list(dict.fromkeys(table["policy"]))
+    shares = table.set_index(["time_ns", "policy"])["leaf_LL_share"]
+    first = study.of(table, str(policies[0]))
+    columns = {"until": Column("Until", "", word), "walks": Column("Walks", "as traced", count)}
+    columns |= {str(policy): Column(str(policy), study.local, percent) for policy in policies}
+    rows = [
+        {
+            "until": show_duration(row["time_ns"] / 1e9),
+            "walks": row["walks"],
+            **{str(policy): float(shares[row["time_ns"], policy]) for policy in policies},
+        }
+        for row in first.to_dict("records")
+    ]
+    return grid("timeline-data", "Share of local walks in each window", columns, rows)
+
+
+def roofline(study: Study) -> Picture:
+    machine, base = study.ranked.attrs["machine"], study.base
+    now = float(walks_per_second(base["cycles_per_walk"], machine))
+    best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
+    how = (
+        "A walker that does nothing but walk: the fewer reads go to DRAM (left) and the nearer DRAM is "
+        "(higher ceiling), the more walks per second. Ceilings are of the machine file's latencies."
+    )
+    here = (
+        f"{now:.1f} million walks per second under {study.baseline}; {float(best):.1f} million is as far as "
+        "placement alone can get with the same reads. A policy above that ceiling reads less."
+    )
+    return picture("roofline", "Roofline plot", plots.roofline, study.ranked, how, here)

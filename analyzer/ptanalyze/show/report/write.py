@@ -229,7 +229,7 @@ def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str,
 def write(output: PathLike, text: str) -> None:
     """The page as a file, whole or not at all, with the umask's permissions: it holds no physical address."""
     from ...formats.atomic import atomic_write
-    from ..plots.files import umask
+    from ..plots.style import umask
 
     with atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
