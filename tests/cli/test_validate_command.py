@@ -8,8 +8,7 @@ import pytest
 
 from one_line import is_one_line
 from ptanalyze.cli import run
-from ptanalyze.validate.published import published
-from ptanalyze.validate.row import KINDS, NOT_REPRODUCIBLE
+from ptanalyze.validate.row import KINDS, NOT_REPRODUCIBLE, published
 
 ASKED = {  # what the table has to say something of
     "vMitosis": [

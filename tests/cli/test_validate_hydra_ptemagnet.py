@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ptanalyze.cli import run
-from ptanalyze.validate.published import published
+from ptanalyze.validate.row import published
 
 ASKED = {
     "Hydra": [*(f"Figure {n}" for n in (1, 2, *range(6, 15))), "Table 4"],

@@ -6,8 +6,7 @@ import sys
 from pages import DOCS
 
 from ptanalyze.cli import ENTRIES
-from ptanalyze.validate.run import validate
-from ptanalyze.validate.show import flat
+from ptanalyze.validate.run import flat, validate
 
 sys.path.insert(0, str(DOCS / "_ext"))
 

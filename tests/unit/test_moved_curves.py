@@ -8,9 +8,8 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.validate import vmitosis_moved
 from ptanalyze.validate.bench import bench
-from ptanalyze.validate.moved_curves import Curve, moved, published
-from ptanalyze.validate.row import DEFINITION, MODELLED
-from ptanalyze.validate.tally import predictions
+from ptanalyze.validate.row import DEFINITION, MODELLED, predictions
+from ptanalyze.validate.vmitosis_moved import Curve, moved, published
 
 DROP, LOW, END = 40.0, 30.0, 90.0
 

@@ -17,8 +17,7 @@ from ptanalyze.cli.survey import answer
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
 from ptanalyze.validate.leave_one_out import leave_one_out, summary
-from ptanalyze.validate.run import validate
-from ptanalyze.validate.show import flat
+from ptanalyze.validate.run import flat, validate
 
 DRAWN = [name for name in plots.__all__ if name != "save"]
 

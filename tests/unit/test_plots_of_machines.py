@@ -11,8 +11,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.show import plots
 from ptanalyze.validate.leave_one_out import leave_one_out, summary
-from ptanalyze.validate.run import validate
-from ptanalyze.validate.show import flat
+from ptanalyze.validate.run import flat, validate
 
 
 def texts(figure):

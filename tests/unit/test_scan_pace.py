@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.validate.scan_pace import Pace, next_period, one_pass, paces, settled_period
+from ptanalyze.validate.vmitosis_moved import Pace, next_period, one_pass, paces, settled_period
 
 MIB, SCAN = 30 * 1024, 256
 

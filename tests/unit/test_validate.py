@@ -8,20 +8,23 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.validate import published as files
-from ptanalyze.validate.published import Figure, Paper, published
+from ptanalyze.validate import row as files
 from ptanalyze.validate.row import (
     DEFINITION,
     FITTED,
     KINDS,
     MODELLED,
     REPLAYED,
+    Figure,
+    Paper,
+    baselines,
     not_reproducible,
+    published,
+    ratios,
     row,
+    tally,
 )
-from ptanalyze.validate.run import PAPERS, figures, validate
-from ptanalyze.validate.show import flat, plain
-from ptanalyze.validate.tally import baselines, ratios, tally
+from ptanalyze.validate.run import PAPERS, figures, flat, plain, validate
 
 
 def figure(value=10.0, bound="", name="one"):

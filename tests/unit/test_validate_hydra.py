@@ -7,18 +7,11 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.validate import hydra_calls, hydra_placement, hydra_tables
-from ptanalyze.validate.allocators import TOP, Holes, allocations
-from ptanalyze.validate.bench import bench
-from ptanalyze.validate.designs import DESIGNS, HYDRA, LINUX
-from ptanalyze.validate.footprints import footprint, sharing
-from ptanalyze.validate.loading import loading
-from ptanalyze.validate.locking import Work
+from ptanalyze.validate import hydra
+from ptanalyze.validate.bench import DESIGNS, HYDRA, LINUX, bench
 from ptanalyze.validate.row import DEFINITION, FITTED
-from ptanalyze.validate.script import Script
-from ptanalyze.validate.servers import guarded_store, web_server
-from ptanalyze.validate.spinning import calls
-from ptanalyze.validate.traversal import DEGREES, alone, traversal
+from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
+from ptanalyze.validate.wide import DEGREES, alone, footprint, loading, sharing, traversal
 
 PAGES = st.lists(st.integers(0, 1 << 35), min_size=1, max_size=6)
 
@@ -93,7 +86,7 @@ def test_hydras_call_does_not_depend_on_remote_spinning_threads_linuxs_does(call
 
 
 def test_what_the_cost_file_is_derived_from_is_called_fitted_and_met():
-    rows = [row for figure in (hydra_calls.figure_1, hydra_calls.figure_10) for row in figure(None)]
+    rows = [row for figure in (hydra.figure_1, hydra.figure_10) for row in figure(None)]
     fitted = {row.figure.name: row for row in rows if row.kind == FITTED}
     assert set(fitted) == {
         "mprotect-linux", "mprotect-mitosis-alone", "munmap-mitosis-crowded", "munmap-hydra-crowded",
@@ -119,8 +112,8 @@ def test_the_sharing_is_what_a_footprint_was_made_with():
 
 
 def test_only_what_a_paper_says_of_its_sharing_is_modelled():
-    assert {"XSBench"} == hydra_tables.EVERYTHING
-    assert hydra_tables.PAPER["xsbench-hydra"].value == 1.32
+    assert {"XSBench"} == hydra.EVERYTHING
+    assert hydra.PAPER["xsbench-hydra"].value == 1.32
 
 
 def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
@@ -173,11 +166,11 @@ def test_loading_costs_mitosis_seven_more_copies_of_every_entry():
 
 
 def test_a_speed_up_carries_over_by_remote_share_and_distance():
-    canneal = hydra_placement.runs("native-wide", use=("fit",))["Canneal"]
+    canneal = hydra.runs("native-wide", use=("fit",))["Canneal"]
     added = canneal["I"].cycles / canneal["I+M"].cycles - 1
     far = (3 * 230 + 4 * 320) / 7 / 110
     expected = 1 + added * (7 / 8 * (far - 1)) / (3 / 4 * (580 / 280 - 1))
-    assert hydra_placement.eight_sockets("I") == pytest.approx(expected)
+    assert hydra.eight_sockets("I") == pytest.approx(expected)
 
 
 def test_hydra_replays_with_filters_as_named():

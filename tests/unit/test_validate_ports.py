@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.validate import ports_epyc, ports_orders, ports_xeon
+from ptanalyze.validate import ports
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.ports import FIGURES
 from ptanalyze.validate.row import MODELLED, NOT_REPRODUCIBLE, REPLAYED
@@ -17,19 +17,19 @@ def rows():
 
 def test_every_kernel_has_a_row_per_graph_placement_and_policy(rows):
     for kernel in ("pr", "bc", "cc"):
-        assert len(rows[kernel]) == len(ports_epyc.QUICK) * 2 * 2
+        assert len(rows[kernel]) == len(ports.QUICK) * 2 * 2
         assert all(one.kind == MODELLED and one.ours.low <= one.ours.middle for one in rows[kernel])
-    assert len(ports_epyc.GRAPHS) == 8 and {"kron27", "uni30"} < set(ports_epyc.GRAPHS)
+    assert len(ports.GRAPHS) == 8 and {"kron27", "uni30"} < set(ports.GRAPHS)
 
 
 def test_of_kernels_that_nobody_asked_for_no_capture_is_made():
     assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
     with bench(quick=True, wanted="pr, kron28") as workshop:
-        assert list(ports_epyc.page_rank(workshop)) == [] == list(workshop.directory.iterdir())
+        assert list(ports.page_rank(workshop)) == [] == list(workshop.directory.iterdir())
 
 
 def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement():
-    seconds = ports_epyc.measured()
+    seconds = ports.measured()
     step = [
         seconds["pr", "linux", graph, 1] / seconds["pr", "mitosis", graph, 1]
         for graph in ("kron27", "kron30")
@@ -40,17 +40,17 @@ def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement(
 def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
     def predicted():
         with bench(quick=True) as workshop:
-            return ports_epyc.predicted(workshop, "cc", "uni17", 20_000)
+            return ports.predicted(workshop, "cc", "uni17", 20_000)
 
     ours = predicted()
-    monkeypatch.setattr(ports_epyc, "measured", dict)
+    monkeypatch.setattr(ports, "measured", dict)
     assert predicted() == ours
 
 
 def test_local_tables_gain_where_the_lines_that_random_reads_need_outgrow_the_caches():
     with bench(quick=True) as workshop:
-        small = ports_epyc.predicted(workshop, "bc", "uni20", 40_000)
-        large = ports_epyc.predicted(workshop, "bc", "uni28", 2_500_000)
+        small = ports.predicted(workshop, "bc", "uni20", 40_000)
+        large = ports.predicted(workshop, "bc", "uni28", 2_500_000)
     for data in (0, 1):
         assert small["mitosis", data].high == pytest.approx(1, abs=0.005)
         assert 1.01 < large["mitosis", data].middle < large["mitosis", data].high
@@ -78,20 +78,20 @@ def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degre
 
 
 def test_histories_of_8_nodes_have_every_degree_and_as_many_entries_at_each():
-    counts = ports_orders.histories("btree")
+    counts = ports.histories("btree")
     assert counts.index.tolist() == list(range(10))
     assert counts.entries_copied.max() / counts.entries_copied.min() < 1.001
     assert counts.events[9] == pytest.approx(333_704, abs=30)
 
 
 def test_what_the_graph_kernels_of_the_histories_do_besides_is_said(rows):
-    graphs = [one for one in rows["orders"] if one.figure.name.split("-")[0] in ports_orders.GRAPHS]
+    graphs = [one for one in rows["orders"] if one.figure.name.split("-")[0] in ports.PORTS_ORDERS_GRAPHS]
     graphs = [one for one in graphs if not one.figure.name.endswith("-unused")]
     assert graphs and all(one.kind == NOT_REPRODUCIBLE and "building" in one.note for one in graphs)
 
 
 def test_runs_on_shared_walkers_follow_from_counters_of_linux():
-    found = list(ports_xeon.policies(None))
+    found = list(ports.policies(None))
     assert len(found) == 12 and {one.kind for one in found} == {REPLAYED}
     assert len({one.figure.name for one in found}) == 12
     counted = [one for one in found if "walks" in one.figure.name]

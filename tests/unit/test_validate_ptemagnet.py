@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from ptanalyze.capture.synth.process import START, new_group
 from ptanalyze.validate import ptemagnet
-from ptanalyze.validate.allocation import THREADS, unused_bytes
 from ptanalyze.validate.bench import bench
-from ptanalyze.validate.graph import PAGE, corunner, streams
 from ptanalyze.validate.row import FITTED, NOT_REPRODUCIBLE
+from ptanalyze.validate.wide import PAGE, THREADS, corunner, streams, unused_bytes
 
 
 @pytest.fixture(scope="module")

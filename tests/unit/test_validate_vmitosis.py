@@ -3,11 +3,11 @@
 import pytest
 
 from ptanalyze.core.machine import load_machine
-from ptanalyze.validate import mitosis_law, vmitosis_tables, vmitosis_thin
+from ptanalyze.validate import mitosis, vmitosis
 from ptanalyze.validate.bench import bench
-from ptanalyze.validate.calls import million_entries_per_second
 from ptanalyze.validate.law_rows import beside, misplaced, predicted, replicated, run_of, shares
 from ptanalyze.validate.row import DEFINITION, FITTED, REPLAYED
+from ptanalyze.validate.script import million_entries_per_second
 from ptanalyze.validate.wide import counted, remote
 
 KIB_4, CASCADE = "thin-2D-4K", load_machine("vmitosis-cascade-lake")
@@ -24,12 +24,12 @@ def named(rows):
 
 
 def test_table_4_gives_the_four_groups_of_the_paper(workshop):
-    found = named(vmitosis_tables.table_4(workshop))
+    found = named(vmitosis.table_4(workshop))
     assert (found["groups"].error, found["grouped"].error) == (0, 0)
 
 
 def test_table_6_is_exact_to_rounding(workshop):
-    found = named(vmitosis_tables.table_6(workshop))
+    found = named(vmitosis.table_6(workshop))
     for copies in (1, 2, 4):
         for name in ("ept", "gpt", "both"):
             one = found[f"{name}-{copies}"]
@@ -41,18 +41,18 @@ def test_table_6_is_exact_to_rounding(workshop):
 
 
 def test_one_and_a_half_tebibytes_need_a_table_page_a_region_and_their_upper_levels():
-    small, huge = (vmitosis_tables.table_bytes(3 << 39, huge) // 4096 for huge in (False, True))
+    small, huge = (vmitosis.table_bytes(3 << 39, huge) // 4096 for huge in (False, True))
     assert small == (3 << 18) + 1536 + 3 + 1
     assert huge == 1536 + 3 + 1
 
 
 def test_cold_walks_read_24_35_and_4_entries(workshop):
-    found = named(vmitosis_tables.cold_walks(workshop))
+    found = named(vmitosis.cold_walks(workshop))
     assert [found[name].ours.middle for name in ("reads-4", "reads-5", "shadow-reads")] == [24, 35, 4]
 
 
 def test_what_the_cost_file_was_made_from_is_marked_fitted(workshop):
-    found = list(vmitosis_tables.table_5(workshop))
+    found = list(vmitosis.table_5(workshop))
     fitted = {one.figure.name for one in found if one.kind == FITTED}
     assert len(fitted) == 10 and {"mprotect-4KiB-replication", "mmap-4GiB-linux"} <= fitted
     assert all(abs(one.error) < 0.002 for one in found if one.kind == FITTED)
@@ -67,14 +67,14 @@ def test_more_copies_never_make_a_call_faster():
 
 
 def test_the_run_that_the_law_was_calibrated_on_is_fitted_and_comes_back():
-    found = [one for one in vmitosis_thin.figure_1(None) if one.kind == FITTED]
+    found = [one for one in vmitosis.figure_1(None) if one.kind == FITTED]
     assert len(found) == 3
     for one in found:
         assert one.ours.low == one.ours.high and abs(one.error) < 0.002  # seconds are whole
 
 
 def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
-    found = [one for one in vmitosis_thin.figure_1(None) if one.figure.read == "artifact"]
+    found = [one for one in vmitosis.figure_1(None) if one.figure.read == "artifact"]
     assert len(found) == 3 * 6 * 2
     alone = [one for one in found if not one.figure.name.endswith("-RR-RR") and one.kind == REPLAYED]
     assert all(one.mean and one.constant for one in alone)
@@ -82,14 +82,14 @@ def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
 
 
 def test_what_the_law_takes_for_granted_is_no_evidence():
-    for figure in (vmitosis_thin.figure_1, vmitosis_thin.figure_3, vmitosis_thin.figure_6):
+    for figure in (vmitosis.figure_1, vmitosis.figure_3, vmitosis.figure_6):
         for one in figure(None):
             if one.figure.name.endswith(("RRIM", "-to-best", "over-ept", "by-half", "restored-both")):
                 assert one.kind == DEFINITION, one.figure.name
 
 
 def test_figure_6_follows_from_one_repaired_configuration():
-    found = named(vmitosis_thin.figure_6(None))
+    found = named(vmitosis.figure_6(None))
     assert found["restored-gpt"].kind == found["artifact-RRIG"].kind == FITTED
     assert found["restored-gpt"].ours.middle == pytest.approx(65)
     # each table waited for alike: 1 + 2 (1/0.65 - 1)
@@ -128,8 +128,8 @@ def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():
 
 
 def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
-    found = named(mitosis_law.figure_6(None))
-    for workload in mitosis_law.WORKLOADS:
+    found = named(mitosis.figure_6(None))
+    for workload in mitosis.WORKLOADS:
         for config, second in (("RP-LD", "RPI-LD"), ("RPI-LD", "RP-LD")):
             for name in (
                 f"Figure6-native-thin-{workload}-{config}",
@@ -141,6 +141,6 @@ def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
 
 
 def test_mitosis_table_5_is_a_ratio_of_published_means():
-    found = named(mitosis_law.table_5(None))
+    found = named(mitosis.table_5(None))
     assert found["table-5-PROTECT-1"].figure.value == pytest.approx(1144 / 939)
     assert len(found) == 18 and {one.where for one in (r.figure for r in found.values())} == {"Table 5"}

@@ -16,8 +16,7 @@ from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze.show.report.write import studies
-from ptanalyze.validate.run import validate
-from ptanalyze.validate.show import flat
+from ptanalyze.validate.run import flat, validate
 
 SETUP = Setup.of(machine=load_machine("sapphire-rapids").resized(2))
 GRID = {"prefetch": ["0", "4"], "nodes": ["2", "3"]}

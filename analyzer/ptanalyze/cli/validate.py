@@ -52,8 +52,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     """
     from ..analysis.answer import Answer
     from ..show.progress import progress_bar
-    from ..validate.run import validate
-    from ..validate.show import flat, sections, summary
+    from ..validate.run import flat, sections, summary, validate
 
     with progress_bar() as progress:
         compared = validate(papers, wanted, quick, progress, on)

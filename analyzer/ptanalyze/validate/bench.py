@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from ..analysis.setup import Options, Setup
 from ..analysis.whatif import replay_snapshot
@@ -14,7 +14,19 @@ from ..core.machine import Machine, load_machine
 from ..core.regular import temporary_directory
 from ..cost.result import Result
 from ..formats.capture import Capture, open_capture
-from .designs import Design
+
+# The designs that the Hydra paper compares, as policies; Linux is the baseline.
+
+Design: TypeAlias = tuple[str, dict[str, Any]]  # a policy's name, its parameters
+
+LINUX: Design = ("linux", {})
+MITOSIS: Design = ("mitosis", {})
+HYDRA: Design = ("hydra", {})
+UNFILTERED: Design = ("hydra", {"tlbflush": "off"})
+ALL_RANGES: Design = ("hydra", {"tlbflush": "all"})
+
+DESIGNS = {"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA, "unfiltered": UNFILTERED, "all": ALL_RANGES}
+
 
 Size = TypeVar("Size", int, str)
 

@@ -10,8 +10,7 @@ from ..cost.closed_forms import Calibration, Run
 from ..cost.predict import predict_placement
 from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
 from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
-from .published import Figure
-from .row import FITTED, REPLAYED, Row, row
+from .row import FITTED, REPLAYED, Figure, Row, row
 
 TWO_TABLES = "thin-2D-4K"
 ONE_RUN = (

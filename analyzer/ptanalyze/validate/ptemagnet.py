@@ -5,11 +5,9 @@ from functools import cache
 from typing import Any
 
 from ..world.fragmentation import Fragmentation
-from .allocation import unused_bytes
 from .bench import Bench
-from .graph import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, RUN, Graph, corunner
-from .published import published
-from .row import DEFINITION, FITTED, MODELLED, Row, not_reproducible, row
+from .row import DEFINITION, FITTED, MODELLED, Row, not_reproducible, published, row
+from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, RUN, Graph, corunner, unused_bytes
 
 PAPER = published("ptemagnet")
 GRAPH = (

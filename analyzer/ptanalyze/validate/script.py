@@ -4,27 +4,25 @@ Traced from the start, its tables need not be in a Snapshot: they are made by th
 pass: nothing that depends on it is validated this way.
 """
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
-from ..core.machine import Costs, Machine, load_machine
+from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import (
-    CHUNK_DTYPE,
-    EVENT_DTYPE,
-    PAGE_SHIFT,
-    SLOT_BITS,
-    THREAD_DTYPE,
-    Event,
-    Touches,
-    Trace,
-)
-from ..cost.result import Result
-from .designs import Design
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
+from ..cost import price as cost
+from ..cost.price import held_ns
+from ..cost.result import Result, SystemCalls
+from ..kernels.replay import FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
+from ..kernels.steps import CALLS
+from .bench import DESIGNS, Design
 
 PAGE = 1 << PAGE_SHIFT
 FIXED = 0x32  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
@@ -156,3 +154,238 @@ def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -
         part = slice(start, int(end[last - 1]))
         yield Touches(slice(first, last), page[part], write[part], np.ones(part.stop - start, np.uint32))
         first = last
+
+
+# A thread calls mprotect or munmap again and again while others spin (Hydra, section 5.6.1).
+
+TARGET, SPIN = 1 << 21, 1 << 22  # page numbers
+SPINNING_REGION = 512  # pages
+LOOPS = 3
+ALONE, CROWDED = (0, 0), (35, 35)  # threads that spin on the caller's socket, and on each other socket
+SPINNING_SOCKETS = 8
+
+
+def calls(
+    call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: Costs | None = None
+) -> dict[str, float]:
+    """{design: ns per call}, of a call that changes `pages` entries of 4 KiB pages.
+
+    call  "mmap", "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
+    thread has a page of its own, in a leaf table of its own.
+    """
+    near, far = spinning
+    script = Script([0, *[0] * near, *[node for node in range(1, SPINNING_SOCKETS) for _ in range(far)]])
+    script.mmap(0, SPIN, SPINNING_REGION * len(script.node))
+    for thread in range(len(script.node)):
+        script.touch(thread, SPIN + SPINNING_REGION * thread)
+    script.mmap(0, TARGET, SPINNING_REGION)
+    script.touch(0, TARGET + SPINNING_REGION - 1)
+    for turn in range(LOOPS):
+        loop(script, call, pages, turn)
+    results = script.replay(DESIGNS, costs=costs)
+    return {name: ns_of(result, call) for name, result in results.items()}
+
+
+def loop(script: Script, call: str, pages: int, turn: int) -> None:
+    """The range is mapped before and after; except for mmap it has entries at the call.
+
+    mprotect makes it read-only and writable by turns, so that each call changes something.
+    """
+    if call != "mmap":
+        script.touch(0, TARGET + np.arange(pages))
+    if call == "mprotect":
+        script.mprotect(0, TARGET, pages, prot=READ_WRITE if turn % 2 else READ)
+        return
+    script.munmap(0, TARGET, pages)
+    script.mmap(0, TARGET, pages)
+
+
+def ns_of(result: Result, call: str) -> float:
+    (ns,) = (cost.ns for cost in result.price.system_calls if cost.call == call)
+    return ns
+
+
+# Time of a workload of system calls whose threads share a lock on the mappings of their process.
+
+
+class Work(NamedTuple):
+    """ns per unit of work (an allocation and its freeing, a request): `busy` in a thread, of which `locked`
+    while no other thread of the process may map, unmap or fault."""
+
+    busy: float
+    locked: float
+
+    def ns(self, threads: int, own: float = 0.0) -> float:
+        """Time between two units of all threads together; own  ns per unit outside the kernel.
+
+        Threads work side by side until the lock is always held: the bound of a closed queueing network.
+        """
+        return max((own + self.busy) / threads, self.locked)
+
+
+def work(before: Result, after: Result, units: int, ghz: float) -> Work:
+    """Work of threads that did `units` units between two Results of the same process and policy.
+
+    `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
+    """
+    busy = (spent(after) - spent(before)) / ghz
+    return Work(busy / units, (held_ns(after.price) - held_ns(before.price)) / units)
+
+
+def spent(result: Result) -> float:
+    """Cycles of all CPUs for page tables: management and walks."""
+    return result.price.management_cycles + result.price.walk_cycles
+
+
+# malloc by mmap: segments of random size are mapped, written and unmapped (Hydra, section 5.6.2).
+
+MEAN_BYTES = 3.3e6  # published
+SHAPE = 2.0  # of the Gamma distribution: assumed
+LIVE = 256  # segments of each thread, where the benchmark is stateful: published
+UNITS = 24  # allocations of each thread that are measured
+TOP = 1 << 34  # page number below which the kernel maps, downwards
+
+
+class Holes:
+    """The kernel maps into the highest hole that is large enough (vm_unmapped_area, top down)."""
+
+    def __init__(self) -> None:
+        self.holes = [(0, TOP)]
+
+    def take(self, pages: int) -> int:
+        for k in range(len(self.holes) - 1, -1, -1):
+            start, end = self.holes[k]
+            if end - start >= pages:
+                self.holes[k : k + 1] = [(start, end - pages)] if end - start > pages else []
+                return end - pages
+        raise AssertionError("no hole is large enough")
+
+    def give(self, start: int, pages: int) -> None:
+        insort(self.holes, (start, start + pages))
+        merged: list[tuple[int, int]] = []
+        for hole in self.holes:
+            if merged and merged[-1][1] == hole[0]:
+                hole = merged.pop()[0], hole[1]
+            merged.append(hole)
+        self.holes = merged
+
+
+def allocations(
+    sockets: int, stateful: bool, touched: bool = True, live: int = LIVE, units: int = UNITS
+) -> dict[str, Work]:
+    """{design: Work} per allocation, with a thread on each of `sockets` sockets.
+
+    touched  every page of a segment is written, otherwise only its first
+    """
+    script, holes = Script(range(sockets)), Holes()
+    sizes = np.random.default_rng(0)
+    held: list[deque[tuple[int, int]]] = [deque() for _ in range(sockets)]
+
+    def allocate(thread: int) -> None:
+        pages = int(np.ceil(sizes.gamma(SHAPE, MEAN_BYTES / SHAPE) / PAGE)) or 1
+        at = holes.take(pages)
+        script.mmap(thread, at, pages)
+        script.touch(thread, at + np.arange(pages if touched else 1))
+        held[thread].append((at, pages))
+
+    def free(thread: int) -> None:
+        at, pages = held[thread].popleft()
+        script.munmap(thread, at, pages)
+        holes.give(at, pages)
+
+    for thread in range(sockets):
+        for _ in range(live if stateful else 0):
+            allocate(thread)
+    for thread in range(sockets):
+        script.touch(thread, TOP + thread)  # its stack
+    script.mark()
+    for _ in range(units):
+        for thread in range(sockets):
+            steps = (free, allocate) if stateful else (allocate, free)
+            for step in steps:
+                step(thread)
+    ghz, done = load_machine("hydra-haswell").ghz, units * sockets
+    return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
+
+
+# Servers that change their mappings with every request (Hydra, sections 5.6.3 and 5.6.4).
+
+SOCKETS = 4  # with threads
+ROUNDS = 4
+PAGES = 3  # of a web page's buffer: assumed
+BASE, REGION = 1 << 22, 512  # pages
+KEPT = 256  # pages from a buffer to the page of its thread that stays
+THREADS = (4, 8, 16, 32)
+
+
+def web_server(threads: int) -> dict[str, tuple[Work, float]]:
+    """{design: (Work, IPIs)} per request: each thread maps a buffer, writes and unmaps it (section 5.6.3).
+
+    Buffers of all threads lie side by side, in a leaf table where each has a page that stays mapped.
+    """
+    script = Script(np.arange(threads) % SOCKETS)
+    buffers = BASE + PAGES * np.arange(threads)
+    for thread, at in enumerate(buffers.tolist()):
+        script.mmap(thread, BASE - REGION * (thread + 1), REGION)  # its stack
+        script.touch(thread, BASE - REGION * (thread + 1))
+        script.mmap(thread, at + KEPT, 1)
+        script.touch(thread, at + KEPT)
+    script.mark()
+    for _ in range(ROUNDS):
+        for thread, at in enumerate(buffers.tolist()):
+            script.mmap(thread, at, PAGES)
+            script.touch(thread, at + np.arange(PAGES))
+            script.munmap(thread, at, PAGES)
+    ghz, requests = load_machine("hydra-haswell").ghz, ROUNDS * threads
+    return {
+        name: (work(before, after, requests, ghz), (after.count("ipis") - before.count("ipis")) / requests)
+        for name, (before, after) in script.before_and_after(DESIGNS).items()
+    }
+
+
+def guarded_store(shared: bool) -> dict[str, Work]:
+    """{design: Work} per request of a store whose process has two threads on two sockets (section 5.6.4).
+
+    Data are made accessible and inaccessible again around each critical section.
+    shared  both threads have touched the data's leaf tables, otherwise only the thread itself
+    """
+    script = Script([0, 1])
+    for thread in (0, 1):
+        script.mmap(thread, BASE + thread * REGION, REGION)
+        for other in (thread, 1 - thread) if shared else (thread,):
+            script.touch(other, BASE + thread * REGION + np.arange(REGION))
+        script.mprotect(thread, BASE + thread * REGION, REGION)
+    script.mark()
+    for slot in range(ROUNDS):
+        for thread in (0, 1):
+            at = BASE + thread * REGION + slot
+            script.mprotect(thread, at, 1, prot=3)
+            script.touch(thread, at)
+            script.mprotect(thread, at, 1)
+    ghz, done = load_machine("hydra-haswell").ghz, 2 * ROUNDS
+    return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
+
+
+# Cost of a system call of a micro-benchmark, from counts of its changes.
+
+
+def million_entries_per_second(machine: Machine, call: str, entries: int, copies: int) -> float:
+    """Entries changed, in millions per second, by a call over `entries` 4 KiB pages under `copies` tables.
+
+    call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
+    section 4.4; a mapping of one page leaves its table page in place
+    """
+    count, tables, costs = counters(machine.nodes), entries // 512, load_costs(machine)
+    at = CALLS.index("walk" if call == "mmap" else call)
+    for node in range(copies):
+        stores = 2 * entries if call == "mprotect" else entries
+        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
+        if call != "mprotect":
+            count.events[at, TABLE_NEW if call == "mmap" else TABLE_FREE, 0, node] = tables
+    made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(3)))
+    made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
+    populated = 0
+    if call == "mmap":  # faults that never trap, and zero their pages
+        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = populated = entries
+    ns = float(cost.busy_ns(count, machine, costs, made).sum())
+    return 1e3 * entries / (ns - costs.fault_ns * populated)

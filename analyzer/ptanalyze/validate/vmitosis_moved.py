@@ -3,27 +3,137 @@
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from msgspec.structs import replace
 from pandas import DataFrame, concat
 
+from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..core.units import described
 from ..cost.result import Result
 from ..cost.throughput import rated
 from ..world.moves import Moves
-from .bench import Bench, bench
-from .designs import Design
-from .moved_curves import Curve, Moved, moved
-from .moved_curves import published as curve_of
-from .published import Figure, published
-from .row import DEFINITION, MODELLED, Row, row
-from .scan_pace import Pace, paces
+from .bench import Bench, Design, bench
+from .row import DEFINITION, MODELLED, Figure, Row, row
+from .row import published as row_published
 
-PAPER = published("vmitosis")
+# Throughput over time around a migration, and its figures: of published samples as of ours.
+
+STEP, WIDE = 5.0, 7  # seconds between points of a curve; points of a running median
+SETTLED, PLATEAU = 10.0, 70.0  # seconds after the move: the plateau's begin and end
+RECOVERED = 0.9
+
+
+class Curve(NamedTuple):
+    """float64[n]: seconds  rising, since the move; share  throughput over that before the move."""
+
+    seconds: np.ndarray
+    share: np.ndarray
+
+    @classmethod
+    def of(cls, ends: np.ndarray, speed: np.ndarray, moved: float) -> Self:
+        """Of throughputs `speed` up to each of `ends` (s); threads moved at `moved`."""
+        steady = ends[1:] <= moved  # not the first, which finds caches empty
+        before = float(np.median(speed[1:][steady]))
+        return cls(ends - moved, speed / before)
+
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """(seconds, share) at every STEP after the move, the share smoothed by a running median."""
+        at = np.arange(STEP / 2, self.seconds[-1], STEP)
+        share = self.share[np.searchsorted(self.seconds, at)]
+        near = np.lib.stride_tricks.sliding_window_view(np.pad(share, WIDE // 2, mode="edge"), WIDE)
+        return at, np.median(near, axis=1)
+
+
+class Moved(NamedTuple):
+    """What a curve says of a migration.
+
+    drop     throughput from 10 to 70 s after the move, % of that before: the median
+    dip      second dip: how far it falls below the drop before it recovers, % of the drop; 0 without any
+    end      throughput in the last third after the move, % of that before: the median
+    recover  s from the move until a running median over 35 s is 90 % of the end
+    """
+
+    drop: float
+    dip: float
+    end: float
+    recover: float
+
+
+def moved(curve: Curve) -> Moved:
+    after = curve.seconds > 0
+    last = curve.seconds > curve.seconds[-1] * 2 / 3
+    at, share = curve.points()
+    drop = float(np.median(share[(at > SETTLED) & (at < PLATEAU)]))
+    end = float(np.median(curve.share[after & last]))
+    back = np.flatnonzero((at >= PLATEAU) & (share >= RECOVERED * end))
+    recover = at[back[0]] if len(back) else np.inf
+    low = float(share[(at >= SETTLED) & (at < recover)].min())
+    return Moved(100 * drop, 100 * max(1 - low / drop, 0.0), 100 * end, float(recover))
+
+
+def published(config: str) -> Curve:
+    """Curve of a configuration of vMitosis, Figure 6, from the artifact: samples of equal work."""
+    rows = pd.read_csv(bundled("models") / "reference" / "vmitosis-figure-6.csv")
+    rows = rows[rows["config"] == config]
+    ends = rows["interval_s"].cumsum().to_numpy()
+    return Curve.of(ends, rows["throughput_ops_s"].to_numpy(float), ends[(rows["phase"] == "pre").sum() - 1])
+
+
+# How fast Linux' NUMA balancing follows threads that have moved: its scan period, from its own rules.
+#
+# kernel/sched/fair.c of Linux 4.17 (update_task_scan_period): at the end of each pass over the memory, the
+# period of a task whose pages others use too grows by the tenths of its faults beyond seven that were local,
+# at least by one tenth, or shrinks by those that are missing.
+
+TENTHS, ENOUGH = 10, 7  # NUMA_PERIOD_SLOTS, NUMA_PERIOD_THRESHOLD
+FIRST_MS = 1000.0  # sysctl_numa_balancing_scan_delay: the period that a task begins with
+WINDOW_MIB, SECOND_MS = 2560.0, 1000.0  # MAX_SCAN_WINDOW per second at most
+ALL, NONE = 1.0, 0.0  # shares of the faults
+
+
+class Pace(NamedTuple):
+    """learning  s after the threads' move in which pages are looked at for the first time; period  ms from
+    one scan to the next in the pass that moves them."""
+
+    learning: float
+    period: float
+
+
+def next_period(period: float, local: float, scan_mib: float) -> float:
+    """The period (ms) after a pass in which a share of the faults was local."""
+    tenths = int(TENTHS * local)
+    slots = max(tenths - ENOUGH, 1) if tenths >= ENOUGH else tenths - ENOUGH
+    return max(period + slots * period / TENTHS, SECOND_MS * scan_mib / WINDOW_MIB)
+
+
+def settled_period(seconds: float, mib: float, scan_mib: float) -> float:
+    """The period (ms) after so many seconds in which all pages were local, of so much memory."""
+    period = FIRST_MS
+    while (seconds := seconds - one_pass(period, mib, scan_mib)) >= 0:
+        period = next_period(period, ALL, scan_mib)
+    return period
+
+
+def one_pass(period: float, mib: float, scan_mib: float) -> float:
+    """s of a pass over all of the memory."""
+    return mib / scan_mib * period / 1000
+
+
+def paces(seconds: float, mib: float, scan_mib: float) -> Iterator[Pace]:
+    """The Pace that the rules give threads that move after so many seconds, as a pass begins; the fastest,
+    with the period that tasks begin with; the slowest, of a move so late in a pass that the period stays."""
+    settled = settled_period(seconds, mib, scan_mib)
+    for before, local in ((settled, NONE), (FIRST_MS, NONE)):
+        yield Pace(one_pass(before, mib, scan_mib), next_period(before, local, scan_mib))
+    yield Pace(one_pass(settled, mib, scan_mib), settled)
+
+
+PAPER = row_published("vmitosis")
 MACHINE = "vmitosis-cascade-lake"
 GIB, MIB = 1 << 30, 1 << 20
 DATASET, SCALE, THREADS = 30 * GIB, 240, 48  # section 4.3; a thread per hardware thread of the socket
@@ -87,7 +197,7 @@ def figure_6_modelled(bench: Bench) -> Iterator[Row]:
     yield row(PAPER["oblivious-drop"], lost, MODELLED, NOTE)
     yield judged(PAPER["oblivious-restored"], "O-RIM", "end")
     for variant in CURVES:
-        measured = moved(curve_of(variant))._asdict()
+        measured = moved(published(variant))._asdict()
         for name, (quantity, unit) in QUANTITIES.items():
             where = f"Figure 6, section 4.3 ({'6b' if variant.startswith('O') else '6a'})"
             title = f"{quantity}: {VARIANTS[variant].title} ({variant})"
@@ -112,7 +222,7 @@ def samples() -> DataFrame:
         bounds = {"low": every.min(axis=0), "high": every.max(axis=0)}
         parts.append(sampled(middle, name, variant.title, "predicted") | bounds)
         if name in CURVES:
-            known = curve_of(name)
+            known = published(name)
             bounds = {"low": known.share, "high": known.share}
             parts.append(sampled(known, name, variant.title, "published") | bounds)
     rows = concat([DataFrame(part) for part in parts], ignore_index=True)

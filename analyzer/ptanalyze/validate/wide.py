@@ -1,17 +1,28 @@
 """Workloads on all sockets, made by synth, and where their leaf entries are, modelled and as published."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from ..analysis.classify import mapped_locality
+from ..analysis.setup import Setup
+from ..analysis.whatif import replay_snapshot
+from ..capture.synth.patterns import Random
+from ..capture.synth.process import START as PROCESS_START
+from ..capture.synth.process import new_group
 from ..core.errors import bundled
 from ..core.interval import Interval
+from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture
-from .bench import Bench
+from ..world.address_space import address_space
+from ..world.fragmentation import Fragmentation, measure
+from .bench import HYDRA, LINUX, MITOSIS, Bench, Design
+from .script import PAGE, Script, work
 
 CLASSES = ("LL", "LR", "RL", "RR")
 SOCKETS = 4
@@ -89,3 +100,228 @@ def run_cycles(result: Result) -> float:
 def slower(result: Result) -> Interval:
     """Interval of a Result's run time over its baseline's."""
     return speedup(result).through(lambda value: 1 / value)
+
+
+# A thread on another node than that which filled memory walks through it (Hydra, sections 5.3 and 5.4).
+
+TRAVERSAL_GIB = 1 << 30
+DEGREES = tuple(range(10))
+MAIN = 0
+
+
+def alone() -> Costs:
+    """hydra-haswell's costs for a thread that faults alone: a copied entry costs its part of a line.
+
+    512 entries are 64 lines in order at about 5 GB/s. The file's price is that of many threads at once.
+    """
+    costs = load_costs(load_machine("hydra-haswell"))
+    return msgspec.structs.replace(costs, pte_copy_ns=1.5)
+
+
+def traversal(
+    bench: Bench, size: int = TRAVERSAL_GIB, costs: Costs | None = None
+) -> tuple[dict[str | int, float], int]:
+    """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
+
+    Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
+    faults that copy entries. Designs are "mitosis" and 0 ... 9, Hydra's degree of prefetching.
+    costs  None: the machine's
+    """
+    capture = bench.capture(
+        size=bench.size(size, size >> 5), nodes=8, threads=2, threads_to_nodes="0,1", init="single",
+        init_trace=False, pattern="once:1", writes=0.0,
+    )  # fmt: skip
+    machine, pages = load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
+    data = machine.latency.idle[1][MAIN]
+    results = replays(capture, machine, costs=costs)
+    return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
+
+
+def migrated(
+    bench: Bench, contended: bool = True, size: int = TRAVERSAL_GIB >> 2, visits: int = 64
+) -> dict[str | int, float]:
+    """{design: ns per access}: the thread and its data have moved to node 1, the tables were made on node 0.
+
+    visits  accesses per page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
+            that page tables do not fit into them; other programs load the links to node 0.
+    """
+    pages = bench.size(size, size >> 3) >> 12
+    capture = bench.capture(
+        size=pages << 12, nodes=8, threads=1, init="single", init_trace=False, accesses=visits * pages,
+        move="0:0:1", writes=0.0,
+    )  # fmt: skip
+    machine = scaled_traversal(load_machine("hydra-haswell"), (pages << 12) / (128 * TRAVERSAL_GIB))
+    data = machine.latency.idle[1][1]
+    results = replays(capture, machine, contended, (0, 9))
+    return {name: waiting(result, machine) / (visits * pages) + data for name, result in results.items()}
+
+
+def scaled_traversal(machine: Machine, factor: float) -> Machine:
+    """The machine with caches of `factor` times their size."""
+    caches = {
+        name: msgspec.structs.replace(cache, bytes=int(cache.bytes * factor))
+        for name, cache in (("l2", machine.l2), ("llc", machine.llc))
+    }
+    return msgspec.structs.replace(machine, **caches)
+
+
+def replays(
+    capture: Capture,
+    machine: Machine,
+    contended: bool = False,
+    degrees: Sequence[int] = DEGREES,
+    costs: Costs | None = None,
+) -> dict[str | int, Result]:
+    asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
+    results = replay_snapshot(
+        capture.snapshot,
+        capture.trace,
+        asked,
+        Setup.of(machine=machine, baseline="linux", contended=contended, cold=True, costs=costs),
+        cache_dir=capture.cache,
+    )
+    return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
+
+
+def waiting(result: Result, machine: Machine) -> float:
+    """ns of walks and page tables, all exposed; what is done before the traversal is not timed."""
+    upkeep = result.price.management_cycles - result.once.cycles
+    return (result.price.walk_cycles + upkeep) / machine.ghz
+
+
+# A graph analysis in a VM whose memory a co-runner scatters (PTEMagnet, sections 3.3 and 6.3).
+
+DATASET = 16 << 30  # bytes, published
+SCALE = 8  # the modelled dataset and the caches are this much smaller
+THREADS = 8  # published
+RUN = 12  # neighbouring pages of a stream: fitted, see ptemagnet.py
+SKEW = 0.6  # of the popularity of places where streams begin: assumed
+TURN, TURNS = 4096, 32  # pages of a turn; turns of each thread
+ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines per gPT line, published
+
+
+def corunner(lines: float) -> float:
+    """Share of faults after which a co-runner takes the rest of 8 frames, so that the metric is `lines`.
+
+    The inverse of synth.expected.fragmentation, 1.875 < lines < 8.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 + 7 * new_group(middle) < lines else (low, middle)
+    return high
+
+
+class Graph:
+    """Captures, and the same trace over them, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE
+        self.turns = bench.size(TURNS, 1)
+        share = self.pages * PAGE / DATASET
+        self.machine = scaled_traversal(load_machine("ptemagnet-broadwell").resized(1), share)
+        self.replayed = cache(self.replay)
+
+    def capture(self, lines: float) -> Capture:
+        return self.bench.capture(
+            trace=False, size=self.pages * PAGE, nodes=1, guest="visible", threads=THREADS,
+            fragmentation=corunner(lines),
+        )  # fmt: skip
+
+    def scattered(self, lines: float) -> Fragmentation:
+        """Fragmentation of the capture."""
+        return measure(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
+
+    def replay(self, lines: float) -> dict[str, Result]:
+        """{policy: Result} of the trace, as captured and with PTEMagnet."""
+        capture, script = self.capture(lines), streams(self.pages, self.turns)
+        return script.replay_on(
+            capture.snapshot, {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}, self.machine
+        )
+
+
+def streams(pages: int, turns: int, run: int = RUN) -> Script:
+    """Script of threads that read runs of neighbouring pages, from places of uneven popularity."""
+    script, first = Script([0] * THREADS), PROCESS_START // PAGE
+    script.premapped()
+    begin = [Random(np.random.default_rng([7, t]), 0, pages, pages, 0.0, SKEW, 7) for t in range(THREADS)]
+    for _ in range(turns):
+        for thread in range(THREADS):
+            starts = begin[thread](-(-TURN // run))
+            touched = (starts[:, None] + np.arange(run)).ravel()[:TURN] % pages
+            script.touch(thread, first + touched, write=False)
+    return script
+
+
+# Setting data up: a single thread touches every page first (Hydra, section 5.5, the loading phase).
+
+START, PAGES = 1 << 30, 1 << 14  # page number, 64 MiB
+
+
+def loading(pages: int = PAGES) -> dict[str, float]:
+    """{design: ns per page}: its fault with zeroing and share of table pages, nothing of the program's."""
+    script = Script([0])
+    script.mmap(0, START - 1, 1 + pages)
+    script.touch(0, START - 1)
+    script.mark()
+    script.touch(0, START + np.arange(pages))
+    results = script.before_and_after({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
+    ghz = load_machine("hydra-haswell").ghz
+    return {name: work(*both, pages, ghz).busy for name, both in results.items()}
+
+
+# Threads of a VM fill memory page by page in turn (PTEMagnet, section 6.2).
+
+SIZE = 64 << 20  # bytes
+
+
+def unused_bytes(bench: Bench) -> int:
+    """The most bytes that PTEMagnet holds reserved and not yet used at any time."""
+    size = bench.size(SIZE, SIZE >> 2)
+    capture = bench.capture(trace=False, size=size, nodes=1, guest="visible", threads=THREADS)
+    script, part = Script([0] * THREADS), size // PAGE // THREADS
+    for page in range(part):
+        for thread in range(THREADS):
+            script.touch(thread, PROCESS_START // PAGE + thread * part + page)
+    machine = load_machine("ptemagnet-broadwell").resized(1)
+    designs: dict[str, Design] = {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}
+    results = script.replay_on(capture.snapshot, designs, machine)
+    return int(results["ptemagnet"].facts["unused_bytes_peak"])
+
+
+# Page tables of a dataset that threads of every socket share in part (Hydra, section 5.2, Table 4).
+
+FOOTPRINTS_SOCKETS = 8
+FOOTPRINTS_GIB, TABLE = 1 << 30, 1 << 12
+REGIONS = 512  # leaf tables per GiB
+FOOTPRINTS_START = 1 << 34  # page number, aligned to the range of an upper table
+
+
+def footprint(gigabytes: int, shared: float) -> dict[str, Result]:
+    """{design: Result} of a process whose main thread maps and fills `gigabytes`, a page per leaf table.
+
+    shared  part of the leaf tables that each of the other sockets touches too, evenly spread: the size of
+            page tables depends on the leaf tables that a socket touches, not on how often or where
+    """
+    script, leaves = Script(range(FOOTPRINTS_SOCKETS)), gigabytes * REGIONS
+    pages = FOOTPRINTS_START + 512 * np.arange(leaves)
+    script.mmap(0, FOOTPRINTS_START, leaves * 512)
+    script.touch(0, pages)
+    for thread in range(1, FOOTPRINTS_SOCKETS):
+        script.touch(thread, spread(pages, shared))
+    return script.replay({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
+
+
+def spread(pages: np.ndarray, share: float) -> np.ndarray:
+    """`share` of the pages, evenly spaced, at least one."""
+    count = max(round(len(pages) * share), 1)
+    return pages[np.arange(count) * len(pages) // count]
+
+
+def sharing(single: float, hydra: float) -> float:
+    """Part of the leaf tables that each other socket has, from the bytes of a single copy and under Hydra."""
+    return (hydra / single - 1) / (FOOTPRINTS_SOCKETS - 1)
+
+
+def gib(result: Result) -> float:
+    return result.table_pages * TABLE / FOOTPRINTS_GIB
