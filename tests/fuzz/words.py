@@ -3,9 +3,7 @@
 import click
 
 from ptanalyze.cli.heat import milliseconds
-from ptanalyze.cli.options import pair_of
-from ptanalyze.cli.quantities import DURATION, HEXADECIMAL, PID, SIZE
-from ptanalyze.cli.replaying import configured, split_names
+from ptanalyze.cli.options import DURATION, HEXADECIMAL, PID, SIZE, configured, pair_of, split_names
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.closed_forms import placement

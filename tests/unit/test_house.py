@@ -85,9 +85,9 @@ def test_lines_for_a_terminal_go_through_one_place():
     outlets = {
         "__main__",
         "cli.__init__",
-        "cli.echo",
+        "cli",
         "cli.output",
-        "cli.completion",
+        "cli.complete",
         "kernels.code_cache",
         "show.terminal",
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.cli.quantities import DURATION
+from ptanalyze.cli.options import DURATION
 from ptanalyze.core.errors import parse_size, show_size
 
 

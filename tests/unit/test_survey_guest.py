@@ -8,7 +8,7 @@ from ptanalyze.capture.live import survey_guest
 from ptanalyze.capture.live.guests import Space, address_spaces
 from ptanalyze.capture.live.qmp import Registers
 from ptanalyze.capture.live.survey_guest import GuestSurvey, Host, by_cr3, by_kernel
-from ptanalyze.cli.survey_guest import answer
+from ptanalyze.cli.survey import survey_guest_answer as answer
 from ptanalyze.show import plots
 
 MIB = 1 << 20

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from .options import capture_argument
-from .output import Output, emit, output_options
-from .replaying import (
+from .options import (
     BRIEF,
+    capture_argument,
     capture_of,
     full_option,
     plots_of,
@@ -20,6 +19,7 @@ from .replaying import (
     steps_from,
     weight_option,
 )
+from .output import Output, emit, output_options
 
 
 @click.command("advise")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import complete
-from .echo import echo
+from . import complete, echo
 from .options import (
     REMOTE,
     measured_machine_option,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default
+from .options import PID, capture_argument, open_or_default
 from .output import Output, emit, output_options
-from .quantities import PID
 
 if TYPE_CHECKING:
     from pandas import DataFrame

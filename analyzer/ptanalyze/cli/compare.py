@@ -8,9 +8,8 @@ import click
 
 from ..core.errors import CaptureError
 from . import complete
-from .options import pair_of
+from .options import capture_of, pair_of, replay_options, setup_from
 from .output import Output, emit, output_options
-from .replaying import capture_of, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
 
 Offer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
@@ -85,3 +87,17 @@ def machines(context: click.Context, parameter: click.Parameter, incomplete: str
     from ..core.machine import machine_names
 
     return items(machine_names(), incomplete) or items((), incomplete, "file")
+
+
+# `ptanalyze completion`: shell completion scripts.
+
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(tuple(SHELLS)))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print a completion script: eval "$(ptanalyze completion bash)"."""
+    complete = SHELLS[shell](context.find_root().command, {}, "ptanalyze", "_PTANALYZE_COMPLETE")
+    click.echo(complete.source())

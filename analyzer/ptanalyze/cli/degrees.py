@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from .options import capture_argument
+from .options import capture_argument, capture_of, replay_options, setup_from
 from .output import Output, emit, output_options
-from .replaying import capture_of, replay_options, setup_from
 
 BRIEF = (  # columns for Markdown and LaTeX
     "vma",

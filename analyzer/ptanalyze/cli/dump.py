@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from .echo import echo
-from .options import free_name, new_capture_option
-from .quantities import DURATION, HEXADECIMAL, PID, SIZE
+from . import echo
+from .options import DURATION, HEXADECIMAL, PID, SIZE, free_name, new_capture_option
 
 max_stop_option = click.option(
     "--max-stop",

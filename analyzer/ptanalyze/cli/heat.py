@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from ..core.errors import is_whole
-from .echo import echo
-from .options import free_name, new_capture_option
-from .quantities import DURATION, PID
+from . import echo
+from .options import DURATION, PID, free_name, new_capture_option
 
 
 @click.command("heat")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import complete
-from .echo import echo
+from . import complete, echo
 from .options import free_name, new_capture_option, strip_option
 
 FORMATS = (

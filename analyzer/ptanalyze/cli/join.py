@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete
-from .echo import echo
+from . import complete, echo
 from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete
-from .echo import echo
+from . import complete, echo
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from click.core import ParameterSource
 
-from .echo import echo
+from . import echo
 
 if TYPE_CHECKING:
     from ..analysis.answer import Answer

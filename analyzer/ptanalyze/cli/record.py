@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from .echo import echo
-from .options import free_name, new_capture_option, strip_option
-from .quantities import DURATION, PID, SIZE
+from . import echo
+from .options import DURATION, PID, SIZE, free_name, new_capture_option, strip_option
 
 if TYPE_CHECKING:
     from ..capture.live.attend import Recording

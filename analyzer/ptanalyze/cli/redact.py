@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import complete
-from .echo import echo
+from . import complete, echo
 from .options import free_name, new_capture_option
 
 

@@ -5,12 +5,17 @@ from typing import Any
 
 import click
 
-from . import complete
-from .echo import echo
-from .options import on_option
+from . import complete, echo, retyped
+from .options import (
+    capture_of,
+    on_option,
+    question,
+    question_options,
+    replay_options,
+    setup_from,
+    weight_option,
+)
 from .output import must_end_with
-from .replaying import capture_of, question, question_options, replay_options, setup_from, weight_option
-from .retyped import retyped
 
 
 @click.command("report")

@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .echo import echo
-from .node_columns import as_record, as_row, by_node, flat, percent
+from . import echo
+from .options import DURATION
 from .output import Output, emit, must_end_with, output_options
-from .quantities import DURATION
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Answer, Cell, Section
-    from ..capture.live.survey import Surveyed
+    from ..capture.live.survey import Placed, Surveyed
+    from ..capture.live.survey_guest import GuestProcess, GuestSurvey
+
+
+# What `survey` and `survey --guest` print of page tables by node.
+
+
+def by_node(numbers: Mapping[str, float]) -> str:
+    """ "0:12 1:3"."""
+    return " ".join(f"{node}:{number:.15g}" for node, number in numbers.items())
+
+
+def as_record(one: Placed) -> dict[str, object]:
+    return {
+        "remote_share": one.remote_share,
+        "upper_remote_share": one.upper_remote_share,
+        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
+        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
+        "runs_on": {str(node): share for node, share in one.runs.items()},
+    }
+
+
+def flat(record: Mapping[str, Any]) -> dict[str, object]:
+    """A record as a row of a table: mappings by node as text."""
+    return {key: by_node(value) if isinstance(value, dict) else value for key, value in record.items()}
+
+
+def as_row(one: Placed) -> dict[str, str | float | None]:
+    leaf = sum(one.leaf.values())
+    shares = {str(node): round(100 * count / leaf) for node, count in sorted(one.leaf.items())}
+    return {
+        "remote %": percent(one.remote_share),
+        "upper remote %": percent(one.upper_remote_share),
+        "leaf tables by node, %": by_node(shares),
+    }
+
+
+def percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 1)
+
 
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_tables", "runs_on")  # to paste
@@ -113,10 +151,9 @@ def command(
     def surveyed() -> Answer:
         if guest is not None:
             from ..capture.live.survey_guest import survey_guest
-            from . import survey_guest as of_guest
 
             inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
-            return of_guest.answer(inside, top, qmp)
+            return survey_guest_answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
             from ..capture.live.cacheline import with_walk_cost
@@ -259,4 +296,98 @@ def row(one: Surveyed) -> dict[str, Cell]:
         **as_row(one),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
         "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
+    }
+
+
+# `ptanalyze survey --guest VM`: the answer about the address spaces of a guest.
+
+
+def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None) -> Answer:
+    """socket: that of QEMU which the user named, for the command that looks closer."""
+    from ..analysis.answer import Answer
+
+    def table() -> DataFrame:
+        from pandas import DataFrame
+
+        from ..core.units import described
+
+        return described(DataFrame([flat(survey_guest_record(one)) for one in guest.found]), guest.notes)
+
+    def drawn() -> DataFrame:
+        """An address space without a PID is called by its CR3."""
+        found = table()
+        found["pid"] = found["pid"].astype(object).where(found["pid"].notna(), found["cr3"])
+        return found
+
+    return Answer(
+        "survey-guest",
+        table,
+        lambda: as_json(guest),
+        lambda: view_survey_guest(guest, top, socket),
+        {"survey": drawn},
+    )
+
+
+def as_json(guest: GuestSurvey) -> dict[str, object]:
+    return {
+        "vmm_pid": guest.pid,
+        "by": "kernel" if guest.by_kernel else "cr3",
+        "samples": guest.samples,
+        "notes": [*guest.notes],
+        "found": [survey_guest_record(one) for one in guest.found],
+    }
+
+
+def survey_guest_record(one: GuestProcess) -> dict[str, object]:
+    return {
+        "cr3": f"{one.cr3:#x}",
+        "pid": one.pid,
+        "name": one.name,
+        "tables": one.tables,
+        "mapped_bytes": one.mapped_bytes,
+        "huge_bytes": one.huge_bytes,
+        **as_record(one),
+        "seen": one.seen,
+        "unread": one.unread,
+    }
+
+
+def view_survey_guest(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
+    from ..analysis.answer import Section
+
+    found, lines = guest.found, [*guest.notes]
+    if len(found) > top:
+        lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
+    if unread := sum(one.unread for one in found):
+        lines.append(
+            f"{unread} tables lie in no memory of the guest, were freed meanwhile, "
+            "or are too many: not counted"
+        )
+    if found:
+        lines.append(f"look closer: {survey_guest_closer(guest.pid, found[0], socket)}")
+    if not any(one.remote_bytes for one in found):
+        lines.append("no leaf table is expected to be remote: all are on the nodes where the vCPUs run")
+    how = "its kernel's list" if guest.by_kernel else f"CR3s in {guest.samples} samples"
+    yield Section(
+        f"Page tables of the guest of PID {guest.pid}, by {how}",
+        [survey_guest_row(one, guest.by_kernel) for one in found[:top]],
+        lines,
+    )
+
+
+def survey_guest_closer(pid: int, one: GuestProcess, socket: str | None) -> str:
+    by = f" --qmp {socket}" if socket else ""
+    return f"ptanalyze dump vm {pid} --guest-tables{by} --cr3 {one.cr3:#x} -o {pid}.capture"
+
+
+def survey_guest_row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:
+    named: dict[str, Cell] = (
+        {"guest PID": str(one.pid), "name": one.name} if by_kernel else {"seen": one.seen}
+    )
+    return {
+        "CR3": f"{one.cr3:#x}",
+        **named,
+        "tables": one.tables,
+        **as_row(one),
+        "huge, %": percent(one.huge_bytes / one.mapped_bytes if one.mapped_bytes else None),
     }

@@ -8,9 +8,18 @@ import click
 
 from ..core.errors import UsageError
 from . import complete
-from .options import capture_argument, on_option, pair_of
+from .options import (
+    BRIEF,
+    baseline_option,
+    capture_argument,
+    capture_of,
+    on_option,
+    pair_of,
+    policy_option,
+    replay_options,
+    setup_from,
+)
 from .output import Output, emit, output_options
-from .replaying import BRIEF, baseline_option, capture_of, policy_option, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .echo import echo
+from . import echo
 from .info import table_pages
 from .options import free_name, new_capture_option
 from .output import Output, emit, output_options

@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
-from .options import capture_argument, set_option
-from .output import Output, emit, output_options
-from .replaying import (
+from .options import (
     baseline_option,
+    capture_argument,
     capture_of,
     configured,
     policy_option,
     replay_options,
+    set_option,
     setup_from,
     usual,
 )
+from .output import Output, emit, output_options
 
 BRIEF = (  # columns for Markdown and LaTeX
     "policy",

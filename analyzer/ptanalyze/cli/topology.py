@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .echo import echo
+from . import echo
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:

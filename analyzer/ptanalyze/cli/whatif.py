@@ -8,22 +8,23 @@ from typing import Any
 import click
 
 from ..core.errors import is_whole
-from .options import capture_argument, set_option
-from .output import Output, emit, output_options
-from .replaying import (
+from .options import (
     BRIEF,
     baseline_option,
+    capture_argument,
     capture_of,
     configured,
     full_option,
     plots_of,
     policy_option,
     replay_options,
+    set_option,
     setup_from,
     steps_from,
     usual,
     weight_option,
 )
+from .output import Output, emit, output_options
 
 
 @click.command("whatif")
