@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What ptheat writes, little endian: a header, then records of one sample after another. A record of level 0 ends its
- * sample. analyzer/ptanalyze/formats/heat_file.py mirrors these structures; a test holds them equal.
+ * sample. analyzer/ptanalyze/formats/heat.py mirrors these structures; a test holds them equal.
  */
 #ifndef HEAT_H
 #define HEAT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* snapshot.json, as analyzer/ptanalyze/formats/snapshot_file.py reads it. */
+/* snapshot.json, as analyzer/ptanalyze/formats/snapshot.py reads it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,8 +13,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from ptanalyze.formats.drmemtrace import BLOCK, READ, RECORD, WRITE, import_drmemtrace, streams, trace_files
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign.drmemtrace import (
+    BLOCK,
+    READ,
+    RECORD,
+    WRITE,
+    import_drmemtrace,
+    streams,
+    trace_files,
+)
+from ptanalyze.formats.trace import read_trace
 
 COLUMNS = ("threads", "records", "loads", "stores", "accesses by page")
 KNOWN = {

@@ -1,7 +1,7 @@
 """A capture of several processes."""
 
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from strategies import REGION, build_snapshot
 
 

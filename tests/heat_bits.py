@@ -3,7 +3,7 @@
 import numpy as np
 
 from ptanalyze.core.snapshot import BATCHES, Heat
-from ptanalyze.formats.heat_file import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
+from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
 
 
 def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):

@@ -2,8 +2,8 @@
 
 from heat_bits import write_bits
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from strategies import PAGE, build_snapshot
 
 HEAP = 1 << 30

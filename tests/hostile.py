@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from ptanalyze.formats.capture_dir import read_manifest, seal
+from ptanalyze.formats.manifest import read_manifest, seal
 
 EVIL = "\x1b]0;title\x07\x1b[31m\u202e\u2066two\u2028lines\x9b1m\x7f$\\frac{$ <script>alert(1)</script>\"'>"
 FORMULA = "=HYPERLINK(1)"

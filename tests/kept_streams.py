@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from ptanalyze.core.regular import signed
+from ptanalyze.core.safe_files import signed
 from ptanalyze.world.stream_store import HEADER, SEAL
 
 

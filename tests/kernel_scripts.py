@@ -10,7 +10,7 @@ from kernel_processes import BASE, NODES, OWN, of_a_forked, scripted
 from naive import policies as naive
 from naive.memory_manager import Memory
 from naive.replay import event_now, make
-from ptanalyze.analysis.runs import Run, replay_walks, start
+from ptanalyze.analysis.replay import Run, replay_walks, start
 from ptanalyze.core.walks import Reads
 from ptanalyze.policies import plan_for
 from replay_cases import events, world_of

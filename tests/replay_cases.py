@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import EVENT_KINDS

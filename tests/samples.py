@@ -18,9 +18,9 @@ import numpy as np
 
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.formats.snapshot_file import write_snapshot
-from ptanalyze.formats.tables_file import write_tree
-from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.tables import write_tree
+from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
 
 RECORD = np.dtype(
     [

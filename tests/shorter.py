@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ptanalyze.core.errors import bundled
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import MANIFEST, seal
+from ptanalyze.formats.manifest import MANIFEST, seal
 from trace_copy import write_trace
 
 TOUCHES = {  # enough for tables to be read from DRAM when warm

@@ -4,7 +4,7 @@ import numpy as np
 
 from ptanalyze.core.errors import Strip
 from ptanalyze.core.machine import load_machine, machine_names
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter

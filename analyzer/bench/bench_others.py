@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.core.trace import EVENT_DTYPE, read_only
-from ptanalyze.formats.drmemtrace import RECORD
+from ptanalyze.formats.foreign.drmemtrace import RECORD
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import tlb as kernels
 from ptanalyze.world import tlb_filter

@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from ptanalyze.analysis.runs import start
+from ptanalyze.analysis.replay import start
 from ptanalyze.core.errors import RefusedError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
@@ -13,7 +13,7 @@ from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import marking
 from ptanalyze.policies import plan_for, policies
-from ptanalyze.world.placement import place
+from ptanalyze.world.thread_placement import place
 from ptanalyze.world.world import World
 
 from .bandwidth import read_bandwidth

@@ -9,9 +9,9 @@ from statistics import median
 import numpy as np
 
 from ptanalyze.capture.live.tracers import qemu, qemu_command
-from ptanalyze.formats.lackey import import_lackey
-from ptanalyze.formats.perf_script import import_perf_script
-from ptanalyze.formats.trace_file import HEADER_BYTES, read_trace
+from ptanalyze.formats.foreign.perf_samples import import_perf_script
+from ptanalyze.formats.foreign.text_traces import import_lackey
+from ptanalyze.formats.trace import HEADER_BYTES, read_trace
 from ptanalyze.formats.trace_writer import trace_writer
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from ptanalyze.cost.closed_forms import LOCAL, Calibration, Run, counted, placement
+from ptanalyze.cost.law import LOCAL, Calibration, Run, counted, placement
 from ptanalyze.cost.predict import predict_walks
 from ptanalyze.validate.leave_one_out import calibrated, of_ports
 from ptanalyze.validate.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs

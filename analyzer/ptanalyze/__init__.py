@@ -16,15 +16,15 @@ and core.errors.CaptureError for a damaged capture. How the numbers come about: 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.progress import __version__
+from .core.process import __version__
 
 if TYPE_CHECKING:
     from .analysis.advise import advise
-    from .analysis.answers import list_machines, list_policies, page_tables
     from .analysis.classify import classify
     from .analysis.compare import compare
     from .analysis.degrees import degrees
     from .analysis.fragmentation import fragmentation
+    from .analysis.frames import list_machines, list_policies, page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
     from .analysis.sweep import sweep
@@ -53,12 +53,12 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "fragmentation": "analysis.fragmentation",
     "walk": "analysis.walk",
     "walk_map": "analysis.walk",
-    "page_tables": "analysis.answers",
+    "page_tables": "analysis.frames",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
     "synth": "capture.synth.capture",
-    "list_policies": "analysis.answers",
-    "list_machines": "analysis.answers",
+    "list_policies": "analysis.frames",
+    "list_machines": "analysis.frames",
     "plots": "show",
     "explore": "show.explore",
 }

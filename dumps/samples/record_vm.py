@@ -35,9 +35,9 @@ from lab.runs import a_place, boot  # noqa: E402
 from lab.touched import interleave  # noqa: E402
 from ptanalyze.capture.live.record import TRACE, mark_emulator
 from ptanalyze.capture.vm.join import join
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import FILE as SNAPSHOT
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import FILE as SNAPSHOT
+from ptanalyze.formats.trace import read_trace
 
 LIMIT = 170  # seconds that one boot may take
 GUESTS = {

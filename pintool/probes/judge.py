@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 
 PAGES, THREADS = 64, 4
 TOUCHED = (6, True)  # three loads and three stores

@@ -9,7 +9,7 @@ import pytest
 
 from one_line import is_one_line
 from ptanalyze.core.errors import bundled
-from ptanalyze.cost.closed_forms import Run
+from ptanalyze.cost.law import Run
 from ptanalyze.validate.prior import mean_run, ports, runs
 
 GUPS = runs("thin-2D-4K")["gups"]

@@ -4,7 +4,7 @@ import re
 import shutil
 
 from ptanalyze.capture.live import native
-from ptanalyze.capture.live.host_machine import examine
+from ptanalyze.capture.live.host import examine
 
 PARTS = [
     "tracer",

@@ -74,7 +74,7 @@ def test_no_cell_of_a_csv_is_a_formula(pt, hostile, tmp_path, stored):
 def test_a_formula_in_a_cell_is_quoted_and_a_number_is_not():
     from pandas import DataFrame
 
-    from ptanalyze.formats.json_text import csv_text
+    from ptanalyze.formats.text_output import csv_text
 
     table = DataFrame({"=a": [FORMULA, "@x", "+1+1", "-cmd", "-1.5", "-", "a\nb"], "n": range(-3, 4)})
     rows = list(csv.reader(io.StringIO(csv_text(table))))

@@ -2,7 +2,7 @@
 
 from heated import USED, one_node_capture
 from ptanalyze.capture.describe import for_people, in_ms
-from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.manifest import seal
 
 
 def test_what_else_cleared_accessed_bits_is_said(pt, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from one_line import is_one_line
 from ptanalyze.core.errors import bundled
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.manifest import seal
 
 FILES = ["capture.json", "snapshot.json", "maps", "gpt.tables", "gpt.entries", "trace.ptt"]
 COMMANDS = [("check",), ("info",), ("classify", "--by", "vma"), ("redact", "-o", "red")]

@@ -22,7 +22,7 @@ from every_command import LEAVES, takes
 from one_line import is_one_line
 from plot_texts import readable
 from ptanalyze.core.errors import bundled
-from ptanalyze.formats.json_text import SCHEMA
+from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from shorter import TOUCHES, shorter
 from vm_samples import unpack

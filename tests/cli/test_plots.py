@@ -9,7 +9,7 @@ import ptanalyze
 from one_line import is_one_line
 from plot_texts import readable
 from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
-from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.manifest import seal
 from ptanalyze.show import plots
 from vm_samples import unpack
 

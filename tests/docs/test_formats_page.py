@@ -11,8 +11,8 @@ from heat_bits import write_bits
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.tables_file import read_tree
-from ptanalyze.formats.trace_file import ENDED, read_trace
+from ptanalyze.formats.tables import read_tree
+from ptanalyze.formats.trace import ENDED, read_trace
 
 PAGE = (DOCS / "explanation" / "formats.md").read_text("utf-8")
 FIELD = re.compile(r"\| (\d+) \| (\d+) \| (\w+) \| `(\w+)` \|")

@@ -11,11 +11,11 @@ import numpy as np
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture_dir import new_capture, seal
-from ptanalyze.formats.snapshot_file import write_snapshot
-from ptanalyze.formats.tables_file import write_tree
+from ptanalyze.formats.manifest import new_capture, seal
+from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.tables import write_tree
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
-from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
 from ptanalyze.world.address_space import Nested
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_node_latency, test_perf_stat, test_ptdump_text

@@ -11,25 +11,26 @@ import numpy as np
 from kept_streams import resigned, sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
-from ptanalyze.formats import btf, heat_file, table_dump
-from ptanalyze.formats.capture_dir import read_manifest
-from ptanalyze.formats.champsim import RECORD as CHAMPSIM
-from ptanalyze.formats.champsim import import_champsim
-from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
-from ptanalyze.formats.drmemtrace import import_drmemtrace
-from ptanalyze.formats.hmat import read_hmat
-from ptanalyze.formats.json_record import read_rows
-from ptanalyze.formats.lackey import import_lackey, import_pinatrace
-from ptanalyze.formats.machine_file import read_calibration
-from ptanalyze.formats.node_latency import read_latency, read_matrix
-from ptanalyze.formats.perf_script import import_perf_script, must_be_whole
-from ptanalyze.formats.perf_stat import read_class_shares, read_run
-from ptanalyze.formats.ptdump_text import import_ptdump
-from ptanalyze.formats.recognise import read_mapped_pages, recognise
-from ptanalyze.formats.snapshot_file import parse_maps, read_snapshot
-from ptanalyze.formats.trace_file import read_trace, trace_of
+from ptanalyze.formats import btf, heat
+from ptanalyze.formats.foreign import table_dump
+from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
+from ptanalyze.formats.foreign.champsim import import_champsim
+from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze.formats.foreign.drmemtrace import import_drmemtrace
+from ptanalyze.formats.foreign.perf_samples import import_perf_script, must_be_whole
+from ptanalyze.formats.foreign.ptdump_text import import_ptdump
+from ptanalyze.formats.foreign.recognise import read_mapped_pages, recognise
+from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
+from ptanalyze.formats.manifest import read_manifest
+from ptanalyze.formats.measured.hmat import read_hmat
+from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.machine import read_calibration
+from ptanalyze.formats.measured.perf_stat import read_class_shares, read_run
+from ptanalyze.formats.record import read_rows
+from ptanalyze.formats.snapshot import parse_maps, read_snapshot
+from ptanalyze.formats.trace import read_trace, trace_of
 from ptanalyze.formats.trace_index import INDEX, stored_index
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.vm import read_vm
 from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 
@@ -154,9 +155,7 @@ READERS = {
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
     "trace.index": Reader((by_index,), index_changed),
     "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
-    "heat": Reader(
-        (heat_file.read_heat, heat_file.costs), record_changes(512, 88, [(k, 8) for k in range(0, 88, 8)])
-    ),
+    "heat": Reader((heat.read_heat, heat.costs), record_changes(512, 88, [(k, 8) for k in range(0, 88, 8)])),
     "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),
     "machine": Reader((load_machine,), file="in.toml"),
     "costs": Reader((partial(load_costs, load_machine("vmitosis-cascade-lake")),), file="in.toml"),

@@ -8,12 +8,12 @@ import numpy as np
 
 import kernel_memory
 from heat_bits import write_bits
-from ptanalyze.formats import table_dump
-from ptanalyze.formats.capture_dir import TRACE
-from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
-from ptanalyze.formats.perf_script import HEADER as PERF_HEADER
-from ptanalyze.formats.perf_script import MAGIC as PERF_MAGIC
-from ptanalyze.formats.trace_file import read_index
+from ptanalyze.formats.foreign import table_dump
+from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze.formats.foreign.perf_samples import HEADER as PERF_HEADER
+from ptanalyze.formats.foreign.perf_samples import MAGIC as PERF_MAGIC
+from ptanalyze.formats.manifest import TRACE
+from ptanalyze.formats.trace import read_index
 from ptanalyze.formats.trace_index import INDEX, write_index
 from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.decode import Undecodable, plain_json, plain_toml
 from ptanalyze.core.errors import PtanalyzeError
-from ptanalyze.formats.json_record import read_rows
-from ptanalyze.formats.node_latency import read_latency, read_matrix
-from ptanalyze.formats.perf_stat import read_perf_stat
-from ptanalyze.formats.snapshot_file import parse_maps
+from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.perf_stat import read_perf_stat
+from ptanalyze.formats.record import read_rows
+from ptanalyze.formats.snapshot import parse_maps
 
 from .attempt import Ended
 from .campaign import GROWTH, HANG, SHARES, Findings, campaign, kind_of, prepared

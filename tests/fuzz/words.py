@@ -6,8 +6,8 @@ from ptanalyze.cli.heat import milliseconds
 from ptanalyze.cli.options import DURATION, HEXADECIMAL, PID, SIZE, configured, pair_of, split_names
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_machine, sharing
-from ptanalyze.cost.closed_forms import placement
-from ptanalyze.policies.known import plan_for
+from ptanalyze.cost.law import placement
+from ptanalyze.policies.registry import plan_for
 
 from .attempt import function
 from .noise import changed_text

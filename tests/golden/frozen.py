@@ -1,7 +1,7 @@
 """The numbers of every answer, frozen: `make golden` compares them, `make golden WRITE=1` stores them.
 
-An answer is a command's `--json`. Hashed are its values in order: numbers, booleans and single words. Keys, prose
-and provenance are left out: a renamed column or a better sentence changes nothing here, a moved number does.
+An answer is a command's `--json`. Hashed are its values in order: numbers, booleans and single words. Keys,
+prose and provenance are left out: a renamed column or a better sentence moves nothing, another number does.
 `KEEP=DIR` writes each answer's values to a file, to be compared line by line.
 """
 

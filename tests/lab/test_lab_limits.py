@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 
 from . import images
 from .machine import SVM_CPU, Machine

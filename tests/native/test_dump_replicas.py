@@ -11,8 +11,8 @@ import pytest
 
 from lab.oracle.replicas import Replicas, compare_trees
 from native.dumping import PROGRAMS, REPOSITORY, ptdump, running
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.tables_file import read_tree
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.tables import read_tree
 
 pytestmark = pytest.mark.native
 DUMPS, BUILD = REPOSITORY / "dumps", REPOSITORY / "dumps/build"

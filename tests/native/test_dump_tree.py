@@ -15,7 +15,7 @@ from ptanalyze.capture.describe import name, program
 from ptanalyze.capture.live.dump import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.formats.manifest import new_capture
 from ptanalyze.world.trees import shared_pages
 
 pytestmark = pytest.mark.native

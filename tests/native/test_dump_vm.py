@@ -20,9 +20,9 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
 from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.capture_dir import read_manifest
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.manifest import read_manifest
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.vm import read_vm
 
 pytestmark = pytest.mark.native
 BYTES = 64 * MIB

@@ -13,8 +13,8 @@ import pytest
 from native.dumping import REPOSITORY, assert_closed, leaves, running
 from native.vms import MIB, need_kvm, ptdump_vm
 from ptanalyze.core import snapshot as E
-from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.tables import read_tree, write_tree
+from ptanalyze.formats.vm import read_vm
 from vm_samples import NAMES, unpack
 
 pytestmark = pytest.mark.native

@@ -13,7 +13,7 @@ from native.vms import need_kvm, ptdump_vm
 from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.cli.dump import command
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.vm import read_vm
 
 pytestmark = pytest.mark.native
 KVM_CREATE_VM = 0xAE01

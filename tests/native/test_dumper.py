@@ -29,8 +29,8 @@ from native.dumping import (
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.process import read_topology
 from ptanalyze.core import snapshot
-from ptanalyze.formats import tables_file
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats import tables
+from ptanalyze.formats.snapshot import read_snapshot
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
@@ -60,8 +60,8 @@ def area(dump, target, name, bytes):
 def test_the_c_records_are_laid_out_as_the_dtypes(programs):
     lines = subprocess.run([programs / "dump_records"], capture_output=True, text=True, check=True).stdout
     layout = {name: (int(a), int(b)) for name, a, b in (line.split() for line in lines.splitlines())}
-    assert layout["constants"] == (tables_file.VERSION, tables_file.ENTRIES_HEADER)
-    for struct, dtype in (("pt_header", tables_file.HEADER_DTYPE), ("pt_table", tables_file.TABLE_DTYPE)):
+    assert layout["constants"] == (tables.VERSION, tables.ENTRIES_HEADER)
+    for struct, dtype in (("pt_header", tables.HEADER_DTYPE), ("pt_table", tables.TABLE_DTYPE)):
         assert layout[struct] == (0, dtype.itemsize)
         for name, (kind, offset) in dtype.fields.items():
             assert layout[f"{struct}.{name}"] == (offset, kind.itemsize), name

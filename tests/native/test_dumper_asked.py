@@ -9,7 +9,7 @@ from needs_root import needs_root
 from ptanalyze.capture.live.dump import collecting, dump_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 
 pytestmark = pytest.mark.native
 

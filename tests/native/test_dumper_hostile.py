@@ -23,8 +23,8 @@ from native.dumping import (
     wait_for,
 )
 from native.vms import need_kvm
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.vm import read_vm
 from small_disk import small_disk
 
 pytestmark = pytest.mark.native

@@ -17,8 +17,8 @@ from native.dumping import (
     state,
     wait_for,
 )
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.tables_file import read_tree
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.tables import read_tree
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20

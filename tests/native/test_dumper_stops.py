@@ -15,7 +15,7 @@ from native.dumping import PTDUMP, guardian, held, limit_files, ptdump, state, w
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.process import opened, paused
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 
 pytestmark = pytest.mark.native
 

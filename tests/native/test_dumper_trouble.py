@@ -32,7 +32,7 @@ from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 
 pytestmark = pytest.mark.native
 NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway

@@ -21,8 +21,8 @@ from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.tables_file import write_tree
-from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.formats.tables import write_tree
+from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
 from strategies import Page, build_topology, build_tree
 
 pytestmark = pytest.mark.native

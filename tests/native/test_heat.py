@@ -16,7 +16,7 @@ from ptanalyze.capture.live.heat import heat_process, record_running, sample, so
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat_file import BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat
+from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [

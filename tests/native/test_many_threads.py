@@ -13,7 +13,7 @@ from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import PartialDataError
 from ptanalyze.core.trace import MOST_THREADS
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 
 pytestmark = pytest.mark.native
 AT_ONCE = 2048  # that a tracer follows

@@ -7,7 +7,7 @@ import pytest
 from native.dumping import make
 from native.tracing import ROOT, wait_written
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_file import CHUNK, map_file, read_events, read_frames, read_header, read_trace
+from ptanalyze.formats.trace import CHUNK, map_file, read_events, read_frames, read_header, read_trace
 
 pytestmark = pytest.mark.native
 WRITER = ("tracer", "writer", "session_file", "watcher", "control", "own_maps")

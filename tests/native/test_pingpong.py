@@ -18,7 +18,7 @@ from ptanalyze.capture.live.cacheline import cpu_list, measure
 from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.node_latency import read_matrix
+from ptanalyze.formats.measured.latency import read_matrix
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 CPUS = sorted(os.sched_getaffinity(0))

@@ -30,9 +30,9 @@ from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.capture_dir import damaged_files, read_manifest
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.manifest import damaged_files, read_manifest
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.huge_pages import advice, within
 
 pytestmark = needs_root

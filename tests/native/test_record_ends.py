@@ -16,8 +16,8 @@ from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError, Strip
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import read_manifest
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.manifest import read_manifest
+from ptanalyze.formats.trace import read_trace
 
 pytestmark = needs_root
 

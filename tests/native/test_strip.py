@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from native import tracing
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.kernels import decode as strip_kernel
+from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import place

@@ -14,7 +14,7 @@ from needs_root import needs_root
 from plot_texts import readable
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.cli import run
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.show import plots
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"

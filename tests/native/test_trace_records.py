@@ -15,7 +15,7 @@ from native import tracing
 from native.dumping import make
 from native.tracing import ROOT
 from ptanalyze.core.trace import Event
-from ptanalyze.formats import trace_file
+from ptanalyze.formats import trace
 
 
 class Field(ctypes.Structure):
@@ -30,9 +30,9 @@ def library(tmp_path_factory):
 @pytest.mark.parametrize(
     ("symbol", "dtype"),
     [
-        ("header_fields", trace_file.HEADER_DTYPE),
-        ("frame_fields", trace_file.FRAME_DTYPE),
-        ("event_fields", trace_file.PAYLOAD_DTYPE),
+        ("header_fields", trace.HEADER_DTYPE),
+        ("frame_fields", trace.FRAME_DTYPE),
+        ("event_fields", trace.PAYLOAD_DTYPE),
     ],
 )
 def test_the_structs_and_the_dtypes_have_the_same_fields_at_the_same_places(library, symbol, dtype):
@@ -47,9 +47,9 @@ def test_the_numbers_of_events_and_endings_are_the_same():
     values = {name: int(value) for name, value in re.findall(r"\bPTT_(\w+) = (\d+)", text)}
     values["ROI_END"] = values.pop("ROI_STOP")
     assert {event.name: values[event.name] for event in Event} == {event.name: event.value for event in Event}
-    for number, name in enumerate(trace_file.ENDED):
+    for number, name in enumerate(trace.ENDED):
         assert values[name.replace(" ", "_").upper()] == number
-    assert values["IMPORTED"] == trace_file.ENDED_IMPORTED
+    assert values["IMPORTED"] == trace.ENDED_IMPORTED
 
 
 PAGES = st.one_of(

@@ -16,8 +16,8 @@ from needs_root import needs_root
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.kernels.decode import REACH
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.site import bare_snapshot
 from trace_copy import without_calls_outside

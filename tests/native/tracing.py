@@ -10,7 +10,7 @@ import numpy as np
 
 from native.dumping import make
 from ptanalyze.capture.live.tracers import qemu, qemu_command
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests/native/programs"

@@ -13,7 +13,11 @@ from ptanalyze.validate.prior import reference
 
 DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "pathlib", "tempfile"}
 POLICY = {"msgspec", "numba", "typing"}  # what a policy is written with
-CONTRACT = {"ptanalyze.policies", "ptanalyze.policies.base", "ptanalyze.kernels.replay"}  # add-a-policy.md
+CONTRACT = {
+    "ptanalyze.policies",
+    "ptanalyze.policies.contract",
+    "ptanalyze.kernels.replay",
+}  # add-a-policy.md
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 

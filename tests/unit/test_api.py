@@ -22,7 +22,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.cost.result import Result
 from ptanalyze.formats.capture import Capture
-from ptanalyze.formats.machine_file import write_calibration
+from ptanalyze.formats.measured.machine import write_calibration
 from ptanalyze.policies import mitosis
 
 POLICIES = ["linux", "mitosis", ("hydra", {"prefetch": 0})]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ptanalyze import whatif
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import at_other_shares, load_machine, sharing
-from ptanalyze.formats.machine_file import write_machine
+from ptanalyze.formats.measured.machine import write_machine
 
 MACHINE = load_machine("vmitosis-cascade-lake")
 SMALL = replace(MACHINE, llc=replace(MACHINE.llc, bytes=704 << 10), l2=replace(MACHINE.l2, bytes=64 << 10))

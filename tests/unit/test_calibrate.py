@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import MANY_THREADS, ONE_OR_MANY, PART, SHARE, calibrate_runs, suspicious
-from ptanalyze.cost.closed_forms import (
-    Run,
-    Shared,
-    exposed_prior,
-    outside_cycles,
-    placement,
-    run_cycles,
-    walk_cycles,
-)
-from ptanalyze.formats.node_latency import NodeLatency
+from ptanalyze.cost.law import Run, Shared, exposed_prior, outside_cycles, placement, run_cycles, walk_cycles
+from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.validate.prior import STRETCH, runs
 
 LL = Run(1000.0, 350.0, 400.0)

@@ -13,7 +13,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.calibrate import calibrate_runs
-from ptanalyze.cost.closed_forms import Run
+from ptanalyze.cost.law import Run
 from ptanalyze.kernels.replay import counters
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine

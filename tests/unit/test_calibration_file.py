@@ -9,8 +9,8 @@ from test_calibrate import COMMON, LL, at
 
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.calibrate import calibrate_runs
-from ptanalyze.cost.closed_forms import Run
-from ptanalyze.formats.machine_file import read_calibration, write_calibration
+from ptanalyze.cost.law import Run
+from ptanalyze.formats.measured.machine import read_calibration, write_calibration
 
 
 def kept(tmp_path, calibration):

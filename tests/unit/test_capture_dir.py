@@ -5,14 +5,7 @@ import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture_dir import (
-    MANIFEST,
-    damaged_files,
-    must_be_new,
-    new_capture,
-    read_manifest,
-    seal,
-)
+from ptanalyze.formats.manifest import MANIFEST, damaged_files, must_be_new, new_capture, read_manifest, seal
 
 
 @pytest.fixture

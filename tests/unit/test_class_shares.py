@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.cost.closed_forms import placement
-from ptanalyze.formats.perf_stat import read_class_shares
+from ptanalyze.cost.law import placement
+from ptanalyze.formats.measured.perf_stat import read_class_shares
 
 
 def rows(*counts, names=("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")):

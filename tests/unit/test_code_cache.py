@@ -174,7 +174,7 @@ TOGETHER = """
 import os
 from hooks import add, plain
 from loops import loop_for
-from ptanalyze.kernels.hooks import compile_together
+from ptanalyze.kernels.jit import compile_together
 from state import State
 
 os.sched_getaffinity = lambda process: {0, 1}
@@ -229,7 +229,7 @@ def test_what_a_child_began_to_compile_beside_us_is_waited_for(program):
 
 
 STEPS = """
-from ptanalyze.kernels.hooks import called_hook, kernel
+from ptanalyze.kernels.jit import called_hook, kernel
 
 def steps_for(hook):
     @called_hook

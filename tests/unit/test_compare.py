@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from ptanalyze.analysis.answers import whatif_frame
 from ptanalyze.analysis.compare import compare, compare_rows
+from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.formats.json_record import read_rows, write_result
+from ptanalyze.formats.record import read_rows, write_result
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

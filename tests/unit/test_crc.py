@@ -7,8 +7,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.core.regular import crc_of, crc_of_zeros
-from ptanalyze.formats.capture_dir import copy_private
+from ptanalyze.core.safe_files import crc_of, crc_of_zeros
+from ptanalyze.formats.manifest import copy_private
 
 
 @given(st.binary(max_size=50), st.integers(0, 5000))

@@ -10,7 +10,7 @@ from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.trace_file import read_index
+from ptanalyze.formats.trace import read_index
 from ptanalyze.formats.trace_index import DTYPES, stored_index, write_index
 from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store

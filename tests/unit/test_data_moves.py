@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from naive import data_moves as naive
 from naive.memory_manager import Memory
 from naive.vmitosis_migrate import Migrating
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.kernels.steps import DATA, HOST_DATA
 from ptanalyze.policies import plan_for
-from ptanalyze.world import data_moves
-from ptanalyze.world.data_moves import by_host
+from ptanalyze.world import data_migration
+from ptanalyze.world.data_migration import by_host
 from ptanalyze.world.moves import Moves
-from ptanalyze.world.placement import move_threads
+from ptanalyze.world.thread_placement import move_threads
 from ptanalyze.world.world import untouched
 from replay_cases import Case, case, cases, events, reads_of, world_of
 from strategies import build_trace, small_machine, snapshots
@@ -143,7 +143,7 @@ def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
     one, moves = found
     whole = world_with(one, moves).history
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_moves, "BUFFER", few)
+        patch.setattr(data_migration, "BUFFER", few)
         parts = world_with(one, moves).history
     assert all((a == b).all() for a, b in zip(whole.steps, parts.steps, strict=True))
     assert (whole.shootdowns.live == parts.shootdowns.live).all()

@@ -9,12 +9,12 @@ import pytest
 from ptanalyze.core.decode import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.formats.capture_dir import MANIFEST, read_manifest
-from ptanalyze.formats.json_record import decode_facts, read_rows
-from ptanalyze.formats.machine_file import read_calibration
-from ptanalyze.formats.node_latency import read_latency, read_matrix
-from ptanalyze.formats.perf_stat import read_perf_stat
-from ptanalyze.formats.snapshot_file import Facts
+from ptanalyze.formats.manifest import MANIFEST, read_manifest
+from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.machine import read_calibration
+from ptanalyze.formats.measured.perf_stat import read_perf_stat
+from ptanalyze.formats.record import decode_facts, read_rows
+from ptanalyze.formats.snapshot import Facts
 
 DEEP = 100_000
 DIGITS = b"9" * 5000

@@ -22,7 +22,7 @@ from ptanalyze.analysis.degrees import (
     sentence,
 )
 from ptanalyze.analysis.degrees import settings as settings_of
-from ptanalyze.analysis.runs import replay_walks
+from ptanalyze.analysis.replay import replay_walks
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import baseline_of, replay_world
 from ptanalyze.core.machine import load_costs, load_machine

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import dynamorio_traces
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.drmemtrace import RECORD, import_drmemtrace
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign.drmemtrace import RECORD, import_drmemtrace
+from ptanalyze.formats.trace import read_trace
 
 READ, WRITE, PREFETCH, INSTR, THREAD, EXIT, PID, HEADER, FOOTER, MARKER = 0, 1, 4, 10, 22, 23, 24, 25, 26, 28
 TIME, CPU, FILE_TYPE, PAGE_SIZE, KERNEL_BEGINS, KERNEL_ENDS = 2, 3, 9, 18, 27, 28

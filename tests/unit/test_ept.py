@@ -13,8 +13,8 @@ from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot as bits
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.vm import read_vm
 from ptanalyze.world.address_space import address_space
 from vm_samples import NAMES, unpack
 

@@ -19,8 +19,8 @@ from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT
-from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.vm import read_vm
 from ptanalyze.world.address_space import address_space
 from vm_samples import NAMES, unpack
 

@@ -11,7 +11,7 @@ import ptanalyze
 MINE = '''"""Policies that fail, each in its own way."""
 
 from ptanalyze.policies import fixed_copies
-from ptanalyze.policies.base import GuestHooks, Part, Policy, hook
+from ptanalyze.policies.contract import GuestHooks, Part, Policy, hook
 
 
 @hook

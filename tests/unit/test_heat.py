@@ -23,9 +23,9 @@ from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.jackknife import margins, share_bounds
 from ptanalyze.core.snapshot import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat
-from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.formats.heat import HEADER_DTYPE, costs, read_heat
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, build_snapshot, small_machine, snapshots

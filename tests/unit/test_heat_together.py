@@ -9,7 +9,7 @@ from ptanalyze import classify
 from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.manifest import seal
 from strategies import FRAMES_PER_NODE, REGION
 
 FAST, SLOW = (REGION, 1), (REGION + 4096, 1)  # found used by half of the samples, by a tenth

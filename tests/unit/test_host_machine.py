@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ptanalyze.capture.live.host_machine import host_machine
+from ptanalyze.capture.live.host import host_machine
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.formats.machine_file import write_machine
-from ptanalyze.formats.node_latency import NodeLatency
+from ptanalyze.formats.measured.latency import NodeLatency
+from ptanalyze.formats.measured.machine import write_machine
 
 MILAN = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
 INTEL = "vendor_id\t: GenuineIntel\nmodel\t\t: {}\nmodel name\t: Xeon @ 2.40GHz\n\n"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import hydra_2d as naive
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError

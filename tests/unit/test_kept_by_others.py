@@ -13,10 +13,10 @@ from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import NOTE, check_capture
 from ptanalyze.core.errors import bundled
-from ptanalyze.core.regular import BYTES, content_of, own_directory, own_key, signed
+from ptanalyze.core.safe_files import BYTES, content_of, own_directory, own_key, signed
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.trace_file import read_index
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.trace import read_index
 from ptanalyze.formats.trace_index import INDEX, write_index
 from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
 
@@ -130,7 +130,7 @@ def test_a_key_is_made_once_for_its_owner_alone(state):
 
 
 def test_processes_that_begin_together_have_one_key(state):
-    command = [sys.executable, "-c", "from ptanalyze.core.regular import own_key; print(own_key().hex())"]
+    command = [sys.executable, "-c", "from ptanalyze.core.safe_files import own_key; print(own_key().hex())"]
     began = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     assert len({process.communicate()[0] for process in began}) == 1
 

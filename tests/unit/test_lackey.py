@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats import lackey
-from ptanalyze.formats.lackey import import_lackey
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign import text_traces
+from ptanalyze.formats.foreign.text_traces import import_lackey
+from ptanalyze.formats.trace import read_trace
 
 pytestmark = pytest.mark.twin
 
@@ -45,8 +45,8 @@ def test_loads_stores_and_modifies_become_touches_and_a_straddle_two(tmp_path):
 def test_blocks_of_any_size_give_the_same_trace(tmp_path, monkeypatch):
     import_lackey(io.BytesIO(TEXT), tmp_path / "whole.ptt")
     for size in (1, 7, 40):
-        monkeypatch.setattr(lackey, "BLOCK", size)
-        monkeypatch.setattr(lackey.blocks, "__defaults__", (size,))
+        monkeypatch.setattr(text_traces, "BLOCK", size)
+        monkeypatch.setattr(text_traces.blocks, "__defaults__", (size,))
         import_lackey(io.BytesIO(TEXT), tmp_path / "cut.ptt")
         whole, cut = read_trace(tmp_path / "whole.ptt"), read_trace(tmp_path / "cut.ptt")
         assert cut.accesses == whole.accesses

@@ -12,7 +12,7 @@ from latency_tables import SOCKETS, TABLE_4
 from ptanalyze.analysis.cpu_groups import groups
 from ptanalyze.capture.live.cacheline import noisy_pairs
 from ptanalyze.core.errors import CaptureError, PtanalyzeError
-from ptanalyze.formats.node_latency import LatencyMatrix, Method, read_matrix, write_matrix
+from ptanalyze.formats.measured.latency import LatencyMatrix, Method, read_matrix, write_matrix
 
 NAN = np.nan
 

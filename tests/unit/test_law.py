@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval, combined, over_corners
-from ptanalyze.cost.closed_forms import (
+from ptanalyze.cost.law import (
     CONTENDED,
     LOCAL,
     ORDER,

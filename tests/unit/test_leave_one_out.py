@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ptanalyze.cost.closed_forms import Run, overlap, placement
+from ptanalyze.cost.law import Run, overlap, placement
 from ptanalyze.cost.predict import predict_placement
 from ptanalyze.validate.leave_one_out import (
     CONFIGURATION,

@@ -5,8 +5,8 @@ import pytest
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
-from ptanalyze.formats.machine_file import with_latency, write_machine
-from ptanalyze.formats.node_latency import NodeLatency
+from ptanalyze.formats.measured.latency import NodeLatency
+from ptanalyze.formats.measured.machine import with_latency, write_machine
 
 IDLE = np.array([[80.0, 130.0], [134.0, 82.0]])
 LOADED = np.array([[150.0, 300.0], [310.0, 160.0]])

@@ -13,8 +13,8 @@ from ptanalyze.capture.import_ import import_capture, infer_tree
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.recognise import PAIR, read_mapped_pages
-from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.foreign.recognise import PAIR, read_mapped_pages
+from ptanalyze.formats.tables import read_tree, write_tree
 
 LACKEY = "".join(f" L {0x5000_0000 + k * 0x1000:x},8\n" for k in range(700))
 MAPPED = 1 << 63

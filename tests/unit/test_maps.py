@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, PtanalyzeError
-from ptanalyze.formats.snapshot_file import format_maps, parse_maps
+from ptanalyze.formats.snapshot import format_maps, parse_maps
 
 LINE = (
     "7f0000000000-7f0000002000 r-xs 00001000 fe:00 42                         /lib/a b\\012c.so (deleted)\n"

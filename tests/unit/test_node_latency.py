@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.formats.machine_file import with_latency, write_machine
-from ptanalyze.formats.node_latency import NodeLatency, read_latency, write_latency
+from ptanalyze.formats.measured.latency import NodeLatency, read_latency, write_latency
+from ptanalyze.formats.measured.machine import with_latency, write_machine
 
 MLC = """Intel(R) Memory Latency Checker - v3.9
 Command line parameters: --latency_matrix

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.core.machine import load_costs
 from ptanalyze.cost.price import busy_ns
 from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.steps import BALANCING, DATA, FLUSH, HINT
 from ptanalyze.policies import plan_for
-from ptanalyze.world.data_moves import moves_notes
+from ptanalyze.world.data_migration import moves_notes
 from ptanalyze.world.moves import Moves
 from replay_cases import HEAP, case, world_of
 from strategies import PAGE, build_snapshot, build_trace

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ptanalyze.capture.import_ import FORMATS, import_capture
 from ptanalyze.cli.import_ import FORMATS as NAMED
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.champsim import RECORD, import_champsim, touches
-from ptanalyze.formats.lackey import import_pinatrace
-from ptanalyze.formats.recognise import recognise
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign.champsim import RECORD, import_champsim, touches
+from ptanalyze.formats.foreign.recognise import recognise
+from ptanalyze.formats.foreign.text_traces import import_pinatrace
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.parse import parse_pinatrace
 
 pytestmark = pytest.mark.twin

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from ptanalyze.analysis.run_notes import owned_notes
+from ptanalyze.analysis.findings import owned_notes
 
 
 def result(policy, *notes, assumptions="idle latencies"):

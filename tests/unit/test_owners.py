@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.replay import live_cpus
-from ptanalyze.kernels.mm_steps import END, LINEAGE, PROT, carve, put, vma_map
-from ptanalyze.world.placement import LiveCpus
+from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
+from ptanalyze.world.thread_placement import LiveCpus
 from replay_cases import cases
 
 pytestmark = pytest.mark.twin

@@ -7,9 +7,14 @@ import subprocess
 import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.perf_script import fields_of, import_perf_data, import_perf_script, print_samples
-from ptanalyze.formats.recognise import recognise
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign.perf_samples import (
+    fields_of,
+    import_perf_data,
+    import_perf_script,
+    print_samples,
+)
+from ptanalyze.formats.foreign.recognise import recognise
+from ptanalyze.formats.trace import read_trace
 
 
 @pytest.fixture(scope="module")

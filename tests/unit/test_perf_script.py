@@ -7,8 +7,8 @@ import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.formats.perf_script import import_perf_script
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.foreign.perf_samples import import_perf_script
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.cost.closed_forms import Run
-from ptanalyze.formats.perf_stat import one_walker, read_perf_stat, read_run, what_is_missing
+from ptanalyze.cost.law import Run
+from ptanalyze.formats.measured.perf_stat import one_walker, read_perf_stat, read_run, what_is_missing
 
 COUNTS = {
     "cycles": 540968049174,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import threads_placed
-from ptanalyze.world.placement import place
+from ptanalyze.world.thread_placement import place
 from strategies import build_topology, build_trace, small_machine
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import ptanalyze
 from plot_texts import words
-from ptanalyze.analysis import answers as frames
+from ptanalyze.analysis import frames
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.live.survey import Surveyed
 from ptanalyze.capture.vm.diff import diff

@@ -6,7 +6,7 @@ import pytest
 
 import ptanalyze
 from plot_texts import readable, words
-from ptanalyze.analysis import answers as frames
+from ptanalyze.analysis import frames
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.vm.diff import diff

@@ -6,7 +6,7 @@ import pytest
 
 import ptanalyze
 from plot_texts import readable, words
-from ptanalyze.analysis import answers as frames
+from ptanalyze.analysis import frames
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.show import plots

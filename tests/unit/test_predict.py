@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import calibrate_runs
-from ptanalyze.cost.closed_forms import ORDER, ORDER_NATIVE, Run, outside_cycles, run_cycles
+from ptanalyze.cost.law import ORDER, ORDER_NATIVE, Run, outside_cycles, run_cycles
 from ptanalyze.cost.predict import noise_of, order, predict_placement, predict_walks
 
 M = 2.1e7  # cycles: 1000 of them take 10 s of one CPU

@@ -9,8 +9,8 @@ from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from strategies import REGION, build_snapshot
 
 POLICIES = ["mitosis", "interleave", "ideal"]

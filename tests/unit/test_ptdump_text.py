@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from naive import ptdump_rows as naive
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
-from ptanalyze.formats.ptdump_text import import_ptdump
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.foreign.ptdump_text import import_ptdump
+from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.kernels import parse
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 

@@ -10,7 +10,7 @@ munmap; and that what Hydra's call costs does not depend on threads of other soc
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.runs import replay_walks, start, system_calls
+from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import Placement

@@ -17,8 +17,8 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import bundled_samples, load, open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.trace_file import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.captured_world import captured_world
 from trace_copy import without_calls_outside

@@ -6,8 +6,8 @@ import pytest
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost import closed_forms as stored_prior
-from ptanalyze.cost.closed_forms import exposed_share, placement, shared
+from ptanalyze.cost import law as stored_prior
+from ptanalyze.cost.law import exposed_share, placement, shared
 from ptanalyze.validate.prior import (
     COLUMNS,
     FAMILIES,

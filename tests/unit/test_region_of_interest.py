@@ -10,7 +10,7 @@ from ptanalyze.analysis.whatif import replay_world
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.mm_events import region_of_interest, within_region

@@ -16,9 +16,9 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats import champsim as champsim_trace
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.drmemtrace import RECORD
+from ptanalyze.formats.foreign import champsim as champsim_trace
+from ptanalyze.formats.foreign.drmemtrace import RECORD
 from ptanalyze.formats.trace_writer import salvaging
 
 ROWS = 5000

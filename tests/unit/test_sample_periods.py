@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from naive.sample_periods import copies_of
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.perf_script import (
+from ptanalyze.formats.foreign.perf_samples import (
     MOST_COPIES,
     MOST_PERIOD,
     NOT_PRINTED,
@@ -19,7 +19,7 @@ from ptanalyze.formats.perf_script import (
     import_samples,
     pieces,
 )
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 
 pytestmark = pytest.mark.twin
 

@@ -12,7 +12,7 @@ from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.world.moves import Moves, scaled_machine, scaled_moves
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numba import njit
 
 from naive.setassoc import SetAssoc
-from ptanalyze.kernels import setrows
-from ptanalyze.kernels.setrows import EMPTY, bank, find, row_bank
+from ptanalyze.kernels import lru
+from ptanalyze.kernels.lru import EMPTY, bank, find, row_bank
 
 pytestmark = pytest.mark.twin
 
@@ -17,12 +17,12 @@ STEPS = st.lists(st.tuples(st.sampled_from(["touch", "touch", "drop"]), st.integ
 
 @njit
 def touch(tags, first, ways, tag):
-    return setrows.touch(tags, first, ways, tag)
+    return lru.touch(tags, first, ways, tag)
 
 
 @njit
 def drop(tags, first, ways, tag):
-    setrows.drop(tags, first, ways, tag)
+    lru.drop(tags, first, ways, tag)
 
 
 @settings(deadline=None)

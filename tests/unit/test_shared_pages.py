@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from families import make_family
 from naive import shared_pages as naive
-from ptanalyze.analysis.answers import shared_tables_frame
 from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.frames import shared_tables_frame
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 import ptanalyze
-from ptanalyze.analysis.run_notes import lines_by_node
+from ptanalyze.analysis.findings import lines_by_node
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.machine import load_costs, load_machine
 from replay_cases import HEAP

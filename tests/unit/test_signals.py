@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ptanalyze.core.progress import ASKED, seen_signals
+from ptanalyze.core.process import ASKED, seen_signals
 
 
 class Ended(KeyboardInterrupt):

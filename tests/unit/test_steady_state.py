@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from naive import replay as naive
 from naive.tlb import NaiveTlb
 from ptanalyze.analysis.advise import missing, verdict
-from ptanalyze.analysis.runs import replay_again, replay_walks, start
+from ptanalyze.analysis.replay import replay_again, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_world
 from ptanalyze.core.interval import Interval

@@ -9,9 +9,9 @@ from naive.setassoc import SetAssoc
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.lackey import import_lackey
-from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.kernels.decode import REACH, keep
+from ptanalyze.formats.foreign.text_traces import import_lackey
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.kernels.trace_codec import REACH, keep
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter

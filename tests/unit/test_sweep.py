@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.answers import sweep_frame
-from ptanalyze.analysis.run_notes import silent_note, silent_points
+from ptanalyze.analysis.findings import silent_note, silent_points
+from ptanalyze.analysis.frames import sweep_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import sweep_snapshot, values
 from ptanalyze.analysis.whatif import replay_snapshot

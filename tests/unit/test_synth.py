@@ -17,9 +17,9 @@ from ptanalyze.capture.synth.process import ALL, START, frames_of
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.capture_dir import TRACE
+from ptanalyze.formats.manifest import TRACE
 from ptanalyze.formats.trace_index import INDEX, stored_index
-from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.vm import read_vm
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.tlb_filter import FLUSH_CEILING
 

@@ -13,7 +13,7 @@ from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.capture.synth.process import START, frames_of
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.tables_file import enclosing_tables
+from ptanalyze.formats.tables import enclosing_tables
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.fragmentation import measure
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.answers import calls_frame
-from ptanalyze.analysis.runs import replay_walks, start, system_calls
+from ptanalyze.analysis.frames import calls_frame
+from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot, replay_world
 from ptanalyze.core.machine import load_costs, load_machine

@@ -9,7 +9,7 @@ import pytest
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.table_dump import HEADER, RECORD, import_table_dump, read_nodes
+from ptanalyze.formats.foreign.table_dump import HEADER, RECORD, import_table_dump, read_nodes
 from samples import read_dump
 from strategies import FRAMES_PER_NODE, build_topology, build_tree, frames_on
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.answer import Section
-from ptanalyze.formats.json_text import plain
+from ptanalyze.formats.text_output import plain
 from ptanalyze.show.terminal import Column, column, distinct, pieces, print_json, print_rows, print_view
 
 WIDE_ROWS = [

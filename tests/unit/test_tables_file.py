@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.core.snapshot import FAULT
-from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
-from ptanalyze.formats.tables_file import HEADER_DTYPE, TABLE_DTYPE, read_tree, write_tree
+from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
+from ptanalyze.formats.tables import HEADER_DTYPE, TABLE_DTYPE, read_tree, write_tree
 from strategies import Page, build_snapshot, build_tree, frames_on, snapshots, trees
 
 COLUMNS = ("entries", "base", "frame", "parent", "node", "level", "flags")

@@ -22,7 +22,7 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.runs import start
+from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError

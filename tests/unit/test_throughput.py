@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ptanalyze.analysis.run_notes import moved_notes
+from ptanalyze.analysis.findings import moved_notes
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval

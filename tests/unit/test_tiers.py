@@ -9,7 +9,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import RefusedError, UsageError, bundled
 from ptanalyze.core.machine import Latency, load_machine
-from ptanalyze.world.placement import place
+from ptanalyze.world.thread_placement import place
 from strategies import (
     FRAMES_PER_NODE,
     PAGE,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
@@ -13,10 +13,10 @@ from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.steps import DATA, FLUSH, HINT, RUN, data_page, node_before, node_now
 from ptanalyze.policies import plan_for
-from ptanalyze.world.data_moves import moves_notes
+from ptanalyze.world.data_migration import moves_notes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.moves import Moves, moves_from
-from ptanalyze.world.placement import move_threads
+from ptanalyze.world.thread_placement import move_threads
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 

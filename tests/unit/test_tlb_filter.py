@@ -11,7 +11,7 @@ import pytest
 from kept_streams import put_column
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Batches, Event, Piece, Touches
-from ptanalyze.formats.trace_file import read_index, trace_of
+from ptanalyze.formats.trace import read_index, trace_of
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.tlb_filter import TlbFilter

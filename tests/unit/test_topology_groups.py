@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from latency_tables import SOCKETS, TABLE_4
 from naive import topology as naive
 from ptanalyze.analysis.cpu_groups import groups, level, levels, mean_latencies
-from ptanalyze.capture.live import host_machine as kernel
+from ptanalyze.capture.live import host as kernel
 from ptanalyze.capture.live.cacheline import cpu_list, parse_cpu_list
-from ptanalyze.capture.live.host_machine import kernel_groups, mirrored
+from ptanalyze.capture.live.host import kernel_groups, mirrored
 from ptanalyze.cli import run
 from ptanalyze.core.cpu_pairs import GAP, known_pairs
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.node_latency import parse_table
+from ptanalyze.formats.measured.latency import parse_table
 
 NAN = np.nan
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from naive import decode as naive
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
-from ptanalyze.formats.trace_file import (
+from ptanalyze.formats.trace import (
     FRAME_DTYPE,
     HEADER_BYTES,
     HEADER_DTYPE,
@@ -24,7 +24,7 @@ from ptanalyze.formats.trace_file import (
     trace_of,
 )
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.kernels import decode
+from ptanalyze.kernels import trace_codec
 from trace_copy import write_trace
 
 pytestmark = pytest.mark.twin
@@ -64,7 +64,7 @@ def touches_of(trace, least=1):
 @given(TOUCHES)
 def test_the_compiled_encoder_and_its_naive_twin_write_the_same_bytes(touches):
     out = np.empty(10 * len(touches), np.uint8)
-    n = decode.encode_chunk(*columns(touches), out)
+    n = trace_codec.encode_chunk(*columns(touches), out)
     assert out[:n].tobytes() == naive.encode(touches)
     assert naive.decode(out[:n].tobytes(), len(touches)) == (touches, b"")
 
@@ -115,11 +115,15 @@ def test_what_is_left_of_batches_that_were_begun_is_pieces_too(tmp_path):
 
 def test_a_table_of_all_regions_is_left_as_it_is_by_those_it_lacks():
     number = np.array([7 << 9, 8 << 9 | 3, 9 << 9], np.int64)
-    table, regions, page = np.full(17, decode.EMPTY, np.int64), np.zeros(8, np.int64), np.zeros(3, np.uint32)
+    table, regions, page = (
+        np.full(17, trace_codec.EMPTY, np.int64),
+        np.zeros(8, np.int64),
+        np.zeros(3, np.uint32),
+    )
     table[-1] = 5
-    assert decode.number_pages(number, 2, table, regions, 0, 2, page) == 2
+    assert trace_codec.number_pages(number, 2, table, regions, 0, 2, page) == 2
     known = table.copy(), regions.copy()
-    assert decode.number_pages(number, 3, table, regions, 2, 2, page) == 3
+    assert trace_codec.number_pages(number, 3, table, regions, 2, 2, page) == 3
     assert page.tolist()[:2] == [0, 1 << 9 | 3]
     assert np.array_equal(table, known[0]) and np.array_equal(regions, known[1])
 
@@ -277,7 +281,7 @@ def test_a_trace_of_a_part_is_refused_in_a_sentence_that_says_how_it_was_recorde
 
 def frame(payload, **fields):
     head = np.zeros(1, FRAME_DTYPE)
-    head["magic"], head["kind"], head["bytes"] = decode.FRAME_MAGIC, 1, len(payload)
+    head["magic"], head["kind"], head["bytes"] = trace_codec.FRAME_MAGIC, 1, len(payload)
     for name, value in fields.items():
         head[name] = value
     head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
@@ -332,23 +336,23 @@ def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
 
 def longest_run(table):
     """Places in a row that hold something: what a look-up may have to pass."""
-    free = np.flatnonzero(table == decode.EMPTY)
+    free = np.flatnonzero(table == trace_codec.EMPTY)
     return int(np.diff(np.concatenate([[-1], free, [len(table)]])).max()) - 1
 
 
 def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
-    inverse = pow(decode.HASH_FACTOR, -1, 1 << decode.HASH_BITS)
-    keys = np.array([k * inverse % (1 << decode.HASH_BITS) for k in range(18_000)])
+    inverse = pow(trace_codec.HASH_FACTOR, -1, 1 << trace_codec.HASH_BITS)
+    keys = np.array([k * inverse % (1 << trace_codec.HASH_BITS) for k in range(18_000)])
     regions = keys[keys < 1 << 30][:2000]
     decoder = TraceDecoder(
         Path("t"), np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE), *[[]] * 2, 0, checked=True
     )
     runs = {}
     for salt in (0, decoder.table[-1]):
-        table = np.full((1 << 14) + 1, decode.EMPTY, np.int64)
+        table = np.full((1 << 14) + 1, trace_codec.EMPTY, np.int64)
         table[-1] = salt
         page, known = np.empty(len(regions), np.uint32), np.empty(len(regions), np.int64)
-        decode.number_pages(regions << 9, len(regions), table, known, 0, len(regions), page)
+        trace_codec.number_pages(regions << 9, len(regions), table, known, 0, len(regions), page)
         assert np.array_equal(page >> 9, np.arange(len(regions))) and np.array_equal(known, regions)
         runs[int(salt)] = longest_run(table[:-1])
     assert runs[0] == len(regions) and max(runs[salt] for salt in runs if salt) < 200

@@ -14,10 +14,10 @@ import pytest
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.regular import read_inside
+from ptanalyze.core.safe_files import read_inside
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import TRACE, seal
-from ptanalyze.formats.trace_file import read_index, read_trace
+from ptanalyze.formats.manifest import TRACE, seal
+from ptanalyze.formats.trace import read_index, read_trace
 from ptanalyze.formats.trace_index import INDEX, stored_index, write_index
 from ptanalyze.formats.trace_writer import trace_writer
 
@@ -220,7 +220,7 @@ def test_a_pipe_beside_a_trace_is_not_read(directory):
 
 RESIDENT = """
 import sys
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace import read_trace
 def resident():
     return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssFile"))
 def decode(path):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.capture.live.attend import TICK, Peak, Run
 from ptanalyze.capture.live.record import emulator_ranges
+from ptanalyze.capture.live.supervise import TICK, Peak, Run
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, build_trace

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from naive.trees import by_steps, leaf_map
 from ptanalyze.core import snapshot as bits
-from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.tables import read_tree, write_tree
 from ptanalyze.world.address_space import address_space, host_index
 from ptanalyze.world.trees import (
     free_frame,

@@ -17,11 +17,11 @@ import pytest
 from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.core.errors import bundled
-from ptanalyze.core.regular import NAME, remove_unfinished, temporary_directory, unfinished_directory
+from ptanalyze.core.safe_files import NAME, remove_unfinished, temporary_directory, unfinished_directory
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.formats.manifest import new_capture
 from ptanalyze.validate.bench import bench
 from ptanalyze.world.stream_store import Writer
 
@@ -29,7 +29,7 @@ NOBODY = 65534
 
 HALF_DONE = {
     "directory": """
-from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.formats.manifest import new_capture
 with new_capture("out") as inside:
     (inside / "trace.ptt").write_bytes(b"x" * 1000)
     print(flush=True)
@@ -147,7 +147,7 @@ def test_what_others_left_is_left_to_them(tmp_path):
 
 IN_A_TEMPORARY_DIRECTORY = """
 import sys
-from ptanalyze.core.regular import temporary_directory
+from ptanalyze.core.safe_files import temporary_directory
 with temporary_directory():
     print(flush=True)
     sys.stdin.read()

@@ -13,8 +13,8 @@ from ptanalyze.capture.vm.join import join, put_together
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.vm_file import Root, Slot, Vcpu
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.vm import Root, Slot, Vcpu
 from strategies import PAGE, Page, build_snapshot, build_tree, frames_on
 
 

@@ -15,8 +15,8 @@ from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, trees
 
 pytestmark = pytest.mark.twin

@@ -26,7 +26,7 @@ from ptanalyze.capture.live.guests import (
 from ptanalyze.capture.live.process import Process
 from ptanalyze.capture.live.qmp import Registers
 from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.tables import read_tree, write_tree
 from strategies import Page, build_tree, trees
 
 VA = 0x7F00_0000_0000

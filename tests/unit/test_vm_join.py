@@ -20,13 +20,13 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
-from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
+from ptanalyze.formats.tables import read_tree, write_tree
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
+from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, read_vm, write_vm
 from ptanalyze.world.address_space import Nested
-from ptanalyze.world.placement import place
+from ptanalyze.world.thread_placement import place
 from strategies import (
     PAGE,
     REGION,

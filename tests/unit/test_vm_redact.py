@@ -20,9 +20,9 @@ from ptanalyze.capture.vm.join import join
 from ptanalyze.capture.vm.redact import frame_map, redact
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.capture_dir import seal
-from ptanalyze.formats.snapshot_file import write_snapshot
-from ptanalyze.formats.vm_file import Root, Vcpu, write_vm
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.vm import Root, Vcpu, write_vm
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.runs import start
+from ptanalyze.analysis.replay import start
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.policies import plan_for
 from ptanalyze.world.world import untouched

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.answers import whatif_frame
+from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
+from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

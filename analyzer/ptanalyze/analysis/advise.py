@@ -28,12 +28,12 @@ from ..cost.price import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, label, members, policies
-from ..policies.combine import BrokenPolicyError
-from ..world.placement import RECORDED
-from .answers import Replayed, whatif_frame
+from ..policies.plan import BrokenPolicyError
+from ..world.thread_placement import RECORDED
+from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally, sentence_of
+from .frames import Replayed, whatif_frame
 from .leaf_classes import EACH_ONCE
-from .run_notes import DRAM_MATTERS, NO_ADVICE, dram_share, equally, sentence_of
-from .runs import must_allow
+from .replay import must_allow
 from .setup import Options, Policies, Setup, opened, policies_of, setup_of
 from .whatif import baseline_of, planned, replay_world
 

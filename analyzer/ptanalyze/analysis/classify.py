@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
-from .answers import classes_frame
+from .frames import classes_frame
 from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
 from .setup import Options, Setup, heated, others, provenance_of, setup_of
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from ..cost.result import EVERY_NODE
 from ..formats.capture import PathLike
-from ..formats.json_record import read_rows
-from .answers import differences_frame
+from ..formats.record import read_rows
+from .frames import differences_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

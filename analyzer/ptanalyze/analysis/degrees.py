@@ -15,7 +15,7 @@ from ..core.walks import Reads
 from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
-from ..kernels.hooks import compile_beside
+from ..kernels.jit import compile_beside
 from ..kernels.replay import (
     EVENT_KINDS,
     PTE_COPY,
@@ -33,8 +33,8 @@ from ..world.address_space import NO_VMA, vma_of
 from ..world.cache_pass import first_calls
 from ..world.history import History
 from ..world.world import World
-from .run_notes import notes, short_region
-from .runs import Finished, Run, replay_again, replay_walks, start, system_calls
+from .findings import notes, short_region
+from .replay import Finished, Run, replay_again, replay_walks, start, system_calls
 from .setup import Options, Setup, opened, setup_of
 from .whatif import baseline_of
 

@@ -11,7 +11,7 @@ from ..formats.capture import Capture, CaptureLike, load
 from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.fragmentation import Fragmentation, measure
-from .answers import fragmentation_frame
+from .frames import fragmentation_frame
 from .setup import Options, Settings, Setup, opened, provenance_of, setup_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from .setup import calibration_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..cost.closed_forms import Calibration, Run
+    from ..cost.law import Calibration, Run
     from ..cost.predict import Prediction
 
 
@@ -50,9 +50,9 @@ def calibrate(
     Raises CaptureError and UsageError that name the file.
     """
     from ..cost.calibrate import calibrate_runs
-    from ..cost.closed_forms import placement as known
-    from ..formats.node_latency import read_latency
-    from ..formats.perf_stat import one_walker, read_perf_stat, what_is_missing
+    from ..cost.law import placement as known
+    from ..formats.measured.latency import read_latency
+    from ..formats.measured.perf_stat import one_walker, read_perf_stat, what_is_missing
 
     if (remote is None and remote_seconds is None) != (placement is None):
         raise UsageError(
@@ -93,8 +93,8 @@ def _run(
     """Run of a file of perf stat, with another elapsed time, or of a time alone."""
     from msgspec.structs import replace
 
-    from ..cost.closed_forms import Run
-    from ..formats.perf_stat import read_run
+    from ..cost.law import Run
+    from ..formats.measured.perf_stat import read_run
 
     if file is None:
         if seconds is None:
@@ -117,7 +117,7 @@ def predict(
     walk_cycles  of further runs, at any placement: numbers, or files of perf stat
     cycles and seconds are of the middle, NaN where the local run's are not known. low to high is to hold a
     run with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
-    cost/closed_forms.py; attrs["notes"] are its assumptions.
+    cost/law.py; attrs["notes"] are its assumptions.
     """
     from pandas import DataFrame
 
@@ -161,14 +161,14 @@ def predictions(
 
 def _where(name: PathLike) -> str:
     """Name of a placement: as given, or by the shares in a file of `ptanalyze classify --json`."""
-    from ..formats.perf_stat import read_class_shares
+    from ..formats.measured.perf_stat import read_class_shares
 
     return read_class_shares(name) if str(name).endswith(".json") else str(name)
 
 
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
-    from ..formats.perf_stat import read_perf_stat, walk_run, what_is_missing
+    from ..formats.measured.perf_stat import read_perf_stat, walk_run, what_is_missing
 
     try:
         number = float(of)  # type: ignore[arg-type]

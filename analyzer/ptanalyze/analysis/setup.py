@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 from ..core.errors import DEFAULT_MACHINE, UsageError
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
 from ..formats.capture import Capture, CaptureLike, PathLike, load
-from ..formats.machine_file import read_calibration
+from ..formats.measured.machine import read_calibration
 from ..policies import Policy
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
-from ..world.placement import AUTO
 from ..world.site import ASSUMED, bare_snapshot
+from ..world.thread_placement import AUTO
 from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
 from .leaf_classes import weighed, weighed_by
 
 if TYPE_CHECKING:
-    from ..core.progress import Progress
+    from ..core.process import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
-    from ..cost.closed_forms import Calibration
+    from ..cost.law import Calibration
     from ..world.world import World
 
 

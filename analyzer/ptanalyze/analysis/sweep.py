@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
-from ..core.progress import __version__
+from ..core.process import __version__
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
-from .answers import sweep_frame
-from .runs import label, told
+from .frames import sweep_frame
+from .replay import label, told
 from .setup import Options, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
 from .whatif import chosen, replay_snapshot, replay_world
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from pandas import DataFrame
 
-    from ..core.progress import Progress
+    from ..core.process import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.result import Result

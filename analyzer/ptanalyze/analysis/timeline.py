@@ -13,7 +13,7 @@ from .whatif import replay
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .answers import Replayed
+    from .frames import Replayed
 
 WINDOWS = 20
 

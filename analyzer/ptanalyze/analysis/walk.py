@@ -14,8 +14,8 @@ from ..core.trace import REGION_SHIFT
 from ..core.units import described
 from ..formats.capture import CaptureLike, load
 from ..world import address_space
-from .answers import walk_frame
-from .runs import windows_of
+from .frames import walk_frame
+from .replay import windows_of
 from .setup import Options, Setup, opened, provenance_of, setup_of
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_other_shares
-from ..core.progress import Progress, __version__
+from ..core.process import Progress, __version__
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
-from ..kernels.hooks import compile_beside
+from ..kernels.jit import compile_beside
 from ..policies import Plan, Policy, plan_for
-from ..policies.combine import own_code
+from ..policies.plan import own_code
 from ..world.cache_pass import first_calls
-from ..world.placement import AUTO
+from ..world.thread_placement import AUTO
 from ..world.world import World
-from .answers import Replayed
-from .priced import priced, static_results
-from .runs import Finished, Run, label, replay_again, replay_walks, start, told
+from .frames import Replayed
+from .pricing import priced, static_results
+from .replay import Finished, Run, label, replay_again, replay_walks, start, told
 from .setup import Options, Policies, Setup, asked_or_usual, opened, setup_of, together
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
-    from ..cost.closed_forms import Calibration
+    from ..cost.law import Calibration
     from ..cost.result import Result
 
 

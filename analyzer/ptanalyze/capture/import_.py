@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE, Strip, UsageError
-from ..core.regular import open_inside
+from ..core.safe_files import open_inside
 from ..core.snapshot import (
     ENTRIES_PER_TABLE,
     HUGE,
@@ -24,20 +24,20 @@ from ..core.snapshot import (
 )
 from ..formats.atomic import map_new
 from ..formats.capture import open_capture
-from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
-from ..formats.champsim import import_champsim
-from ..formats.drmemtrace import import_drmemtrace
-from ..formats.lackey import import_lackey, import_pinatrace
-from ..formats.perf_script import FIELDS, Samples, import_perf_data, import_samples
-from ..formats.ptdump_text import import_ptdump
-from ..formats.recognise import REGION, MappedPages, read_mapped_pages, recognise
-from ..formats.snapshot_file import FILE as SNAPSHOT
-from ..formats.snapshot_file import read_snapshot, write_snapshot
-from ..formats.table_dump import import_table_dump
-from ..formats.tables_file import enclosing_tables
+from ..formats.foreign.champsim import import_champsim
+from ..formats.foreign.drmemtrace import import_drmemtrace
+from ..formats.foreign.perf_samples import FIELDS, Samples, import_perf_data, import_samples
+from ..formats.foreign.ptdump_text import import_ptdump
+from ..formats.foreign.recognise import REGION, MappedPages, read_mapped_pages, recognise
+from ..formats.foreign.table_dump import import_table_dump
+from ..formats.foreign.text_traces import import_lackey, import_pinatrace
+from ..formats.manifest import TRACE, copy_private, new_capture, seal
+from ..formats.snapshot import FILE as SNAPSHOT
+from ..formats.snapshot import read_snapshot, write_snapshot
+from ..formats.tables import enclosing_tables
 from ..formats.trace_index import add_index
 from ..formats.trace_writer import Damaged, damage
-from ..formats.vm_file import FILE as VM_FILE
+from ..formats.vm import FILE as VM_FILE
 
 # A snapshot from pages that another tool listed: leaves as it says, tables above them inferred.
 
@@ -170,7 +170,7 @@ def dump_directory(source: Source, inside: Path) -> str:
             with open_inside(path) as file:
                 copy_private(file, inside / path.name)
     if (inside / TRACE).exists():
-        from ..formats.trace_file import read_trace
+        from ..formats.trace import read_trace
 
         read_trace(inside / TRACE)
     return "process" if native else "vm"

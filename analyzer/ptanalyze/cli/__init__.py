@@ -17,8 +17,8 @@ import click
 from click.core import ParameterSource
 
 from ..core.errors import PtanalyzeError, UsageError, meant, printable
-from ..core.progress import __version__, forget_what_is_no_number, seen_signals
-from ..core.regular import TRUST
+from ..core.process import __version__, forget_what_is_no_number, seen_signals
+from ..core.safe_files import TRUST
 
 
 class Entry(NamedTuple):

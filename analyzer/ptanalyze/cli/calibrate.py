@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..analysis.answer import Section
     from ..core.interval import Interval
-    from ..cost.closed_forms import Calibration
+    from ..cost.law import Calibration
 
 RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
 
@@ -99,7 +99,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
 
     from ..analysis.answer import Answer
     from ..analysis.run_time import calibrate
-    from ..formats.machine_file import write_calibration
+    from ..formats.measured.machine import write_calibration
 
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
@@ -108,7 +108,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     calibration = calibrate(**options)
 
     def table() -> DataFrame:
-        from ..analysis.answers import coefficients_frame
+        from ..analysis.frames import coefficients_frame
 
         return coefficients_frame(calibration)
 
@@ -132,8 +132,8 @@ def write_machine_file(
     from ..core.errors import UsageError
     from ..core.machine import load_machine
     from ..cost.calibrate import REFERENCE_MACHINE
-    from ..formats.machine_file import with_latency, write_machine
-    from ..formats.node_latency import read_latency
+    from ..formats.measured.latency import read_latency
+    from ..formats.measured.machine import with_latency, write_machine
 
     if latency_file is None:
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")

@@ -63,7 +63,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
     )
 
     def table() -> DataFrame:
-        from ..analysis.answers import findings_frame
+        from ..analysis.frames import findings_frame
 
         found = findings_frame(list(findings))
         found.attrs["provenance"] = {"capture": str(opened.directory)}

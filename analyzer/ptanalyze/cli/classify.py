@@ -94,7 +94,7 @@ def command(
         return Section(lines=[f"Note: {whose}.", ""] if whose else [])
 
     def table() -> DataFrame:
-        from ..analysis.answers import classes_frame
+        from ..analysis.frames import classes_frame
 
         return classes_frame([classes for classes, _ in found], {"capture": str(opened.directory)})
 

@@ -42,7 +42,7 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     comparison = compare_rows(rows_of(a, options), rows_of(b, options))
 
     def table() -> DataFrame:
-        from ..analysis.answers import differences_frame
+        from ..analysis.frames import differences_frame
 
         differences = differences_frame(comparison)
         differences.attrs["names"] = [a, b]
@@ -65,7 +65,7 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
     from ..analysis.whatif import replay
-    from ..formats.json_record import read_rows
+    from ..formats.record import read_rows
     from ..show.progress import progress_bar
 
     if source.endswith(FILES):

@@ -44,7 +44,7 @@ def command(before: str, after: str, output: Output) -> None:
     moves = [row for tree in trees for row in tree.move_rows()]
 
     def table() -> DataFrame:
-        from ..analysis.answers import changes_frame
+        from ..analysis.frames import changes_frame
 
         found = changes_frame(trees)
         found.attrs["provenance"] = {"capture": f"from {Path(before).name} to {Path(after).name}"}

@@ -20,7 +20,7 @@ def command() -> None:
     from rich.text import Text
 
     from ..analysis.answer import Section
-    from ..capture.live.host_machine import examine
+    from ..capture.live.host import examine
     from ..show.terminal import print_view
 
     found = list(examine())

@@ -60,7 +60,7 @@ def command(
         states, shaped = fragmented(opened, by, chosen, Setup.of(machine=machine, progress=progress))
 
     def table() -> DataFrame:
-        from ..analysis.answers import fragmentation_frame
+        from ..analysis.frames import fragmentation_frame
 
         return fragmentation_frame(states, {"capture": str(opened.directory)})
 

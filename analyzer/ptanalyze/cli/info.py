@@ -41,7 +41,7 @@ def command(capture: str | None, shared: bool, output: Output) -> None:
       ptanalyze info app --plot map.png --plot-kind map
     """
     from ..analysis.answer import Answer
-    from ..analysis.answers import facts_frame
+    from ..analysis.frames import facts_frame
     from ..capture.describe import describe
 
     opened = open_or_default(capture)
@@ -78,7 +78,7 @@ def view(sections: dict[str, Rows]) -> Iterator[Section]:
 def shared_tables(opened: Capture) -> Answer:
     """Leaf tables that map pages of other processes too, those of the same pages below each other."""
     from ..analysis.answer import Answer, Section
-    from ..analysis.answers import shared_tables_frame
+    from ..analysis.frames import shared_tables_frame
     from ..core.errors import UsageError
 
     if not opened.processes and not opened.lost:
@@ -107,7 +107,7 @@ def shared_tables(opened: Capture) -> Answer:
 
 def table_pages(opened: Capture) -> DataFrame:
     """The table pages of a process, a VM, or a VM's host side alone."""
-    from ..analysis.answers import tables_frame
+    from ..analysis.frames import tables_frame
     from ..capture.vm.diff import trees
 
     side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot

@@ -53,7 +53,7 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     ]
 
     def table() -> DataFrame:
-        from ..analysis.answers import fit_frame
+        from ..analysis.frames import fit_frame
 
         return fit_frame(fit)
 

@@ -63,10 +63,10 @@ def write_host(path: str, latency: str | None) -> str:
     """Write the machine file of this host; returns its path, which is not overwritten."""
     from pathlib import Path
 
-    from ..capture.live.host_machine import host_machine
+    from ..capture.live.host import host_machine
     from ..core.errors import UsageError
-    from ..formats.machine_file import write_machine
-    from ..formats.node_latency import read_latency
+    from ..formats.measured.latency import read_latency
+    from ..formats.measured.machine import write_machine
 
     if Path(path).exists():
         raise UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
@@ -82,7 +82,7 @@ def every() -> Answer:
     from ..core.machine import load_machine, machine_names
 
     def table() -> DataFrame:
-        from ..analysis.answers import list_machines
+        from ..analysis.frames import list_machines
 
         return list_machines()
 
@@ -104,7 +104,7 @@ def single(machine: Machine) -> Answer:
     from ..analysis.answer import Answer
 
     def table() -> DataFrame:
-        from ..analysis.answers import latency_frame
+        from ..analysis.frames import latency_frame
 
         matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
         found = latency_frame(matrices, range(machine.nodes))

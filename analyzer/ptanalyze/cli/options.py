@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ..analysis.advise import Question
     from ..analysis.answer import Section
-    from ..analysis.answers import Replayed
+    from ..analysis.frames import Replayed
     from ..analysis.setup import Setup
-    from ..core.progress import Progress
+    from ..core.process import Progress
     from ..cost.result import Result
     from ..formats.capture import Capture
 

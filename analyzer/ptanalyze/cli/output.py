@@ -173,7 +173,7 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
         answer = narrowed(answer, output.columns)
     try:
         if output.file is not None:
-            from ..formats.json_record import write_result
+            from ..formats.record import write_result
 
             write_result(output.file, answer.what, answer.json, lambda: answer.table, answer.refused)
             echo(f"ptanalyze: wrote {output.file}", err=True)
@@ -198,7 +198,7 @@ def narrowed(answer: Answer, columns: tuple[str, ...]) -> Answer:
 
 
 def show(answer: Answer, form: str, line: bool = False) -> None:
-    from ..formats.json_text import csv_text
+    from ..formats.text_output import csv_text
     from ..show.terminal import print_json, print_json_line, print_view
 
     if form == "json":

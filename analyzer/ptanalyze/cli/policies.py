@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Section
-    from ..policies.base import Policy
+    from ..policies.contract import Policy
 
 
 @click.command("policies")
@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
 
     def table() -> DataFrame:
-        from ..analysis.answers import list_policies
+        from ..analysis.frames import list_policies
 
         return list_policies(chosen)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Answer, Section
-    from ..cost.closed_forms import Calibration
+    from ..cost.law import Calibration
     from ..cost.predict import Prediction
 
 LONG = 100.0  # seconds: a tenth of one is precise enough
@@ -114,7 +114,7 @@ def command(
     """
     from ..analysis.run_time import calibrate
     from ..core.errors import UsageError
-    from ..formats.machine_file import read_calibration
+    from ..formats.measured.machine import read_calibration
 
     if statistics:
         emit(errors(), output)

@@ -12,7 +12,7 @@ from . import echo
 from .options import DURATION, PID, SIZE, free_name, new_capture_option, strip_option
 
 if TYPE_CHECKING:
-    from ..capture.live.attend import Recording
+    from ..capture.live.supervise import Recording
 
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104

@@ -61,8 +61,8 @@ def command(
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
-    from ..analysis.run_notes import silent_points
-    from ..analysis.runs import lines_of
+    from ..analysis.findings import silent_points
+    from ..analysis.replay import lines_of
     from ..analysis.sweep import swept
     from ..show.advise import LL
     from ..show.progress import progress_bar
@@ -75,7 +75,7 @@ def command(
         points = swept(opened, names, grid, setup_from(options, progress), refused, on)
 
     def table() -> DataFrame:
-        from ..analysis.answers import sweep_frame
+        from ..analysis.frames import sweep_frame
 
         return sweep_frame(points, list(grid))
 

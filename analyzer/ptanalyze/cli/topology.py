@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.cpu_groups import Level
-    from ..capture.live.host_machine import Groups
-    from ..formats.node_latency import LatencyMatrix
+    from ..capture.live.host import Groups
+    from ..formats.measured.latency import LatencyMatrix
 
 SLOW = 16  # CPUs; above, say how long it takes
 
@@ -65,8 +65,8 @@ def measure_command(
     """
     from ..analysis.answer import Answer
     from ..capture.live import cacheline
-    from ..capture.live.host_machine import kernel_groups
-    from ..formats.node_latency import write_matrix
+    from ..capture.live.host import kernel_groups
+    from ..formats.measured.latency import write_matrix
     from ..show.cpu_groups import measured
     from ..show.progress import progress_bar
 
@@ -137,7 +137,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     """
     from ..analysis.answer import Answer
     from ..capture.live.cacheline import measure_nodes
-    from ..formats.node_latency import write_latency
+    from ..formats.measured.latency import write_latency
     from ..show.progress import progress_bar
     from ..show.terminal import matrices
 
@@ -148,7 +148,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     states = {"idle": latency.idle, "contended": latency.contended}
 
     def table() -> DataFrame:
-        from ..analysis.answers import latency_frame
+        from ..analysis.frames import latency_frame
 
         return latency_frame(states, latency.nodes)
 
@@ -205,8 +205,8 @@ def groups_command(
     """
     from ..analysis import cpu_groups as vcpu_groups
     from ..analysis.answer import Answer
-    from ..capture.live.host_machine import kernel_groups
-    from ..formats.node_latency import read_matrix
+    from ..capture.live.host import kernel_groups
+    from ..formats.measured.latency import read_matrix
     from ..show.cpu_groups import groups
 
     matrix = read_matrix(file)
@@ -225,7 +225,7 @@ def groups_command(
 
 def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
     """Latencies of all pairs, the groups in attrs."""
-    from ..analysis.answers import latency_frame
+    from ..analysis.frames import latency_frame
 
     groups = [] if result is None else [group["cpus"] for group in result["groups"]]
     return latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
@@ -249,7 +249,7 @@ def described(
 ) -> dict[str, Any]:
     """The groups of one Level, for JSON and for people."""
     from ..analysis.cpu_groups import mean_latencies
-    from ..capture.live.host_machine import mirrored
+    from ..capture.live.host import mirrored
 
     means = mean_latencies(matrix.ns, matrix.cpus, best.groups)
     return {

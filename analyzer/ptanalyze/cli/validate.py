@@ -58,7 +58,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
         compared = validate(papers, wanted, quick, progress, on)
 
     def table() -> DataFrame:
-        from ..analysis.answers import published_frame
+        from ..analysis.frames import published_frame
 
         return published_frame([flat(row) for _, rows in compared for row in rows])
 

@@ -62,7 +62,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     translation = explain(opened.snapshot, address)
 
     def table() -> DataFrame:
-        from ..analysis.answers import walk_frame
+        from ..analysis.frames import walk_frame
 
         found = walk_frame(translation, nodes)
         found.attrs["provenance"] = {"capture": str(opened.directory)}

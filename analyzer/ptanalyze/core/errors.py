@@ -264,7 +264,7 @@ def bundled(kind: str) -> Path:
 
 
 class Strip(IntEnum):
-    """ON: touches that change no TLB (kernels/decode.py)."""
+    """ON: touches that change no TLB (kernels/trace_codec.py)."""
 
     OFF = 0
     ON = 1

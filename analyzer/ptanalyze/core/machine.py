@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from .decode import Undecodable, plain_toml, struct_of
 from .errors import UsageError, bundled, meant
 from .interval import Interval
-from .regular import read_given
+from .safe_files import read_given
 
 LINE_BYTES = 64
 INTERVALS = ("exposed", "cycles_per_instruction", "data_exposed")  # of Costs

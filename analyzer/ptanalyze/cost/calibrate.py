@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.interval import Interval, combined
 from ..core.machine import load_machine
-from .closed_forms import (
+from .law import (
     CONTENDED,
     LOCAL,
     MANY,
@@ -35,7 +35,7 @@ from .closed_forms import (
     waited_cycles,
     waiting_of,
 )
-from .closed_forms import placement as placed
+from .law import placement as placed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -435,7 +435,7 @@ def calibrate_runs(
     placement  name or shares of the second run's placement, cost.placement
     at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
-    latency    NodeLatency measured there (formats/node_latency.py)
+    latency    NodeLatency measured there (formats/measured/latency.py)
     walkers    page walkers per core, None: 2; below 1: those per busy hardware thread
     threads    busy hardware threads per core, 1 to 2; None: as far as busy CPUs tell
     native     True for a single table; None: by the placement, else by whether ePT walks were counted

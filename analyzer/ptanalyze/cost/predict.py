@@ -7,7 +7,7 @@ from math import sqrt
 from ..core.errors import UsageError
 from ..core.interval import Interval, combined
 from .calibrate import SLOWER
-from .closed_forms import (
+from .law import (
     CONTENDED,
     LOCAL,
     ORDER,

@@ -42,13 +42,13 @@ from ..kernels.replay import (
     Counters,
 )
 from ..kernels.steps import CALLS
-from .closed_forms import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
+from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
 from .result import CallCost, Price
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
-    from .closed_forms import Calibration
+    from .law import Calibration
     from .result import Once, SystemCalls
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
-from ..core.regular import hold, remove_unfinished, unfinished_name
+from ..core.safe_files import hold, remove_unfinished, unfinished_name
 
 # Room on disk before a mapped file is written to: a store that finds none is a SIGBUS, not an error.
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..core.errors import DEFAULT_SAMPLE, CaptureError, UsageError, bundled, listing, meant
-from ..core.regular import TRUST, is_own, own_directory, own_key, read_inside, user_directory
+from ..core.safe_files import TRUST, is_own, own_directory, own_key, read_inside, user_directory
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
-from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
-from .heat_file import FILE as HEAT
-from .heat_file import read_heat
-from .snapshot_file import read_snapshot
-from .vm_file import HostDump, read_vm
+from .heat import FILE as HEAT
+from .heat import read_heat
+from .manifest import MANIFEST, TRACE, Manifest, damage, read_manifest
+from .snapshot import read_snapshot
+from .vm import HostDump, read_vm
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"

@@ -17,12 +17,12 @@ import numpy as np
 
 from ..core.decode import plain_json
 from ..core.errors import CaptureError
-from ..core.regular import content_of, open_inside, read_inside, signed
+from ..core.safe_files import content_of, open_inside, read_inside, signed
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, REGION_SHIFT, THREAD_DTYPE, Event, Trace
-from ..kernels.decode import FRAME_BYTES
+from ..kernels.trace_codec import FRAME_BYTES
 from .atomic import atomic_write
-from .capture_dir import TRACE
-from .trace_file import (
+from .manifest import TRACE
+from .trace import (
     HEADER_BYTES,
     HIGHEST,
     Index,

@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import CaptureError, Strip
-from ..kernels import decode
-from ..kernels.decode import REACH, keep
+from ..kernels import trace_codec
+from ..kernels.trace_codec import REACH, keep
 from .atomic import atomic_write
-from .trace_file import (
+from .trace import (
     BYTE_ORDER,
     CHUNK,
     ENDED,
@@ -116,10 +116,10 @@ class TraceWriter:
         instructions: int = 0,
     ) -> None:
         """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
-        out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
+        out = np.empty(len(page) * trace_codec.RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
         page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
-        payload = out[: decode.encode_chunk(page, write, count, out)].tobytes()
+        payload = out[: trace_codec.encode_chunk(page, write, count, out)].tobytes()
         accesses = int(count.sum())
         self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
         self.records += len(page)
@@ -146,7 +146,7 @@ class TraceWriter:
         new = np.concatenate(([True], page[1:] != page[:-1]))
         if by_write:
             new[1:] |= write[1:] != write[:-1]
-        new[:: decode.COUNT_MAX] = True  # so that no touch stands for more than that
+        new[:: trace_codec.COUNT_MAX] = True  # so that no touch stands for more than that
         first = np.flatnonzero(new)
         count = np.diff(np.append(first, len(page)))
         write = np.logical_or.reduceat(write, first)
@@ -201,12 +201,12 @@ class TraceWriter:
         instructions: int,
     ) -> None:
         head = np.zeros((), FRAME_DTYPE)
-        head["magic"], head["bytes"], head["kind"] = decode.FRAME_MAGIC, len(payload), kind
+        head["magic"], head["bytes"], head["kind"] = trace_codec.FRAME_MAGIC, len(payload), kind
         head["thread"], head["cpu"], head["time"] = thread, cpu, time
         head["records"], head["accesses"], head["instructions"] = records, accesses, instructions
         head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
         self.file.write(head.tobytes() + payload)
-        self.bytes += decode.FRAME_BYTES + len(payload)
+        self.bytes += trace_codec.FRAME_BYTES + len(payload)
         self.end = max(self.end, int(time))
 
     def finish(self, facts: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .hooks import allocating_kernel, called_hook, hook, kernel
-from .setrows import scalar
+from .jit import allocating_kernel, called_hook, hook, kernel
+from .lru import scalar
 from .walker import ADDRESS, PRESENT, PROTNONE, X86, frame, leaf, mapped
 
 QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in a word

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .hooks import called_hook, kernel
+from .jit import called_hook, kernel
 
 NEWLINE, SPACE, TAB, HASH, COMMA, COLON, SLASH, DOT, BAR = 10, 32, 9, 35, 44, 58, 47, 46, 124
 TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .hooks import called_hook, hook, kernel
+from .jit import called_hook, hook, kernel
 from .steps import (
     BALANCING,
     CALLS,

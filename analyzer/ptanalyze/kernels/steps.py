@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from .hooks import hook
+from .jit import hook
 
 SET = 0  # slots now belong to another VMA (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .hooks import called_hook, hook, kernel
-from .setrows import EMPTY, SETS, START, WAYS, Bank, RowBank, drop, find, row_of, touch, touch_16
+from .jit import called_hook, hook, kernel
+from .lru import EMPTY, SETS, START, WAYS, Bank, RowBank, drop, find, row_of, touch, touch_16
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows, of filter_common of State.bank
 FIRST, SECOND = range(2)  # arrays of State.rows of filter_common

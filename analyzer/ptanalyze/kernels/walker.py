@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .hooks import hook, kernel
-from .setrows import EMPTY, RowBank, find, line_row, prefetch, shape_of, touch_line
+from .jit import hook, kernel
+from .lru import EMPTY, RowBank, find, line_row, prefetch, shape_of, touch_line
 
 # `core.snapshot` for a single raw entry, inlined into kernels.
 

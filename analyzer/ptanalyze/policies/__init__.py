@@ -6,25 +6,35 @@ from typing import TYPE_CHECKING, Any
 from .table import BOUND, POLICIES, names
 
 if TYPE_CHECKING:
-    from .base import RESEARCH, Policy, has_parameter, parameters
-    from .combine import Plan
-    from .known import NOT_MAINLINE, besides, find, label, members, plan_for, policies, share_settings, takes
+    from .contract import RESEARCH, Policy, has_parameter, parameters
+    from .plan import Plan
+    from .registry import (
+        NOT_MAINLINE,
+        besides,
+        find,
+        label,
+        members,
+        plan_for,
+        policies,
+        share_settings,
+        takes,
+    )
 
 DEFINED_IN = {
-    "NOT_MAINLINE": "known",
-    "besides": "known",
-    "takes": "known",
-    "RESEARCH": "base",
-    "Policy": "base",
-    "parameters": "base",
-    "Plan": "combine",
-    "find": "known",
-    "label": "known",
-    "members": "known",
-    "plan_for": "known",
-    "policies": "known",
-    "share_settings": "known",
-    "has_parameter": "base",
+    "NOT_MAINLINE": "registry",
+    "besides": "registry",
+    "takes": "registry",
+    "RESEARCH": "contract",
+    "Policy": "contract",
+    "parameters": "contract",
+    "Plan": "plan",
+    "find": "registry",
+    "label": "registry",
+    "members": "registry",
+    "plan_for": "registry",
+    "policies": "registry",
+    "share_settings": "registry",
+    "has_parameter": "contract",
 }
 __all__ = [
     "BOUND",

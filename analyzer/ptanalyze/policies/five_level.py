@@ -13,7 +13,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Latency, Machine, Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
-from .base import Policy, World
+from .contract import Policy, World
 
 LAYERS = "which table gets a fifth level: the guest's (or, native, the only one), the host's, or both"
 ACTS = {"gpt": {"levels of gPT"}, "ept": {"levels of ePT"}}

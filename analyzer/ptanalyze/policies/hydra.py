@@ -47,7 +47,7 @@ from ..kernels.steps import (
     word_mask,
 )
 from ..world.history import History
-from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
+from .contract import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
 
 FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
 DEGREE = (

@@ -19,7 +19,7 @@ from ..kernels.replay import COPIED, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FA
 from ..kernels.steps import HOST_DATA, TABLE_DATA, host_entry, popcount, word_mask
 from ..kernels.walker import CODES, leaf
 from . import hydra
-from .base import (
+from .contract import (
     LAYERS_ACT,
     HostHooks,
     Part,

@@ -3,9 +3,9 @@
 import numpy as np
 
 from ..core.machine import Strict
-from . import fixed_copies
-from .base import Policy, World
-from .fixed_copies import AS_CAPTURED, State
+from . import static_replicas
+from .contract import Policy, World
+from .static_replicas import AS_CAPTURED, State
 
 POLICY = Policy(
     "linux",
@@ -25,7 +25,7 @@ POLICY = Policy(
 
 def start(world: World, params: Strict) -> State:
     home = np.zeros(len(world.space.tables.level), np.int16)
-    return fixed_copies.one_copy(world, home, serve=np.arange(world.nodes))
+    return static_replicas.one_copy(world, home, serve=np.arange(world.nodes))
 
 
 NOTE = (
@@ -35,8 +35,8 @@ NOTE = (
 IDEAL = Policy(
     "ideal",
     "every table read local at the price of one copy: bounds locality, not caching, page sizes or interrupts",
-    fixed_copies.guest_part(start),
-    fixed_copies.host_part(start),
+    static_replicas.guest_part(start),
+    static_replicas.host_part(start),
     source="a bound of locality, not a system",
     note=NOTE,
     takes="a bound",

@@ -13,9 +13,9 @@ from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
 from ..kernels.steps import RUN, node_now
-from . import fixed_copies
-from .base import NODES, GuestHooks, Part, Policy, World, called_hook, guest_exists, replica_nodes
-from .fixed_copies import FOLLOW, State, nearest
+from . import static_replicas
+from .contract import NODES, GuestHooks, Part, Policy, World, called_hook, guest_exists, replica_nodes
+from .static_replicas import FOLLOW, State, nearest
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
 
@@ -28,7 +28,7 @@ class Params(Strict):
 @called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if steps.kind[step] != RUN:
-        fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
+        static_replicas.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     elif state.rule[0] == FOLLOW:
         follow(state, np.int64(node_now(steps, step)), counters)
 
@@ -45,7 +45,7 @@ def follow(state, to, counters):
     state.serve[:] = to
 
 
-HOOKS = GuestHooks(fixed_copies.locate, fixed_copies.on_walk, on_step)
+HOOKS = GuestHooks(static_replicas.locate, static_replicas.on_walk, on_step)
 
 
 def start(world: World, params: Params) -> tuple[State, int]:
@@ -56,26 +56,26 @@ def start(world: World, params: Params) -> tuple[State, int]:
 def _state(world: World, params: Params) -> State:
     if params.mode == "replicate":
         copies = replica_nodes("mitosis", params.nodes, world.machine)
-        return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
+        return static_replicas.replicas(world, copies, nearest(copies, world.machine))
     if params.nodes:
         raise UsageError(
             f"policy mitosis: nodes = {params.nodes}: with mode = migrate the copy follows the process; "
             "give nodes with mode = replicate"
         )
-    state = fixed_copies.replicas(world, [world.history.home], np.full(world.nodes, world.history.home))
+    state = static_replicas.replicas(world, [world.history.home], np.full(world.nodes, world.history.home))
     state.rule[0] = FOLLOW
     return state
 
 
 def at_rest(state: State, ids: slice) -> np.ndarray | None:
     """As Part.at_rest; where the process runs a snapshot does not say."""
-    return None if state.rule[0] == FOLLOW else fixed_copies.at_rest(state, ids)
+    return None if state.rule[0] == FOLLOW else static_replicas.at_rest(state, ids)
 
 
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
-    guest=Part(HOOKS, start, fixed_copies.settle, at_rest, at_once=fixed_copies.copy_guest),
+    guest=Part(HOOKS, start, static_replicas.settle, at_rest, at_once=static_replicas.copy_guest),
     params=Params,
     needs=("node numbers",),
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",

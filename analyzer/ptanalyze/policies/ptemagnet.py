@@ -14,7 +14,7 @@ from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..world.fragmentation import measure
 from ..world.reservations import Reservations, reserve
-from .base import Policy, World
+from .contract import Policy, World
 
 SIZES = [2**k for k in range(1, 10)]
 GROUP = "pages of a reservation, a power of two; 8: as many as a cache line of the ePT has entries"

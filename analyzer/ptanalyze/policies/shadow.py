@@ -26,9 +26,9 @@ from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.trees import shadow_table, split_tables
-from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
-from .fixed_copies import AS_CAPTURED
-from .single_copy import BY_FIRST_TOUCH
+from .baselines import BY_FIRST_TOUCH
+from .contract import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
+from .static_replicas import AS_CAPTURED
 
 PLACE = (
     "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "

@@ -4,9 +4,9 @@ from importlib.metadata import EntryPoints, entry_points
 
 POLICIES = {  # name -> its file, and the name of its Policy there
     "linux": "linux.POLICY",
-    "first-touch": "single_copy.FIRST_TOUCH",
-    "interleave": "single_copy.INTERLEAVE",
-    "bind": "single_copy.BIND",
+    "first-touch": "baselines.FIRST_TOUCH",
+    "interleave": "baselines.INTERLEAVE",
+    "bind": "baselines.BIND",
     "ideal": "linux.IDEAL",
     "mitosis": "mitosis.POLICY",
     "hydra": "hydra.POLICY",
@@ -15,7 +15,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "hydra-2d": "hydra_2d.POLICY",
     "steering": "wasp.STEERING",
     "wasp": "wasp.POLICY",
-    "tables-in-dram": "single_copy.TABLES_IN_DRAM",
+    "tables-in-dram": "baselines.TABLES_IN_DRAM",
     # policies that reshape the world, in their order
     "thp": "thp.POLICY",
     "ptemagnet": "ptemagnet.POLICY",

@@ -24,7 +24,7 @@ from ..world import huge_pages
 from ..world.huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
 from ..world.mm_events import region_of_interest
 from ..world.world import leaf_entries
-from .base import Policy, World
+from .contract import Policy, World
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"

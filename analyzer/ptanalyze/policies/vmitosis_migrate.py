@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels.data_moves import NOT_MAPPED, NOWHERE
+from ..kernels.data_migration import NOT_MAPPED, NOWHERE
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import (
     ALL,
@@ -35,8 +35,8 @@ from ..kernels.steps import (
     slot_range,
     stores,
 )
-from ..world.data_moves import by_host, count_children
-from .base import (
+from ..world.data_migration import by_host, count_children
+from .contract import (
     LAYERS_ACT,
     GuestHooks,
     HostHooks,

@@ -21,8 +21,8 @@ from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..kernels.replay import FAULT
 from ..kernels.steps import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
-from . import fixed_copies
-from .base import (
+from . import static_replicas
+from .contract import (
     LAYERS_ACT,
     NODES,
     GuestHooks,
@@ -36,7 +36,7 @@ from .base import (
     nodes_in_guest,
     replica_nodes,
 )
-from .fixed_copies import nearest
+from .static_replicas import nearest
 
 NAME = "vmitosis-replicate"
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"
@@ -73,8 +73,8 @@ class State(NamedTuple):
     misplaced   bool[T]
     """
 
-    here: fixed_copies.State
-    away: fixed_copies.State
+    here: static_replicas.State
+    away: static_replicas.State
     misplaced: np.ndarray
 
 
@@ -94,7 +94,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
 
 @called_hook
 def install(state, tables, leaf, node, made, counters):
-    fixed_copies.make(state.here, tables, leaf, node, made, counters)
+    static_replicas.make(state.here, tables, leaf, node, made, counters)
     counters.events[FAULT, node, locate(state, leaf, node)] += 1
     write(state, leaf, node, 1, counters.events)
 
@@ -102,9 +102,9 @@ def install(state, tables, leaf, node, made, counters):
 @hook
 def write(state, table, node, entries, events):
     if state.misplaced[table]:
-        fixed_copies.write(state.away, table, node, entries, events)
+        static_replicas.write(state.away, table, node, entries, events)
     else:
-        fixed_copies.write(state.here, table, node, entries, events)
+        static_replicas.write(state.here, table, node, entries, events)
 
 
 @called_hook
@@ -116,10 +116,10 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             if kind == MOVE:
                 into, _ = move_target(steps, step)
                 target = rows.leaf[into]
-                fixed_copies.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
+                static_replicas.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
                 write(state, target, node, changed, counters.events)
     else:
-        fixed_copies.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
+        static_replicas.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
 
 
 HOOKS = GuestHooks(locate, on_walk, on_step)
@@ -136,7 +136,7 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
 
 
 def settle(state: State, world: World, tables: np.ndarray) -> int:
-    return fixed_copies.settle(state.here, world, tables)
+    return static_replicas.settle(state.here, world, tables)
 
 
 def at_rest(state: State, ids: slice) -> np.ndarray:
@@ -163,20 +163,20 @@ def _replicas(world: World, params: Params) -> State:
     following = np.zeros(world.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
     return State(
-        fixed_copies.replicas(world, copies, serve),
-        fixed_copies.replicas(world, copies, following[serve]),
+        static_replicas.replicas(world, copies, serve),
+        static_replicas.replicas(world, copies, following[serve]),
         drawn(len(world.space.tables.level), params.misplaced, params.seed),
     )
 
 
 def copy_guest(state: State, world: World, events: np.ndarray) -> None:
     """Part.at_once of the replicas that are where they belong."""
-    fixed_copies.copy_guest(state.here, world, events)
+    static_replicas.copy_guest(state.here, world, events)
 
 
-def start_host(world: World, params: Params) -> fixed_copies.State:
+def start_host(world: World, params: Params) -> static_replicas.State:
     copies = replica_nodes(NAME, params.nodes, world.machine)
-    return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
+    return static_replicas.replicas(world, copies, nearest(copies, world.machine))
 
 
 def _check(params: Params) -> None:
@@ -212,11 +212,15 @@ def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -
     return facts
 
 
-def host_facts(state: fixed_copies.State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
+def host_facts(
+    state: static_replicas.State, world: World, params: Params, pages: np.ndarray
+) -> dict[str, int]:
     return _cache_facts("ept", state, params, pages)
 
 
-def _cache_facts(tree: str, state: fixed_copies.State, params: Params, pages: np.ndarray) -> dict[str, int]:
+def _cache_facts(
+    tree: str, state: static_replicas.State, params: Params, pages: np.ndarray
+) -> dict[str, int]:
     """Bytes of all nodes' page caches, by the peak of replica pages: freed pages go back (3.3.4)."""
     if not params.page_cache:
         return {}
@@ -233,7 +237,7 @@ POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
     Part(HOOKS, start_guest, settle, at_rest, guest_facts, copy_guest),
-    fixed_copies.host_part(start_host)._replace(facts=host_facts),
+    static_replicas.host_part(start_host)._replace(facts=host_facts),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),

@@ -29,8 +29,9 @@ from ..core.machine import Machine, Strict
 from ..kernels.replay import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, FREE, MOVE, freed_table, move_target
 from ..world.site import Site
-from . import fixed_copies
-from .base import (
+from . import static_replicas
+from .baselines import BY_FIRST_TOUCH
+from .contract import (
     LAYERS_ACT,
     GuestHooks,
     Part,
@@ -44,8 +45,7 @@ from .base import (
     nodes_in_guest,
     nodes_of,
 )
-from .fixed_copies import State as FixedCopiesState
-from .single_copy import BY_FIRST_TOUCH
+from .static_replicas import State as FixedCopiesState
 
 # When WASP's daemon switches a process's replicas on and off, from what it counts over a trace.
 #
@@ -151,7 +151,7 @@ class SteeringParams(Strict):
 
 def start_steering(world: World, params: SteeringParams) -> FixedCopiesState:
     every = np.arange(world.nodes)
-    return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
+    return static_replicas.replicas(world, every, steering(params.steer, world.machine))
 
 
 def needs(params: SteeringParams) -> tuple[str, ...]:
@@ -175,8 +175,8 @@ def steering(text: str, machine: Machine, policy: str = "steering") -> np.ndarra
 STEERING = Policy(
     "steering",
     "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
-    fixed_copies.guest_part(start_steering),
-    fixed_copies.host_part(start_steering),
+    static_replicas.guest_part(start_steering),
+    static_replicas.host_part(start_steering),
     SteeringParams,
     source="the steering matrix of WASP, ASPLOS '24, without its switching",
     acts=lambda params: LAYERS_ACT[params.layers],
@@ -220,8 +220,8 @@ class State(NamedTuple):
     seen     float64[2]          accesses per second and misses per access of the steady part
     """
 
-    off: fixed_copies.State
-    many: fixed_copies.State
+    off: static_replicas.State
+    many: static_replicas.State
     exists: np.ndarray
     entries: np.ndarray
     at: np.ndarray
@@ -235,7 +235,7 @@ class State(NamedTuple):
 def locate(state, table, node):
     if state.now[ON]:
         return state.many.serve[node]
-    return fixed_copies.locate(state.off, table, node)
+    return static_replicas.locate(state.off, table, node)
 
 
 @hook
@@ -252,9 +252,9 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
 @called_hook
 def install(state, tables, leaf, node, made, counters):
     if state.now[ON]:
-        fixed_copies.install(state.many, tables, leaf, node, made, counters)
+        static_replicas.install(state.many, tables, leaf, node, made, counters)
     else:
-        fixed_copies.install(state.off, tables, leaf, node, made, counters)
+        static_replicas.install(state.off, tables, leaf, node, made, counters)
     keep(state, tables, leaf, made, 1)
 
 
@@ -275,9 +275,9 @@ def keep(state, tables, leaf, made, entries):
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, changed = steps.kind[step], np.int64(mapped.changed[step])
     if state.now[ON]:
-        fixed_copies.on_step(state.many, tables, rows, steps, shootdowns, mapped, counters, step)
+        static_replicas.on_step(state.many, tables, rows, steps, shootdowns, mapped, counters, step)
     else:
-        fixed_copies.on_step(state.off, tables, rows, steps, shootdowns, mapped, counters, step)
+        static_replicas.on_step(state.off, tables, rows, steps, shootdowns, mapped, counters, step)
     if changed == 0:
         return
     if kind in (CLEAR, MOVE):
@@ -298,7 +298,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 def switch(state, number, events, pages):
     """Switch number `number`: the main thread copies all tables to all nodes, or frees the copies."""
     main, nodes, existing = np.int64(state.main[number]), state.many.copies.size, 0
-    root = fixed_copies.locate(state.off, np.int64(0), main)
+    root = static_replicas.locate(state.off, np.int64(0), main)
     kind = TABLE_FREE if state.now[ON] else TABLE_NEW
     for table in range(state.exists.size):
         if not state.exists[table]:
@@ -331,7 +331,7 @@ def start(world: World, params: Params) -> tuple[State, int]:
     seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
     state = State(
         _linux(world),
-        fixed_copies.replicas(world, np.arange(world.nodes), steering("auto", world.machine)),
+        static_replicas.replicas(world, np.arange(world.nodes), steering("auto", world.machine)),
         exists,
         np.where(exists, world.entries, 0),
         world.stream.offset[done.chunk],
@@ -351,11 +351,11 @@ def limits_of(params: Params) -> Thresholds:
     return Thresholds(interval, hysteresis, rate, params.misses_per_access)
 
 
-def _linux(world: World) -> fixed_copies.State:
+def _linux(world: World) -> static_replicas.State:
     """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
     if len(world.snapshot.topology) > 1:
-        return fixed_copies.captured_guest(world)
-    state: fixed_copies.State = BY_FIRST_TOUCH[0].start(world, None)[0]
+        return static_replicas.captured_guest(world)
+    state: static_replicas.State = BY_FIRST_TOUCH[0].start(world, None)[0]
     return state
 
 

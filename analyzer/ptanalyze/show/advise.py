@@ -11,8 +11,8 @@ from ..analysis.advise import Advice, Report, label_of, missing
 from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
+from ..analysis.findings import owned_notes
 from ..analysis.leaf_classes import RESHAPED
-from ..analysis.run_notes import owned_notes
 from ..core.errors import show_duration
 from ..core.interval import interval
 from ..core.walks import threads_placed

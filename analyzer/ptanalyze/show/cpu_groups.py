@@ -11,7 +11,7 @@ from ..analysis.answer import Section
 from ..capture.live.cacheline import cpu_list
 from ..core.errors import printable
 from ..formats.atomic import atomic_write
-from ..formats.node_latency import LatencyMatrix
+from ..formats.measured.latency import LatencyMatrix
 
 if TYPE_CHECKING:
     from ..capture.live.survey import Surveyed

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.progress import Progress as ProgressProgress
+from ..core.process import Progress as ProgressProgress
 from .terminal import console, number
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from ..capture.live.attend import Grown
+    from ..capture.live.supervise import Grown
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..core.errors import printable
-from ..formats.json_text import record
+from ..formats.text_output import record
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -25,7 +25,7 @@ from ..analysis.advise import (
     without_trace,
 )
 from ..analysis.answer import Cell, Matrix, Quantity, Section
-from ..analysis.run_notes import HOST_MODEL, owned_notes, sentence_of
+from ..analysis.findings import HOST_MODEL, owned_notes, sentence_of
 from ..core import interval
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import CAREFUL, FROM_DRAM, Interval, faster

@@ -11,7 +11,7 @@ from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.plan import Parameters
 from ..core.machine import Machine, load_machine
-from ..core.regular import temporary_directory
+from ..core.safe_files import temporary_directory
 from ..cost.result import Result
 from ..formats.capture import Capture, open_capture
 

@@ -6,7 +6,7 @@ from statistics import mean
 
 from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs
-from ..cost.closed_forms import Calibration, Run
+from ..cost.law import Calibration, Run
 from ..cost.predict import predict_placement
 from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
 from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of

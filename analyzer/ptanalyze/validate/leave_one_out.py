@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ..cost.calibrate import calibrate_runs, suspicious
-from ..cost.closed_forms import LOCAL, Calibration, Run, counted, placement
+from ..cost.law import LOCAL, Calibration, Run, counted, placement
 from ..cost.predict import Prediction, predict_placement, predict_walks, slowdown
 from .prior import (
     FAMILIES,

@@ -9,8 +9,8 @@ import pandas as pd
 from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine
-from ..cost.closed_forms import Run
-from ..cost.closed_forms import counted as closed_forms_counted
+from ..cost.law import Run
+from ..cost.law import counted as closed_forms_counted
 from ..cost.predict import Prediction, predict_placement, predict_walks
 from ..cost.result import Result
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT

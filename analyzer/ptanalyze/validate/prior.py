@@ -1,6 +1,6 @@
 """Published runs that come with the package, and what their workloads have in common, fitted on them.
 
-Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/closed_forms.py)
+Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/law.py)
 
 - reference(), runs(), ports(): the measured runs of models/reference, with citations
 - observed(): what each run says of the law's numbers, one by one
@@ -19,7 +19,7 @@ import pandas as pd
 
 from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
-from ..cost.closed_forms import (
+from ..cost.law import (
     CONTENDED,
     LOCAL,
     REMOTE,
@@ -33,7 +33,7 @@ from ..cost.closed_forms import (
     placement,
     waited_cycles,
 )
-from ..formats.json_text import toml
+from ..formats.text_output import toml
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")

@@ -9,7 +9,7 @@ from ..analysis.answer import Cell, Section
 from ..analysis.sweep import carried_out, workers_on
 from ..core.errors import UsageError
 from ..core.interval import Interval
-from ..core.progress import Progress
+from ..core.process import Progress
 from .bench import bench
 from .row import KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, tally
 

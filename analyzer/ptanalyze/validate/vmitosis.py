@@ -12,10 +12,10 @@ from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine
 from ..cost.calibrate import calibrate_runs
-from ..cost.closed_forms import Run
+from ..cost.law import Run
 from ..cost.predict import predict_placement
 from ..cost.result import Result
-from ..formats.node_latency import read_matrix
+from ..formats.measured.latency import read_matrix
 from . import vmitosis_moved as moved
 from .bench import Bench
 from .law_rows import ONE_RUN, beside, calibration, misplaced, replicated, run_of, slowdown, took

@@ -213,7 +213,7 @@ def cache_pass(
     and no nested reads. Memory: about 40 bytes per walk of a batch, on two threads of two batches. UsageError
     for more than 64 Mi tables.
     """
-    from ..kernels.setrows import EMPTY
+    from ..kernels.lru import EMPTY
 
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
@@ -267,7 +267,7 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:
 def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
     """Paging-structure caches of each CPU, and what L2s and LLCs hold of page tables."""
     from ..kernels import walker
-    from ..kernels.setrows import row_bank
+    from ..kernels.lru import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     own = machine.walk_caches

@@ -8,14 +8,14 @@ import numpy as np
 
 from ..core.interval import CAREFUL
 from ..core.machine import Machine
-from ..core.progress import Progress, adding_up
+from ..core.process import Progress, adding_up
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
 from .mm_events import within_region
 from .moves import NOTHING_MOVES, Moves, scale_notes, scaled_machine, scaled_moves
-from .placement import AUTO, place
 from .site import Effort
+from .thread_placement import AUTO, place
 from .world import World, untouched
 
 

@@ -9,9 +9,9 @@ from ..core import snapshot as bits
 from ..core.snapshot import Snapshot
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Trace, blocks, give_back, read_only
 from ..core.walks import Placement, Regions, Tables, WalkStream
-from ..kernels import mm_steps as kernels
-from ..kernels.hooks import lacking, uncompiled
-from ..kernels.mm_steps import (
+from ..kernels import memory_manager as kernels
+from ..kernels.jit import lacking, uncompiled
+from ..kernels.memory_manager import (
     BYTE,
     END,
     EVENT,
@@ -29,7 +29,7 @@ from ..kernels.replay import Mapped
 from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
 from .mm_events import addresses, carried_out, made, merging, numbers, region_of_interest
-from .placement import HomeMove, LiveCpus
+from .thread_placement import HomeMove, LiveCpus
 
 # A trace's memory-management calls as steps: the arrays that kernels.mm_steps works on, and what it made.
 

@@ -13,7 +13,7 @@ from .reservations import ANONYMOUS
 from .trees import with_frame, with_huge_leaves
 
 if TYPE_CHECKING:
-    from ..kernels.reserve import Ranges
+    from ..kernels.reshape import Ranges
 
 
 # Memory that a program asks huge pages for, or forbids them, as far as a trace shows.
@@ -235,7 +235,7 @@ def candidates(
     allowed   bool[T], or True for all
     topology  frame: the first on the node of most of a region's pages; None: the first
     """
-    from ..kernels.reserve import summarise
+    from ..kernels.reshape import summarise
     from ..kernels.walker import CODES
 
     tables = np.flatnonzero((tree.level == 1) & allowed)
@@ -249,7 +249,7 @@ def candidates(
 
 def _ranges(topology: Topology | None) -> "Ranges":
     """kernels.huge_pages.Ranges of a Topology; of None: none."""
-    from ..kernels.reserve import Ranges
+    from ..kernels.reshape import Ranges
 
     nodes = topology.nodes if topology else ()
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
@@ -309,7 +309,7 @@ def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
 
 def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     """int64[blocks]: leaves of `tables` (bool[T]), and these tables, in each block of 512 frames."""
-    from ..kernels.reserve import count_blocks
+    from ..kernels.reshape import count_blocks
     from ..kernels.walker import CODES
 
     used = np.zeros(blocks, np.int64)

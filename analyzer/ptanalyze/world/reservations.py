@@ -18,7 +18,7 @@ from .trees import mapped_again
 from .world import World
 
 if TYPE_CHECKING:
-    from ..kernels.reserve import Guest, Parts
+    from ..kernels.reshape import Guest, Parts
 
 
 # The 4 KiB pages that another guest allocator could serve, and the frames for them.
@@ -58,8 +58,8 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     Pages stay where they are if they are not anonymous private memory (names of VMAs, as in maps), if others
     use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
     """
-    from ..kernels import reserve
-    from ..kernels.reserve import FREE, KEPT
+    from ..kernels import reshape
+    from ..kernels.reshape import FREE, KEPT
 
     table = _leaf_tables(space)
     base = np.full(len(space.tables.level), -1, np.int64)
@@ -68,7 +68,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     captured = np.full(len(table) << 9, FREE, np.uint32)
     now, kept = np.full(len(table) << 9, KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
     entries = read_only(space.snapshot.guest.entries)
-    reserve.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
+    reshape.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
     return GuestPages(
         table, base, captured, now, users, pool_of, dict(zip(REASONS, kept.tolist(), strict=True))
     )
@@ -76,7 +76,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
 
 def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
     """int32[n], ascending: blocks of 1 << shift frames that the host maps and that no staying page uses."""
-    from ..kernels.reserve import MOVABLE, NO_POOL
+    from ..kernels.reshape import MOVABLE, NO_POOL
 
     free = np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
     users = pages.users.reshape(-1, 1 << shift)
@@ -96,7 +96,7 @@ def _leaf_tables(space: AddressSpace) -> np.ndarray:
 
 
 def _pools(space: AddressSpace) -> np.ndarray:
-    from ..kernels.reserve import NO_POOL
+    from ..kernels.reshape import NO_POOL
 
     there = space.host_of >= 0
     node = space.tables.node[space.host_of[there]].astype(np.int64)
@@ -107,23 +107,23 @@ def _pools(space: AddressSpace) -> np.ndarray:
 
 def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
-    from ..kernels import reserve
+    from ..kernels import reshape
 
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
     leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    reserve.count_users(read_only(tree.entries), leaves, users)
+    reshape.count_users(read_only(tree.entries), leaves, users)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
-    users[mine] = reserve.SEVERAL
+    users[mine] = reshape.SEVERAL
     for level, _, raw in bits.blocks(tree, (2, 3)):
         for first in bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding).tolist():
-            users[first : first + 512 ** (level - 1)] = reserve.SEVERAL
+            users[first : first + 512 ** (level - 1)] = reshape.SEVERAL
     return users
 
 
 def _parts(space: AddressSpace, base: np.ndarray) -> "Parts":
     """kernels.guest_frames.Parts: the program's pages, and whether their VMA is served."""
-    from ..kernels.reserve import Parts
+    from ..kernels.reshape import Parts
 
     snapshot = space.snapshot
     anonymous = [name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names]
@@ -169,8 +169,8 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
     entries that change; with memory-mapped entries, the 4 KiB around them.
     """
-    from ..kernels import reserve as guest_frames
-    from ..kernels import reserve as kernels
+    from ..kernels import reshape as guest_frames
+    from ..kernels import reshape as kernels
 
     shift = pages.bit_length() - 1
     own = guest_pages(world.space)
@@ -208,7 +208,7 @@ def _touched(world: World, pages: GuestPages) -> tuple[np.ndarray, Steps, np.nda
 
 def _mapped_before(world: World, pages: GuestPages, row_base: np.ndarray) -> None:
     """Pages mapped before the region of interest began wait for no walk."""
-    from ..kernels.reserve import FREE, WAITING
+    from ..kernels.reshape import FREE, WAITING
 
     if not world.traced or not world.history.premapped:
         return
@@ -221,8 +221,8 @@ def _mapped_before(world: World, pages: GuestPages, row_base: np.ndarray) -> Non
 
 def _guest(pages: GuestPages, shift: int, limit: int) -> "Guest":
     """kernels.reserve.Guest with nothing mapped; pools by address."""
-    from ..kernels import reserve as kernels
-    from ..kernels.reserve import NO_POOL
+    from ..kernels import reshape as kernels
+    from ..kernels.reshape import NO_POOL
 
     blocks, free = len(pages.users) >> shift, free_blocks(pages, shift)
     which = pages.pool_of[free.astype(np.int64) << shift >> 9]
@@ -256,7 +256,7 @@ def _find_singles(pages: GuestPages) -> None:
 
     There is enough: as many frames were taken from captured pages as there are such pages.
     """
-    from ..kernels.reserve import MOVABLE, SINGLE, SPECIAL
+    from ..kernels.reshape import MOVABLE, SINGLE, SPECIAL
 
     mapped = pages.captured < SPECIAL
     pending = np.flatnonzero(mapped & (pages.now == SINGLE))
@@ -273,7 +273,7 @@ def _find_singles(pages: GuestPages) -> None:
 
 
 def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
-    from ..kernels.reserve import rewrite
+    from ..kernels.reshape import rewrite
 
     entries = _own_copy(snapshot.guest.entries)
     mine = pages.table < len(snapshot.guest)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
-from ..core.regular import (
+from ..core.safe_files import (
     content_of,
     open_inside,
     read_inside,

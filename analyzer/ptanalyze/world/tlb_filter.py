@@ -399,7 +399,7 @@ def is_common(tlb: Tlb) -> bool:
 def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     """An empty TLB, of whose `parts` parts by set this is number `part`."""
     from ..kernels import tlb as kernels
-    from ..kernels.setrows import bank, row_bank
+    from ..kernels.lru import bank, row_bank
 
     small, second = shape(tlb.l1_4k), shape(tlb.l2)
     others = [shape(tlb.l1_2m), shape(tlb.l1_1g)], [shape(tlb.l2_1g), None]

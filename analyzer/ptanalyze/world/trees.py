@@ -225,7 +225,7 @@ def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
 
 def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
     """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
-    from ..kernels.reserve import Nested, to_host_frames
+    from ..kernels.reshape import Nested, to_host_frames
     from ..kernels.walker import CODES
 
     host = space.snapshot.nested

@@ -15,7 +15,7 @@ from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trac
 from ..core.walks import Placement, Reads
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches
-from .data_moves import DataNodes, data_move, data_nodes, with_data_moves
+from .data_migration import DataNodes, data_move, data_nodes, with_data_moves
 from .first_touches import first_touch_notes, host_homes, table_homes
 from .history import History, history, once_more
 from .site import Site

@@ -10,9 +10,9 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import Snapshot
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.capture_dir import new_capture, seal
-from ptanalyze.formats.snapshot_file import write_snapshot
-from ptanalyze.formats.tables_file import write_tree
+from ptanalyze.formats.manifest import new_capture, seal
+from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.tables import write_tree
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on
 
 from .replicas import OWNER_DTYPE, Replicas, check_replicas, compare_trees, read_replicas

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...core import snapshot as bits
 from ...core.errors import CaptureError
-from ...core.regular import NAME, content_of, read_inside
+from ...core.safe_files import NAME, content_of, read_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
 from ...formats.capture import KEPT, Capture
-from ...formats.capture_dir import TRACE, damaged_files
+from ...formats.manifest import TRACE, damaged_files
 from ...formats.trace_index import INDEX, most_bytes
 from ...world.address_space import known_pages
 from ...world.stream_store import LONGEST_SEAL, SEAL

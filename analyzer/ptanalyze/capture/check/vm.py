@@ -15,7 +15,7 @@ from ...core import snapshot as entries
 from ...core.errors import PartialDataError, UsageError
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree, words
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
-from ...formats.vm_file import HostDump, Root, Slot
+from ...formats.vm import HostDump, Root, Slot
 from ...world.address_space import Nested
 from ..live.process import check_process, state
 from ..vm.join import Slots as JoinSlots
@@ -230,9 +230,9 @@ def findings(counts: Counter[int]) -> Iterator[Finding]:
     verdict = OK if not doubtful else PARTIAL if doubtful <= STALE * total else FAILED
     why = f"differ; {STALE:.0%} at most may have changed since: dump again with --stop" if doubtful else ""
     yield Finding("live: pages as in pagemap", total, wrong, verdict, why)
-    for reason, words in REASONS.items():
+    for reason, told in REASONS.items():
         if counts[reason]:
-            yield Finding("live: why not", total, counts[reason], NOTE, words)
+            yield Finding("live: why not", total, counts[reason], NOTE, told)
 
 
 def counted_by_kvm(host: HostDump) -> Finding:

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
-from ...core.progress import Progress
-from ...core.regular import temporary_directory
-from ...formats.node_latency import LatencyMatrix, Method, NodeLatency, checked
-from ...formats.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
+from ...core.process import Progress
+from ...core.safe_files import temporary_directory
+from ...formats.measured.latency import LatencyMatrix, Method, NodeLatency, checked
+from ...formats.measured.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .native import native
 from .process import NODES, cpu_lines, parse_cpus
 from .survey import Surveyed

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
 from ...formats.atomic import says_where
-from ...formats.capture_dir import seal
-from ...formats.snapshot_file import read_snapshot
+from ...formats.manifest import seal
+from ...formats.snapshot import read_snapshot
 from .native import native
 from .process import command_line
 

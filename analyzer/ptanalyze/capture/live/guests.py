@@ -20,9 +20,9 @@ import numpy as np
 from ...core import snapshot as bits
 from ...core.errors import UNKNOWN_NODE, PartialDataError, UsageError
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
-from ...formats.capture_dir import seal
-from ...formats.snapshot_file import now, write_snapshot
-from ...formats.vm_file import Slot
+from ...formats.manifest import seal
+from ...formats.snapshot import now, write_snapshot
+from ...formats.vm import Slot
 from .native import native
 from .process import Process, opened, paused
 from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of

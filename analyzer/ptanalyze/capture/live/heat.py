@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import PartialDataError, UsageError
-from ...core.regular import is_own, temporary_directory, unfinished_directory
+from ...core.safe_files import is_own, temporary_directory, unfinished_directory
 from ...formats.capture import open_capture
-from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
-from ...formats.perf_script import import_perf_script, print_samples
-from ...formats.snapshot_file import read_snapshot
+from ...formats.foreign.perf_samples import import_perf_script, print_samples
+from ...formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
+from ...formats.manifest import TRACE, new_capture, seal
+from ...formats.snapshot import read_snapshot
 from ...formats.trace_index import add_index
 from ...world.address_space import known_pages
-from .attend import die_with_us
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
 from .process import Process, check_process, opened
+from .supervise import die_with_us
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...core.decode import Undecodable, plain_json
 from ...core.errors import UsageError
-from ...formats.vm_file import Slot
+from ...formats.vm import Slot
 
 TIMEOUT_S = 30
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12

@@ -15,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...core.regular import temporary_directory
+from ...core.safe_files import temporary_directory
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.snapshot_file import FILE as SNAPSHOT
-from ...formats.snapshot_file import parse_maps
-from ...formats.trace_file import read_index, trace_of
+from ...formats.manifest import TRACE, new_capture, seal
+from ...formats.snapshot import FILE as SNAPSHOT
+from ...formats.snapshot import parse_maps
+from ...formats.trace import read_index, trace_of
 from ...formats.trace_index import INDEX, write_index
-from .attend import (
+from .native import native
+from .process import huge_pages
+from .supervise import (
     Children,
     Growth,
     Peak,
@@ -38,8 +40,6 @@ from .attend import (
     room,
     start,
 )
-from .native import native
-from .process import huge_pages
 from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.

@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 
 from ...core.errors import UsageError, show_size
-from ...core.progress import Progress, __version__
+from ...core.process import Progress, __version__
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ...formats.atomic import atomic_write
 from ...formats.capture import Capture, PathLike, load
-from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.snapshot_file import format_maps, node_records, write_json
-from ...formats.tables_file import TABLE_BYTES, close_entries, keep_tables, write_records
+from ...formats.manifest import TRACE, new_capture, seal
+from ...formats.snapshot import format_maps, node_records, write_json
+from ...formats.tables import TABLE_BYTES, close_entries, keep_tables, write_records
 from ...formats.trace_index import add_index
 from ...formats.trace_writer import trace_writer
-from ...formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from ...formats.vm import HostDump, Root, Slot, Vcpu, write_vm
 from ...kernels.synth import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
 from .plan import plan as plan_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import UsageError, show_size
-from ...core.progress import Progress
+from ...core.process import Progress
 from ...core.trace import REGION_SHIFT, Event
-from ...formats.tables_file import reserve_entries
+from ...formats.tables import reserve_entries
 from ...formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written

@@ -13,23 +13,15 @@ import numpy as np
 
 from ...core import snapshot as bits
 from ...core.errors import CaptureError, UsageError
-from ...core.regular import open_inside
+from ...core.safe_files import open_inside
 from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
-from ...formats.capture_dir import (
-    MANIFEST,
-    TRACE,
-    copy_private,
-    damaged_files,
-    new_capture,
-    read_manifest,
-    seal,
-)
-from ...formats.heat_file import FILE as HEAT
-from ...formats.snapshot_file import node_records, read_snapshot, write_json
-from ...formats.tables_file import write_records, write_tree
+from ...formats.heat import FILE as HEAT
+from ...formats.manifest import MANIFEST, TRACE, copy_private, damaged_files, new_capture, read_manifest, seal
+from ...formats.snapshot import node_records, read_snapshot, write_json
+from ...formats.tables import write_records, write_tree
 from ...formats.trace_index import add_index
-from ...formats.vm_file import FILE as VM_FILE
-from ...formats.vm_file import HostDump, Root, Slot, read_vm, write_vm
+from ...formats.vm import FILE as VM_FILE
+from ...formats.vm import HostDump, Root, Slot, read_vm, write_vm
 from ...world.address_space import Nested
 
 # Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits.
@@ -350,7 +342,7 @@ def must_be_whole(directory: Path) -> None:
         for name, why in damaged_files(directory, read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
     elif (directory / TRACE).exists():
-        from ...formats.trace_file import read_trace
+        from ...formats.trace import read_trace
 
         read_trace(directory / TRACE)
 

@@ -20,17 +20,17 @@ import numpy as np
 
 from ...core import snapshot as bits
 from ...core.errors import CaptureError, UsageError
-from ...core.regular import open_inside
+from ...core.safe_files import open_inside
 from ...core.snapshot import Snapshot, Topology, Tree
 from ...core.trace import Event
 from ...formats.atomic import map_new
 from ...formats.capture import Capture
-from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
-from ...formats.heat_file import FILE as HEAT
-from ...formats.heat_file import copy_samples
-from ...formats.snapshot_file import write_snapshot
-from ...formats.tables_file import write_tree
-from ...formats.trace_file import (
+from ...formats.heat import FILE as HEAT
+from ...formats.heat import copy_samples
+from ...formats.manifest import TRACE, copy_private, damaged_files, new_capture, seal
+from ...formats.snapshot import write_snapshot
+from ...formats.tables import write_tree
+from ...formats.trace import (
     EVENT,
     FRAME_DTYPE,
     HEADER_BYTES,
@@ -41,8 +41,8 @@ from ...formats.trace_file import (
 )
 from ...formats.trace_index import add_index
 from ...formats.trace_writer import RULES
-from ...formats.vm_file import HostDump, write_vm
-from ...kernels.decode import FRAME_BYTES
+from ...formats.vm import HostDump, write_vm
+from ...kernels.trace_codec import FRAME_BYTES
 
 # Page frames renumbered node by node, in order, keeping everything that results depend on.
 #

@@ -12,9 +12,9 @@ import anywidget
 import numpy as np
 import traitlets
 
-from ...analysis.answers import page_tables
-from ...analysis.priced import served
-from ...analysis.runs import start
+from ...analysis.frames import page_tables
+from ...analysis.pricing import served
+from ...analysis.replay import start
 from ...analysis.walk import explain
 from ...core import snapshot
 from ...core.errors import UsageError

@@ -343,8 +343,8 @@ def headline_pareto(on: DataFrame, policies: int, base: str) -> str:
     most = best["bytes"] / unit_name[0]
     return (
         f"{len(on)} of {policies} policies are on the front: from {least['label']} "
-        f"({interval_shown(least['value'])[0]}) to {best['label']} ({interval_shown(best['value'])[0]} for {most:.1f} "
-        f"{unit_name[1]})"
+        f"({interval_shown(least['value'])[0]}) to {best['label']} ({interval_shown(best['value'])[0]} for "
+        f"{most:.1f} {unit_name[1]})"
     )
 
 
@@ -612,7 +612,8 @@ def headline_curve(data: DataFrame, key: str) -> str:
     named = list(dict.fromkeys(equal["label"]))
     if not timed(data):
         at = f"{', '.join(named)} at {key} = {shown(best[key])}"
-        return f"No trace, so a bound: cycles of {base} / those of {at} are at most {interval.shown(best['y'])[0]}"
+        most = interval.shown(best["y"])[0]
+        return f"No trace, so a bound: cycles of {base} / those of {at} are at most {most}"
     who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     who += " is" if len(named) == 1 else " are"
     if best["read"] == swept["read"].min():

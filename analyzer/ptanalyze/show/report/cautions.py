@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ...analysis.advise import COUNTERS, NOTHING, at_least, at_most, candidate, narrow, placement_alone
 from ...analysis.advise import percent as share_of
-from ...analysis.run_notes import HOST_MODEL, equally, sentence_of
+from ...analysis.findings import HOST_MODEL, equally, sentence_of
 from ...analysis.setup import alike
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PAGE_NAMES, PROCESS

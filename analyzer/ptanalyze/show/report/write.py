@@ -13,7 +13,7 @@ from ...analysis.advise import HOUR, Question
 from ...analysis.leaf_classes import weighed_by
 from ...analysis.setup import Options, Policies, Setup, policies_of, setup_of
 from ...core.errors import NO_LIMIT, UsageError
-from ...core.progress import Progress
+from ...core.process import Progress
 from ...formats.atomic import must_be_writable
 from ...formats.capture import CaptureLike, PathLike, load
 
@@ -141,8 +141,8 @@ def name_of(capture: Capture) -> str:
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
     from ...analysis.advise import advise
-    from ...analysis.answers import page_tables
     from ...analysis.fragmentation import fragmentation
+    from ...analysis.frames import page_tables
     from ...capture.check import FAILED, check_capture
     from ...capture.describe import describe
     from ...core.errors import CaptureError

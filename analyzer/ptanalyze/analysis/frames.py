@@ -1,0 +1,514 @@
+"""Results and page tables as tidy pandas tables with units, notes and provenance in their attrs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pandas import DataFrame, concat
+
+from ..core.errors import lines
+from ..core.machine import Machine, load_machine, machine_names
+from ..core.snapshot import EMULATOR, Snapshot, Tree
+from ..core.units import described
+from ..core.walks import GUEST_BIT
+from ..cost.result import CallCost, Result
+from ..formats.capture import Capture, CaptureLike, load
+from ..world.trees import shared_pages
+from .findings import owned_notes
+from .setup import provenance_of as setup_provenance_of
+
+if TYPE_CHECKING:
+    from ..policies import Policy
+
+
+CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
+NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
+OPTIONAL = (
+    "speedup_low",
+    "speedup",
+    "speedup_high",
+    "traced_speedup",
+    "pays_back_walks",
+    "pays_back_seconds",
+    "guest_dram_share",
+    "host_dram_share",
+    "system_call_ns",
+    "system_call_stolen_ns",
+)
+PAGE_SHIFT, SLOT_BITS = 12, 9
+
+
+def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
+    """Rows of classify.Classifications below each other: group, socket, class, count, share, weight."""
+    table = concat(
+        [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
+    )
+    notes = [
+        f"{n} without a class: {why}"
+        for classes in classifications
+        for why, n in classes.unresolved.items()
+        if n
+    ]
+    unresolved = {classes.weight: dict(classes.unresolved) for classes in classifications}
+    return described(table, notes, provenance, unresolved=unresolved)
+
+
+def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
+    """Rows of {state: fragmentation.Fragmentation}: group, lines, ept_lines, count, share, state.
+
+    attrs["means"]: {state: {lines: mean}}, None where there is no line.
+    """
+    table = concat([lines.frame().assign(state=state) for state, lines in states.items()], ignore_index=True)
+    means = {state: {"all": lines.mean(), "full": lines.mean(full=True)} for state, lines in states.items()}
+    return described(table, provenance=provenance, means=means)
+
+
+def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
+    """One row per Result: Result.row.
+
+    attrs["machine"]: machine_limits, if a Machine is given.
+    """
+    rows = numbers(DataFrame([result.row() for result in results]))
+    limits = machine_limits(machine) if machine else {}
+    return described(rows, owned_notes(results), provenance_of(results), machine=limits)
+
+
+def numbers(table: DataFrame) -> DataFrame:
+    """The table with NaN for None in columns of numbers."""
+    return table.astype({name: float for name in OPTIONAL if name in table})
+
+
+def machine_limits(machine: Machine) -> dict[str, Any]:
+    """Latencies of page-table reads: {"name", "ghz", "cached_cycles", *_ns of DRAM reads}.
+
+    Local is the mean over nodes of their own memory, remote the mean over pairs of nodes, contended the same
+    under load; None where the machine has one node, or its file no contended latencies.
+    """
+    limits: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
+    limits["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
+    idle, loaded = machine.latency.idle, machine.latency.contended
+    limits["local_ns"] = float(np.diagonal(np.array(idle)).mean())
+    for name, matrix in (("remote_ns", idle), ("contended_ns", loaded)):
+        apart = None if matrix is None else np.array(matrix)[~np.eye(len(matrix), dtype=bool)]
+        limits[name] = float(apart.mean()) if apart is not None and len(apart) else None
+    return limits
+
+
+def reads_frame(results: Sequence[Result]) -> DataFrame:
+    """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
+
+    dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes; from is
+    "cache" or "DRAM". Every combination of a level that any policy reads has a row.
+    """
+    nested = any(result.host_pages for result in results)
+    levels = sorted({key for result in results for key in by_level(result)}, reverse=True)
+    rows: list[tuple[Any, ...]] = []
+    for result in results:
+        counts = by_level(result)
+        for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
+            dimension = "ePT" if host else "gPT" if nested else "PT"
+            of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
+            rows += [
+                (result.policy, params_of(result), dimension, level, *at, ("cache", "DRAM")[dram], int(count))
+                for (*at, dram), count in np.ndenumerate(of)
+            ]
+    columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
+    table = described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
+    table.attrs["walks"] = int(results[0].walks)
+    return table
+
+
+def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
+    """{(host's table?, its level): int64[nodes, nodes, 2]} of all levels that were read."""
+    reads: dict[tuple[bool, int], np.ndarray] = {}
+    for bit in np.flatnonzero(result.reads.any(axis=(1, 2, 3))).tolist():
+        guest, host = divmod(bit, GUEST_BIT)
+        key = (True, host) if host else (False, guest)
+        reads[key] = reads.get(key, 0) + result.reads[bit]
+    return reads
+
+
+def leaves_frame(results: Sequence[Result]) -> DataFrame:
+    """Walks by location of their leaf entries: policy, params, socket, class, count, share (of the socket's).
+
+    The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
+    that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
+    """
+    nested = any(result.host_pages for result in results)
+    names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
+    rows = [
+        {
+            "policy": result.policy,
+            "params": params_of(result),
+            "socket": socket,
+            "class": names[kind] or kind,
+            "count": int(counts[k]),
+            "share": float(counts[k] / counts.sum()),
+        }
+        for result in results
+        for socket, counts in enumerate(result.classes)
+        if counts.any()
+        for k, kind in enumerate(CLASSES)
+        if kind in names
+    ]
+    columns = ["policy", "params", "socket", "class", "count", "share"]
+    how = owned_notes(results), provenance_of(results)
+    return described(DataFrame(rows, columns=columns), *how, run=results[0].run if results else None)
+
+
+def calls_frame(results: Sequence[Result]) -> DataFrame:
+    """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
+    rows = [
+        {"policy": result.policy, "params": params_of(result), **call._asdict()}
+        for result in results
+        for call in result.price.system_calls
+    ]
+    columns = ["policy", "params", *CallCost._fields]
+    return described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
+
+
+def timeline_frame(results: Sequence[Result]) -> DataFrame:
+    """One row per policy and window of time: result.Series.rows; no rows without series."""
+    rows = [
+        {"policy": result.policy, "params": params_of(result), **row}
+        for result in results
+        if result.series is not None
+        for row in result.series.rows()
+    ]
+    table = DataFrame(rows)
+    shares = {name: float for name in table.columns if str(name).endswith("_share")}
+    nested = any(result.host_pages for result in results)
+    return described(table.astype(shares), owned_notes(results), provenance_of(results), nested=nested)
+
+
+def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
+    """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row."""
+    rows = []
+    for point, result in points:
+        known = {**result.params, **point}
+        keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
+        rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
+    results = [result for _, result in points]
+    table = numbers(DataFrame(rows))
+    return described(table, owned_notes(results), provenance_of(results), swept=list(swept))
+
+
+def page_tables_frame(snapshot: Snapshot) -> DataFrame:
+    """tables_frame of a snapshot's one or two trees; attrs["nodes"]: NUMA nodes of the captured machine."""
+    trees = {"PT" if snapshot.native else "gPT": snapshot.guest}
+    if snapshot.host is not None:
+        trees["ePT"] = snapshot.host
+    return tables_frame(trees, len(snapshot.topology))
+
+
+def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
+    """One row per table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
+
+    base is the first (guest-)virtual or, for ePT, guest-physical address that the table maps; node is -1
+    where unknown; tracers marks tables that map only the tracer's memory. Contains no physical addresses.
+    """
+    parts = [columns_of(name, tree) for name, tree in trees.items()]
+    table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
+    return described(table.astype({"dimension": "category"}), nodes=nodes)
+
+
+def columns_of(name: str, tree: Tree) -> dict[str, Any]:
+    level = tree.level.astype(np.uint64)
+    span = np.uint64(1) << (np.uint64(PAGE_SHIFT) + np.uint64(SLOT_BITS) * level)
+    return {
+        "dimension": np.full(len(tree), name),
+        "level": tree.level,
+        "base": tree.base,
+        "span_bytes": span,
+        "node": tree.node,
+        "tracers": (tree.flags & EMULATOR) != 0,
+    }
+
+
+def differences_frame(comparison: Any) -> DataFrame:
+    """One row per Difference of a compare.Comparison: policy, quantity, a, b, change, ratio."""
+    columns = ["policy", "quantity", "a", "b", "change", "ratio"]
+    rows = [(d.policy, d.quantity, d.a, d.b, d.change, d.ratio) for d in comparison.differences]
+    rest = {"alike": comparison.alike, "only_a": list(comparison.only_a), "only_b": list(comparison.only_b)}
+    table = DataFrame(rows, columns=columns).astype({"change": float, "ratio": float})
+    return described(table, **rest, exact=comparison.exact)
+
+
+def walk_frame(translation: Any, nodes: Sequence[int]) -> DataFrame:
+    """One row per read of a walk.Translation, in the hardware's order, with walk.Step's columns.
+
+    attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
+    None and stopped a sentence where the address is not mapped. Shows physical addresses.
+    """
+    page = {
+        "frame": translation.page_frame,
+        "bytes": translation.page_bytes,
+        "node": translation.page_node,
+        "stopped": translation.stopped,
+    }
+    table = DataFrame([vars(step) for step in translation.steps])
+    return described(table, address=translation.address, nodes=list(nodes), page=page)
+
+
+def changes_frame(trees: Sequence[Any]) -> DataFrame:
+    """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
+
+    what is a kind of vm.diff.KINDS; a node is NaN where it did not change (same, moved: within a node) or
+    does not exist (created, gone), -1 where unknown.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for tree in trees:
+        counts = {what: n for what, n in tree.pages.items() if what[1] in ("same", "moved")}
+        rows += [(tree.dimension, *what, None, None, n) for what, n in counts.items()]
+        for (level, a, b), n in tree.moves.items():
+            what = "created" if a is None else "gone" if b is None else "other node"
+            rows.append((tree.dimension, level, what, a, b, n))
+    columns = ["dimension", "level", "what", "from_node", "to_node", "table_pages"]
+    return described(DataFrame(rows, columns=columns).astype({"from_node": float, "to_node": float}))
+
+
+def findings_frame(findings: Sequence[Any]) -> DataFrame:
+    """One row per check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
+    rows = [
+        (
+            finding.name,
+            finding.verdict,
+            finding.examined,
+            finding.wrong,
+            finding.wrong / max(finding.examined, 1),
+            finding.reason,
+        )
+        for finding in findings
+    ]
+    return described(DataFrame(rows, columns=["check", "verdict", "examined", "wrong", "share", "reason"]))
+
+
+def latency_frame(
+    matrices: Mapping[str, Any], ids: Sequence[int], of: str = "node", groups: Sequence[Sequence[int]] = ()
+) -> DataFrame:
+    """Square matrices of latencies as rows: state, reader, server, latency_ns (NaN where not measured).
+
+    matrices  {state, e.g. "idle": [reader][server] in ns, or None}
+    ids       nodes or CPUs (`of`) of rows and columns; `groups` of them, if any
+    """
+    rows = [
+        (state, reader, server, float(ns))
+        for state, matrix in matrices.items()
+        if matrix is not None
+        for reader, row in zip(ids, matrix, strict=True)
+        for server, ns in zip(ids, row, strict=True)
+    ]
+    table = DataFrame(rows, columns=["state", "reader", "server", "latency_ns"])
+    return described(table, of=of, groups=[list(group) for group in groups])
+
+
+def fit_frame(fit: Any) -> DataFrame:
+    """A vm.fit.Fit as guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
+    rows = [
+        (what, outcome, count)
+        for what, share in (("tables", fit.tables), ("pages", fit.pages))
+        for outcome, count in (
+            ("mapped by the host", share.mapped),
+            ("not faulted in", share.not_faulted),
+            ("outside every slot", share.outside),
+        )
+    ]
+    return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
+
+
+def coefficients_frame(calibration: Any) -> DataFrame:
+    """A cost.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+
+    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
+    """
+    named = (
+        ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
+        ("s: part of the time that a page walker is shared", "share", calibration.shared),
+        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
+        ("gPT's part of that", "share", calibration.gpt_part),
+        ("k of an idle remote node", "stretch", calibration.remote_stretch),
+        ("k of a contended remote node", "stretch", calibration.contended_stretch),
+    )
+    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
+    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
+    source = {"calibration": calibration.name, "machine": calibration.machine}
+    return described(table, [*calibration.assumed, *calibration.flags], source)
+
+
+def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of validate.show.flat, published figures beside ours: a missing number is NaN."""
+    names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
+    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
+
+
+def params_of(result: Result) -> str:
+    return " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
+
+
+def provenance_of(results: Sequence[Result]) -> dict[str, str]:
+    """Common provenance of all results: machine, placement, baseline, and their own provenance."""
+    sources = [
+        {
+            **result.provenance,
+            "machine": result.machine,
+            "placement": result.placement,
+            "baseline": result.baseline,
+        }
+        for result in results
+    ]
+    common = sources[0].items() if sources else ()
+    return {key: str(value) for key, value in common if all(result.get(key) == value for result in sources)}
+
+
+def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:
+    """A capture's facts (capture.describe) as rows: section, fact, value (numbers and words)."""
+    rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
+    return described(DataFrame(rows, columns=["section", "fact", "value"]))
+
+
+# All tables of a run of replays.
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Results of replays; each table is made, and pandas imported, when first asked for.
+
+    results  [result.Result], the baseline's first: integer arrays behind the tables
+    refused  {policy: why the capture does not allow it}
+    """
+
+    results: list[Result]
+    machine: Machine
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a row per policy, and where the other tables are."""
+        names = [
+            "policy",
+            "params",
+            "speedup_low",
+            "speedup",
+            "speedup_high",
+            "cycles_per_walk",
+            "leaf_LL_share",
+        ]
+        table = str(self.frame[names].to_html(index=False, float_format="{:,.3f}".format, border=0))
+        more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
+        return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """answers.whatif_frame: one row per policy."""
+
+        return whatif_frame(self.results, self.machine)
+
+    @cached_property
+    def reads(self) -> DataFrame:
+        """answers.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
+
+        return reads_frame(self.results)
+
+    @cached_property
+    def leaves(self) -> DataFrame:
+        """answers.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
+
+        return leaves_frame(self.results)
+
+    @cached_property
+    def calls(self) -> DataFrame:
+        """answers.calls_frame: by policy and kind of system call."""
+
+        return calls_frame(self.results)
+
+    @cached_property
+    def timeline(self) -> DataFrame:
+        """answers.timeline_frame: by policy and window; empty without windows."""
+
+        return timeline_frame(self.results)
+
+
+# Leaf tables of several processes that map the same pages, as a table.
+
+
+def shared_tables_frame(capture: Capture) -> DataFrame:
+    """One row per leaf table that maps a page which another process maps too; by group, then PID and address.
+
+    columns  pid, base (first address that it maps), node (-1 unknown), pages (mapped), shared_pages (of them
+             mapped by other processes too), group: tables of one number map some page at the same entry, so
+             that one table could stand for it in all of them; -1: none does
+    """
+    of = {pid: one.snapshot.guest for pid, one in capture.members.items() if one.has_snapshot}
+    found = shared_pages(of)
+    parts = [
+        DataFrame(
+            {
+                "pid": np.full(len(tables), pid),
+                "base": of[pid].base[tables],
+                "node": of[pid].node[tables],
+                "pages": found.mapped[pid],
+                "shared_pages": found.with_others[pid],
+                "group": found.group[pid],
+            }
+        )
+        for pid, tables in found.tables.items()
+    ]
+    table = concat(parts, ignore_index=True).sort_values(["group", "pid", "base"], ignore_index=True)
+    return described(table, provenance={"capture": str(capture.directory)})
+
+
+# Location of each table page of a capture.
+
+
+def page_tables(capture: CaptureLike = None) -> DataFrame:
+    """Every table page: dimension, level, base, span_bytes, node, tracers; see answers.page_tables_frame."""
+    opened = load(capture)
+    table = page_tables_frame(opened.snapshot)
+    table.attrs["provenance"] = setup_provenance_of(opened)
+    return table
+
+
+# Lists of policies and machines.
+
+
+def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
+    """Placement policies: policy, doc, acts_on, needs, takes, source, parameters (with their defaults).
+
+    chosen  None: all; needs: of a capture; takes: to have the policy on a machine
+    """
+    from pandas import DataFrame
+
+    from ..core.units import described
+    from ..policies import parameters
+    from ..policies import policies as known
+
+    rows = [
+        {
+            "policy": policy.name,
+            "doc": policy.doc,
+            "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
+            "needs": ", ".join(policy.needed(policy.params())),
+            "takes": policy.takes,
+            "source": policy.source,
+            "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
+        }
+        for policy in (known().values() if chosen is None else chosen)
+    ]
+    return described(DataFrame(rows))
+
+
+def list_machines() -> DataFrame:
+    """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
+    from pandas import DataFrame
+
+    from ..core.units import described
+
+    rows = []
+    for name in machine_names():
+        machine = load_machine(name)
+        about = {"machine": name, "nodes": machine.nodes, "cpus_per_node": machine.cpus_per_node}
+        rows.append(about | machine_limits(machine) | {"description": machine.description})
+    return described(DataFrame(rows).drop(columns="name"))

@@ -1,0 +1,549 @@
+"""Finished runs priced: the steady state of a region, and what happens once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..core.errors import RefusedError, UsageError
+from ..core.interval import Interval
+from ..core.jackknife import share_bounds
+from ..core.machine import LINE_BYTES
+from ..core.snapshot import Node, Topology
+from ..core.trace import SLOT_BITS
+from ..cost import price as cost
+from ..cost.price import lock_note, pays_back
+from ..cost.result import EVERY_NODE, Once, Result
+from ..cost.throughput import rated
+from ..kernels.replay import FAULT, Counters, counters
+from ..policies.contract import RECORD
+from ..policies.plan import check_nodes, own_code
+from ..world.address_space import known_pages
+from ..world.site import LEFT_OUT
+from ..world.world import World
+from .findings import bound_note, cached, elsewhere, missing_in_longer, notes, short_region
+from .leaf_classes import RESHAPED, classify_heat, classify_pages, note
+from .replay import Run, by_socket, label, start, system_calls
+from .setup import ONCE_EACH, alike
+
+if TYPE_CHECKING:
+    from ..cost.result import Price, SystemCalls
+    from ..policies import Plan
+    from ..world.address_space import AddressSpace
+    from .leaf_classes import Classification
+    from .replay import Finished
+    from .setup import Setup
+
+
+UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
+
+
+def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
+    """[Result]; the others are compared with the first.
+
+    done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
+          the speed-up's interval
+    """
+    shares = list(zip(*done, strict=True))
+    cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
+    _must_be_alike([runs[0] for runs in shares], setup)
+    setup = _with_data_in_dram([runs[0] for runs in shares], setup)
+    bases = [_price(runs[0], None, setup) for runs in shares]
+    prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
+    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
+    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], strict=True)]
+    middle = longer if cold[0] else covering
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return [
+        _result(one, first[0], price, at, (middle[0], traced), setup, provenance)
+        for one, price, at in zip(first, covering, middle, strict=True)
+    ]
+
+
+def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
+    """UsageError where a calibrated run counted walks that the replayed ones cannot be.
+
+    baselines  at each share of the caches
+    """
+    calibration = setup.calibration
+    if calibration is None or not calibration.local.walks or not calibration.local.walk:
+        return
+    counted = calibration.local.walk / calibration.local.walks
+    known = [
+        cost.cycles_per_walk(count, one.world.machine, calibration, setup.contended)
+        for one in baselines
+        for count in (one.counted, *([one.first] if _short(one) else []))
+    ]
+    least, most = min(one.low for one in known), max(one.high for one in known)
+    if least / UNLIKE <= counted <= most * UNLIKE or not baselines[0].counted.classes.any():
+        return
+    raise UsageError(
+        f"calibration {calibration.name or '(unnamed)'}: {counted:.0f} cycles per walk counted, "
+        f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
+        "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
+    )
+
+
+def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
+    walks = max(float(baselines[0].counted.classes.sum()), 1.0)
+    least = max(min(_data_in_dram(one) for one in baselines), _pages_beyond_caches(baselines[0]))
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
+
+
+def _data_in_dram(done: Finished) -> int:
+    """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
+    counted = done.counted
+    walks = cost.walks_with_data_in_dram(counted)
+    if done.warm or not walks:
+        return walks
+    return max(walks - done.world.leaf_lines * done.world.nodes, 0)
+
+
+def _pages_beyond_caches(done: Finished) -> int:
+    """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
+    each has a line of data at least, which no cache can have held."""
+    world = done.again
+    if not len(world.stream):
+        return 0
+    machine, stream, placement = world.machine, world.stream, world.placement
+    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
+    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
+        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+    cpus = np.bincount(placement.cpu_node // world.domains, minlength=world.nodes)
+    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
+    beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
+    faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
+    return max(beyond - faults, 0)
+
+
+def _short(done: Finished) -> str:
+    return short_region(done.first.reads, done.counted.reads, done.world) if done.warm else ""
+
+
+def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs if the caches held no more than in the first: the other end of what a short region
+    leaves open."""
+    base = _cold_price(runs[0], None, setup)
+    return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
+
+
+def _longer_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs as in a longer region: between what the caches held in the first and in the further
+    run."""
+    part = missing_in_longer(runs[0])
+    base = _price(runs[0], None, setup, _with_missing(runs[0], part))
+    return [base, *(_price(run, base, setup, _with_missing(run, part)) for run in runs[1:])]
+
+
+def _with_missing(done: Finished, part: float) -> Counters:
+    """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
+    are where the further run had them."""
+    further, first = done.counted, done.first
+    share = _dram_by_reader(further.reads)
+    share = share + part * np.maximum(_dram_by_reader(first.reads) - share, 0.0)
+    reads = further.reads.sum(axis=-1)
+    dram = np.rint(reads * share[..., None]).astype(np.int64)
+    return further._replace(reads=np.stack([reads - dram, dram], axis=-1))
+
+
+def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
+    """float64[bits, nodes]: share of a node's reads of an entry that come from DRAM."""
+    share: np.ndarray = reads[..., 1].sum(axis=2) / np.maximum(reads.sum(axis=(2, 3)), 1)
+    return share
+
+
+def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the walks of the first run, with the faults and system calls of the further one."""
+    counted = done.counted
+    walks = done.first._replace(events=counted.events, host_events=counted.host_events)
+    made = system_calls(done.again, done.still, done.chunk)
+    executed, _ = cost.instructions(done.world.trace, setup.costs)
+    return _priced(done, walks, made, baseline, setup, executed)
+
+
+def _over_shares(prices: Sequence[Price]) -> Price:
+    """The first Price with the middles of the second: of run cycles, of speed-up and shares of the run,
+    whose intervals cover those of all."""
+    first, *others = prices
+    every = (*others, first)
+    return replace(
+        first,
+        run_cycles=every[0].run_cycles,
+        speedup=_covering([price.speedup for price in every]),
+        walk_share=_covering([price.walk_share for price in every]),
+        kernel_share=_covering([price.kernel_share for price in every]),
+        table_share=_covering([price.table_share for price in every]),
+    )
+
+
+def _covering(intervals: Sequence[Interval | None]) -> Interval | None:
+    """The first, widened to cover all; None where there are none."""
+    known = [interval for interval in intervals if interval is not None]
+    if not known:
+        return None
+    return Interval(min(one.low for one in known), known[0].middle, max(one.high for one in known))
+
+
+def _result(
+    done: Finished,
+    first: Finished,
+    price: Price,
+    middle: Price,
+    base: tuple[Price, Price],
+    setup: Setup,
+    provenance: dict[str, str],
+) -> Result:
+    run, world, mapped = done.run, done.world, done.mapped
+    space, count = world.space, by_socket(done.counted, world.domains)
+    short = _short(done)
+    guest = mapped.exists.copy()
+    guest[space.guest_tables : space.guest_tables + space.host_tables] = False
+    guest[: space.guest_tables] = (
+        space.program_tables
+    )  # tables freed by the trace's events, yet in the snapshot, were made again
+    return Result(
+        policy=run.plan.name,
+        params=run.plan.params,
+        machine=world.machine.name,
+        placement=world.placement.how,
+        baseline=first.run.plan.name,
+        walks=done.walks,
+        hits=done.again.hits,
+        reads=count.reads,
+        classes=count.classes,
+        calls=count.events,
+        host_calls=count.host_events,
+        table_pages=int(done.first.pages[0]),
+        table_pages_peak=int(done.first.pages[1]),
+        single_copy=int(np.count_nonzero(guest)),
+        host_pages=int(run.counters.host_pages[0]),
+        host_single_copy=space.host_tables,
+        aside_pages=world.aside_pages,
+        gone_share=world.gone_share,
+        short_region=short,
+        price=price,
+        once=_once(done, first, middle, base, setup),
+        facts=run.facts(world),
+        notes=(
+            *notes(done, cost.instructions(world.trace, setup.costs)[1]),
+            *filter(None, [short]),
+            *run.plan.notes,
+            *_lock(done, price, setup),
+        ),
+        provenance=provenance,
+        series=run.series and rated(run.series, world.machine, setup.costs, setup.contended),
+    )
+
+
+def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
+    """Of the run that is counted: as traced, with everything that is done before it.
+
+    counters  of a further run, default: as it was counted
+    """
+    if not done.warm:
+        return _traced(done, baseline, setup)
+    executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
+    made = system_calls(done.again, done.still, done.chunk)
+    return _priced(done, counters or done.counted, made, baseline, setup, executed)
+
+
+def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the first run, with everything that is done before it."""
+    executed, _ = cost.instructions(done.world.trace, setup.costs)
+    first, before = done.first, done.run.before
+    whole = first._replace(
+        events=first.events + before.events, host_events=first.host_events + before.host_events
+    )
+    made = system_calls(done.world, done.mapped)
+    return _priced(done, whole, made, baseline, setup, executed, collapse_ns(done.world, setup))
+
+
+def _priced(
+    done: Finished,
+    counters: Counters,
+    made: SystemCalls,
+    baseline: Price | None,
+    setup: Setup,
+    executed: float,
+    collapsed_ns: float = 0.0,
+) -> Price:
+    how = setup.contended, made, setup.calibration, collapsed_ns
+    return cost.price(counters, done.world.machine, setup.costs, baseline, executed, *how)
+
+
+def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Price], setup: Setup) -> Once:
+    """bases: the baseline's Prices of the counted run and of the run as traced."""
+    base, base_traced = bases
+    traced = price if not done.warm else base_traced if done is first else _traced(done, base_traced, setup)
+    cycles, pays, run_cycles, seconds = cycles_before(done.run, done.world, setup), None, None, None
+    if done.warm:
+        cycles = max(traced.management_cycles - price.management_cycles, 0.0)
+        more = cycles - max(base_traced.management_cycles - base.management_cycles, 0.0)
+        executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
+        law = cost.run_law(base, setup.costs, executed, setup.calibration)
+        if law is not None:
+            pays = None if done is first else pays_back(more, base, price, law)
+            run_cycles = cost.region_cycles(price, law)
+            seconds = cost.region_cycles(base, law) / _hertz(done)
+    return Once(
+        *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
+        seconds, traced.speedup, not done.warm,
+    )  # fmt: skip
+
+
+def cycles_before(run: Run, world: World, setup: Setup) -> float:
+    """Cycles of everything that is done before the first walk."""
+    spent = cost.management_cycles(run.before, world.machine, setup.costs)
+    return spent + collapse_ns(world, setup) * world.machine.ghz
+
+
+def collapse_ns(world: World, setup: Setup) -> float:
+    return cost.collapse_ns(world.data_copied, world.data_zeroed, setup.costs)
+
+
+def _lock(done: Finished, price: Price, setup: Setup) -> list[str]:
+    """The note on the lock, where the price is of the region itself."""
+    note = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
+    return [note] if note else []
+
+
+def _hertz(done: Finished) -> float:
+    """Cycles per second of all CPUs that walk in the counted run."""
+    return _cpus(done) * done.world.machine.ghz * 1e9
+
+
+def _cpus(done: Finished) -> int:
+    return len(np.unique(done.world.placement.chunk_cpu[done.chunk :]))
+
+
+def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[kinds, nodes, nodes], of the host): before the first run, and in it beyond the further run."""
+    domains, run = done.world.domains, done.run
+    before = by_socket(run.before, domains)
+    own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
+    if done.warm:
+        first, still = by_socket(done.first, domains), by_socket(done.counted, domains)
+        own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
+        host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
+    return own, host
+
+
+# Replay without a trace: the leaf entry of every mapped page is read once from every node.
+
+
+def static_results(
+    worlds: Sequence[World],
+    plans: Sequence[Plan],
+    setup: Setup,
+    provenance: dict[str, str],
+    refused: dict[str, str] | None = None,
+) -> list[Result]:
+    """[Result] for Plans on untouched Worlds, as replay.replay_world: no TLB, no caches, no events.
+
+    worlds  of a process, and of those captured with it whose counts are added to its own
+
+    Each leaf entry of the guest is one walk from each node, or as many as its Heat estimates: one DRAM read
+    of it, and one of the host's leaf entry for its first frame; pages that the host does not map are left
+    out, a note has their number. RefusedError for policies that depend on threads' accesses, unless
+    `refused` takes names and reasons.
+    """
+    results, held = [], cached(worlds)
+    for plan in plans:
+        try:
+            results.append(_untraced_result(plan, worlds, plans[0].name, held, setup, provenance))
+        except RefusedError as error:
+            if refused is None or plan is plans[0]:
+                raise
+            refused[label(plan, plans)] = error.why
+    return results
+
+
+class _Process(NamedTuple):
+    """A Plan on the World of one process; unresolved, remote: as _count returns them."""
+
+    run: Run
+    world: World
+    counted: Counters
+    unresolved: dict[str, int]
+    remote: np.ndarray | None
+
+
+def _process(plan: Plan, world: World) -> _Process:
+    captured = world.snapshot.guest
+    with own_code(plan):
+        world = plan.reshape(world)
+    heat, guest = world.snapshot.heat, world.snapshot.guest
+    if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
+        raise RefusedError(RESHAPED, plan.name)
+    run = start(plan, world)
+    return _Process(run, world, *_count(world, served(plan, run, world)))
+
+
+def _untraced_result(
+    plan: Plan,
+    worlds: Sequence[World],
+    baseline: str,
+    held: str,
+    setup: Setup,
+    provenance: dict[str, str],
+) -> Result:
+    each = [_process(plan, world) for world in worlds]
+    first = each[0].world
+    beyond = elsewhere(first.snapshot, first.machine)
+    if len(each) > 1 and any(one.world.data_copied for one in each):
+        raise RefusedError(ONCE_EACH, plan.name)
+    count = _added([one.counted for one in each])
+    ran = _added([one.run.counters for one in each])
+    pages, host_pages = int(ran.pages[0]), int(ran.host_pages[0])
+    return Result(
+        policy=plan.name,
+        params=plan.params,
+        machine=first.machine.name,
+        placement=EVERY_NODE,
+        baseline=baseline,
+        walks=int(count.classes.sum()),
+        hits=np.zeros(3, np.int64),
+        reads=count.reads,
+        classes=count.classes,
+        calls=ran.events,
+        host_calls=ran.host_events,
+        table_pages=pages,
+        table_pages_peak=pages,
+        single_copy=sum(int(np.count_nonzero(one.world.space.program_tables)) for one in each),
+        host_pages=host_pages,
+        host_single_copy=sum(one.world.space.host_tables for one in each),
+        aside_pages=sum(one.world.aside_pages for one in each),
+        each_once=first.snapshot.heat is None,
+        cached=held,
+        elsewhere=beyond,
+        price=cost.price(count, first.machine, setup.costs, contended=setup.contended),
+        once=_untraced_once(each, setup),
+        facts=each[0].run.facts(first) if len(each) == 1 else {},
+        notes=(
+            note([one.world.snapshot for one in each], first.left_out),
+            bound_note(len(first.machine.cpu_nodes)),
+            *filter(None, [held, beyond]),
+            *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
+            *dict.fromkeys(note for one in each for note in one.world.notes),
+            *_left_out(sum((Counter(one.unresolved) for one in each), Counter())),
+            *(f"{plan.name}: {line}" for line in _sampling([one.remote for one in each])),
+            *plan.notes,
+        ),
+        provenance=provenance,
+    )
+
+
+def _added(each: Sequence[Counters]) -> Counters:
+    return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
+
+
+def _untraced_once(each: Sequence[_Process], setup: Setup) -> Once:
+    """What it takes to get from the captured tables to the policy's; when it pays is not known."""
+    own = sum(one.run.before.events.sum(axis=0) for one in each)
+    host = sum(one.run.before.host_events.sum(axis=0) for one in each)
+    spent = sum(cycles_before(one.run, one.world, setup) for one in each)
+    copied = sum(one.world.data_copied for one in each)
+    return Once(own, host, copied, spent, None, 0, None, None, None)
+
+
+def served(plan: Plan, run: Run, world: World) -> np.ndarray:
+    """int16[T, nodes]: node that serves each table to each reader."""
+    space = world.space
+    split, servers = space.guest_tables, []
+    for (part, _), state, ids in zip(
+        (plan.guest, plan.host),
+        run.states,
+        (slice(0, split), slice(split, split + space.host_tables)),
+        strict=True,
+    ):
+        with own_code(plan):
+            served = part.at_rest(state, ids) if part.at_rest else None
+        if served is None:
+            missing = f"depends on what threads touch, and no trace tells: {RECORD}"
+            raise RefusedError(LEFT_OUT if world.left_out else missing, plan.name)
+        check_nodes(plan.name, "at_rest returned", served, world.machine)
+        servers.append(served)
+    return np.concatenate(servers)
+
+
+def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], np.ndarray | None]:
+    """(Counters, pages without a class by reason, walks of samples as _remote returns them): a classification
+    by servers and level of the tables."""
+    space, nodes, readers = world.space, world.nodes, world.machine.cpu_nodes
+    level = np.minimum(space.tables.level, 3).astype(np.int16)
+    kinds, of_table = _distinct(np.column_stack([server, level]))
+    placed = _with_nodes(space, of_table, len(kinds))
+    seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
+    pages = seen.counts[0, 0]
+    count = counters(nodes, world.sockets)
+    for guest, host in np.argwhere(pages).tolist():
+        n = int(pages[guest, host])
+        for reader in readers:
+            far = _read(count, 8, kinds[guest], reader, n)
+            far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
+            count.classes[reader // world.domains, 2 * far + far_host] += n
+    return count, seen.unresolved, _remote(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
+
+
+def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.ndarray | None:
+    """float64[parts + 1, 2]: walks with local leaf entries, and all, without each part of the time's samples,
+    at last with all; NaN where nothing is left, None where nothing was sampled.
+
+    local  bool[kinds of servers, nodes]: whether a table of a kind is local to each node
+    """
+    if seen.left_out is None or not seen.counts.any():
+        return None
+    local = local[:, readers]
+    both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
+    found = [
+        (float((known * both).sum()), total) if (total := int(known.sum())) else (np.nan, np.nan)
+        for part in [*seen.left_out[:, 0, 0], seen.counts[0, 0]]
+        for known in [part[: len(local), : both.shape[1]]]
+    ]
+    return np.array(found)
+
+
+def _sampling(each: Sequence[np.ndarray | None]) -> list[str]:
+    """Lines: between which bounds the share of all walks with a remote leaf entry lies, by the samples."""
+    walks = [one for one in each if one is not None]
+    if not walks:
+        return []
+    local, total = np.sum(walks, axis=0).T
+    remote = 1 - local / total
+    low, high = share_bounds(remote[-1], remote[:-1])
+    return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct rows, index into them of each row); column by column, as numbers sort faster than rows."""
+    of_row = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        span = int(column.max(initial=0)) + 2
+        _, first, of_row = np.unique(of_row * span + column + 1, return_index=True, return_inverse=True)
+    return rows[first], of_row
+
+
+def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> AddressSpace:
+    """The AddressSpace with tables on other nodes, `nodes` in number."""
+    nowhere = np.zeros((0, 2), np.int64)
+    topology = Topology(tuple(Node(node, (), nowhere) for node in range(nodes)))
+    tables = space.tables._replace(node=of_table)
+    return replace(space, snapshot=replace(space.snapshot, topology=topology), tables=tables)
+
+
+def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
+    """Count n DRAM reads of leaf entries of tables of a (servers, level); 1 if they are remote, else 0."""
+    *servers, level = kind.tolist()
+    count.reads[bit * level, reader, servers[reader], 1] += n
+    return int(servers[reader] != reader)
+
+
+def _left_out(unresolved: Mapping[str, int]) -> list[str]:
+    return [f"{count} mapped pages left out: {reason}" for reason, count in unresolved.items() if count]

@@ -1,0 +1,547 @@
+"""Replay a walk stream under several policies at once: shared work is done once per batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..core.errors import UsageError
+from ..core.trace import Event
+from ..core.walks import GUEST_BIT, Reads
+from ..cost.result import Series, SystemCalls
+from ..kernels.jit import check_types, compile_together
+from ..kernels.replay import (
+    TABLE_MOVED,
+    Counters,
+    Mapped,
+    carry_out,
+    counters,
+    marking,
+    replay_for,
+    wrong_node,
+)
+from ..kernels.steps import BALANCING, CALLS, DATA, FLUSH, HOST_DATA, shootdown
+from ..policies import Plan
+from ..policies.plan import check_nodes, check_placed, own_code
+from ..world import cache_pass
+from ..world.cache_pass import no_reads
+from ..world.data_migration import by_host
+from ..world.mm_events import region_of_interest
+from ..world.world import World
+
+if TYPE_CHECKING:
+    from ..cost.result import Result
+
+
+# Counts by node folded to counts by socket.
+
+
+def socket_of(world: World) -> np.ndarray:
+    """int16[nodes]: socket of each node."""
+    return (np.arange(world.nodes) // world.domains).astype(np.int16)
+
+
+def folded(array: np.ndarray, axis: int, domains: int) -> np.ndarray:
+    """The array with its axes `axis` and axis + 1, of nodes, by socket."""
+    nodes = array.shape[axis] // domains
+    shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
+    sums: np.ndarray = array.reshape(shape).sum(axis=(axis + 1, axis + 3))
+    return sums
+
+
+def by_socket(counters: Counters, domains: int) -> Counters:
+    """Counters of sockets with `domains` nodes each: events between nodes of the same socket are local."""
+    return counters._replace(
+        reads=folded(counters.reads, 1, domains),
+        events=folded(counters.events, 2, domains),
+        host_events=folded(counters.host_events, 2, domains),
+    )
+
+
+# Numbers of memory system calls in a trace, and of those that flushed TLBs.
+
+MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
+
+
+def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
+    """SystemCalls of a World's region of interest from chunk `first` on; mapped: of kernels.faults."""
+    events, steps = world.trace.events, world.history.steps
+    region = region_of_interest(events)
+    node = world.placement.cpu_node[world.placement.event_cpu]
+    done = np.isin(events["kind"], MEMORY_CALLS) & (events["result"] >= 0)
+    done[: region.first] = done[region.end :] = False
+    done &= events["chunk"] >= first
+    flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
+    others = np.zeros(len(steps.kind), bool)
+    others[flushed] = world.history.shootdowns.live[shootdown(steps, flushed)].any(axis=1)
+    return SystemCalls(
+        _table(events["kind"][done], node[done], world.nodes),
+        _table(steps.call[flushed], steps.node[flushed], world.nodes),
+        _table(steps.call[others], steps.node[others], world.nodes),
+    )
+
+
+def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
+    counts = np.zeros((len(CALLS), nodes), np.int64)
+    np.add.at(counts, (call, node), 1)
+    return counts
+
+
+# A run that has ended, and what is counted of it.
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended, its World, and the pages mapped at its end.
+
+    again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    """
+
+    run: Run
+    world: World
+    mapped: Mapped
+    again: World
+    still: Mapped
+
+    @property
+    def counted(self) -> Counters:
+        """Counts of the run that is priced."""
+        return self.run.counters
+
+    @property
+    def walks(self) -> int:
+        return len(self.again.stream)
+
+    @property
+    def first(self) -> Counters:
+        """Counts of the first run."""
+        return self.run.first or self.run.counters
+
+    @property
+    def warm(self) -> bool:
+        return self.run.first is not None
+
+    @property
+    def chunk(self) -> int:
+        """First chunk of what is counted."""
+        return self.world.steady.chunk if self.warm else 0
+
+
+# Policies that cannot run on a capture: they are named, and the others compared without them.
+
+
+def label(plan: Plan, plans: Sequence[Plan]) -> str:
+    """The plan's name, and of several of one name the parameters that differ."""
+    alike = [other.params for other in plans if other.name == plan.name]
+    differ = [f"{key}={value}" for key, value in plan.params.items() if any(p[key] != value for p in alike)]
+    return ":".join([plan.name, *differ])
+
+
+def lines_of(refused: Mapping[str, str]) -> list[str]:
+    """A line per refused policy, of {policy: why}."""
+    return [f"policy {name}: {why}" for name, why in refused.items()]
+
+
+def must_allow(refused: Mapping[str, str], asked: int) -> None:
+    """UsageError, with the reasons, where all that was asked for is refused; asked as of `told`."""
+    if refused and asked == 0:
+        raise UsageError("; ".join(lines_of(refused)))
+
+
+def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
+    """The Results with a note per refused policy.
+
+    asked  how many of the Results were asked for if none is refused, an added baseline left out
+    UsageError, with the reasons, where all that was asked for is refused.
+    """
+    must_allow(refused, asked)
+    lines = lines_of(refused)
+    return [replace(result, notes=(*result.notes, *lines)) for result in results]
+
+
+# Where the data of the walks are while a World is replayed: the same under every policy.
+
+
+class DataReads:
+    """Counts of walks by their data's node: `count` is called with all Reads of a World, in order.
+
+    counts  int64[nodes, nodes]  so far, by [walker's node, node of the data page]
+    """
+
+    def __init__(self, world: World) -> None:
+        from ..kernels.data_migration import Pages
+
+        data = world.data
+        self.world, self.step = world, 0
+        self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(world))
+        self.counts = np.zeros((world.nodes, world.nodes), np.int64)
+
+    def count(self, reads: Reads, first: int) -> None:
+        """Walks first, first + 1, ... of the stream."""
+        from ..kernels.data_migration import count_data
+
+        history = self.world.history
+        where = self.world.placement.cpu_node, reads, history.rows.of_region, self.world.space.tables
+        now = self.pages, first, self.step, self.counts
+        self.step = count_data(*where, history.steps, *now)
+
+
+# Windows of a replay: counts of each run where they end, made into Series.
+
+# float64[3] of Counters: cycles as in cost.throughput.spent
+Spend: TypeAlias = Callable[[Counters], np.ndarray]
+
+
+class SoFar(NamedTuple):
+    """A run's Counters, those of what is done before its first walk, and the number of steps taken."""
+
+    counters: Counters
+    before: Counters
+    step: int
+
+
+class Mark(NamedTuple):
+    """Counts so far, as in Series; step: the number of steps taken."""
+
+    classes: np.ndarray
+    dram: np.ndarray
+    tables_moved: int
+    step: int
+    cycles: np.ndarray
+
+
+class Windows:
+    """`number` windows of equal time or, without times, of equal walks; `spend`: what to keep of cycles."""
+
+    def __init__(self, world: World, number: int, spend: Spend | None = None) -> None:
+        self.world, self.number, self.spend = world, number, spend
+        self.times, self.ends, self.chunks = windows_of(world, number)
+        self.marks: list[list[Mark]] = []
+        self.data: list[np.ndarray] = []
+
+    @cached_property
+    def reads(self) -> DataReads:
+        return DataReads(self.world)
+
+    def pieces(self, batches: Iterable[tuple[slice, Reads]]) -> Iterator[Reads]:
+        """Iterate Reads: the batches, cut where windows end."""
+        first, ends = 0, self.ends
+        for _, reads in batches:
+            count = len(reads.page)
+            cuts = np.unique([0, *(ends[(ends > first) & (ends < first + count)] - first), count])
+            for begin, end in itertools.pairwise(cuts.tolist()):
+                yield Reads(*(column[begin:end] for column in reads))
+            first += count
+
+    def count(self, reads: Reads, first: int) -> None:
+        """Count where the data of walks first, first + 1, ... are."""
+        if self.number:
+            self.reads.count(reads, first)
+
+    def mark(self, runs: Sequence[SoFar], walk: int) -> None:
+        """Mark the windows that end before `walk`."""
+        while len(self.marks) < self.number and self.ends[len(self.marks)] <= walk < len(self.world.stream):
+            self._mark(runs)
+
+    def _mark(self, runs: Sequence[SoFar]) -> None:
+        self.marks.append([self._of(run) for run in runs])
+        self.data.append(self.reads.counts.copy())
+
+    def _of(self, run: SoFar) -> Mark:
+        now = by_socket(run.counters, self.world.domains)
+        dram = now.reads[..., 1]
+        guest = dram[::GUEST_BIT].sum(axis=0)
+        so_far = now.events, now.host_events, run.before.events, run.before.host_events
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
+        both = np.stack([guest, dram.sum(axis=0) - guest])
+        cycles = np.zeros(3) if self.spend is None else self.spend(run.counters)
+        return Mark(now.classes.copy(), both, moved, run.step, cycles)
+
+    def series(self, runs: Sequence[SoFar], mapped: Mapped) -> list[Series]:
+        """[Series], one per run, when all is done."""
+        while len(self.marks) < self.number:
+            self._mark(runs)
+        return [self._series(marks, mapped) for marks in zip(*self.marks, strict=True)]
+
+    def _series(self, marks: Sequence[Mark], mapped: Mapped) -> Series:
+        columns = [np.array(column) for column in zip(*marks, strict=True)]
+        classes, dram, moved, step, cycles = columns
+        world, steps = self.world, self.world.history.steps
+        page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
+        data = np.concatenate([[0], np.cumsum(page)])
+        classes, dram, cycles, reads = (
+            np.diff(column, axis=0, prepend=0) for column in (classes, dram, cycles, np.array(self.data))
+        )
+        chunks = world.trace.chunks
+        accesses, instructions = (self._by_window(chunks[name]) for name in ("accesses", "instructions"))
+        sockets = folded(reads, 1, world.domains)
+        return Series(
+            time_ns=self.times,
+            walks=classes.sum(axis=(1, 2)),
+            classes=classes,
+            dram=dram,
+            tables_moved=moved,
+            data_moved=data[step],
+            data=reads,
+            data_remote=reads.sum(axis=(1, 2)) - np.trace(sockets, axis1=1, axis2=2),
+            pages=int(np.bitwise_count(mapped.valid).sum()),
+            cycles=cycles,
+            accesses=accesses,
+            instructions=instructions,
+            cpus=self._cpus(),
+            scale=world.snapshot.scale,
+            by_host=world.moves.autonuma and by_host(world),
+        )
+
+    def _by_window(self, column: np.ndarray) -> np.ndarray:
+        """int64[N]: sums of a column of the trace's chunks; chunks after the last window's are the last's."""
+        so_far = np.concatenate([[0], np.cumsum(column, dtype=np.int64)])
+        return np.diff(so_far[self.chunks], prepend=0)
+
+    def _cpus(self) -> np.ndarray:
+        """int64[N]: CPUs that run at a time in each window: of threads that change CPUs, only one each."""
+        used, thread = self.world.placement.chunk_cpu, self.world.trace.chunks["thread"]
+        spans = [slice(*span) for span in itertools.pairwise([0, *self.chunks.tolist()])]
+        distinct = [(len(np.unique(used[span])), len(np.unique(thread[span]))) for span in spans]
+        return np.array([min(both) for both in distinct], np.int64)
+
+
+def windows_of(world: World, windows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(int64[N] ns, int64[N] walks, int64[N] chunks): ends of windows."""
+    stream, time = world.stream, world.trace.chunks["time"]
+    if not len(time) or time[0] == time[-1]:
+        ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
+        chunks = np.searchsorted(stream.offset, ends)
+        chunks[-1:] = len(time)
+        return np.zeros(windows, np.int64), ends, chunks
+    times = np.arange(1, windows + 1) * int(time[-1] - time[0]) // max(windows, 1)
+    chunks = np.searchsorted(time, times + time[0])
+    chunks[-1:] = len(time)
+    return times, stream.offset[chunks], chunks
+
+
+@dataclass
+class Run:
+    """Replay of a plan: its hooks' states and counts so far.
+
+    before  what the policy does before the first walk, to get from the captured state to its own
+    first   counts of the first run, once the second has begun
+    """
+
+    plan: Plan
+    states: tuple[Any, Any]
+    counters: Counters
+    before: Counters
+    first: Counters | None = None
+    step: int = 0
+    series: Series | None = None
+
+    def replay(
+        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
+    ) -> None:
+        with own_code(self.plan):
+            step = self.loop(world)(*self.arguments(world, reads, fault, mapped, first, last))
+        node = wrong_node(step)
+        if node is not None:
+            check_nodes(self.plan.name, "a hook returned", np.array([node]), world.machine)
+        self.step = step
+
+    def loop(self, world: World) -> Any:
+        with own_code(self.plan):
+            return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(world))
+
+    def arguments(
+        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+    ) -> tuple[Any, ...]:
+        """Those of the loop."""
+        history = world.history
+        return (
+            world.placement.cpu_node,
+            socket_of(world),
+            reads,
+            fault,
+            world.space.tables,
+            history.rows,
+            history.steps,
+            history.shootdowns,
+            mapped,
+            *self.states,
+            self.counters,
+            first,
+            self.step,
+            last,
+        )
+
+    @property
+    def so_far(self) -> SoFar:
+        return SoFar(self.counters, self.before, self.step)
+
+    def begin_again(self) -> None:
+        """Let the policy do what it does between two runs; then count anew, with the tables there are."""
+        for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
+            count = self.counters
+            if part.between:
+                happened = (count.host_events if side else count.events)[BALANCING]
+                with own_code(self.plan):
+                    part.between(self.states[side], happened, count.host_pages if side else count.pages)
+        self.first, self.step = self.counters, 0
+        self.counters = self.first._replace(
+            **{name: np.zeros_like(getattr(self.first, name)) for name in self.first._fields}
+        )
+        self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
+
+    def settle(self, world: World, missing: np.ndarray) -> None:
+        """Account for the tables that the kernel filled by itself."""
+        pages = (self.first or self.counters).pages
+        part, _ = self.plan.guest
+        if part.settle:
+            with own_code(self.plan):
+                pages[0] += part.settle(self.states[0], world, missing)
+        pages[1] = max(pages)
+
+    def facts(self, world: World) -> dict[str, Any]:
+        """{name: number} from reshaping and the replay."""
+        facts, sides = dict(world.facts), (self.plan.guest, self.plan.host)
+        both = self.counters.pages, self.counters.host_pages
+        with own_code(self.plan):
+            for (part, params), state, pages in zip(sides, self.states, both, strict=True):
+                facts |= part.facts(state, world, params, pages) if part.facts else {}
+        return facts
+
+
+def any_steps(world: World) -> bool:
+    return len(world.history.steps.at) > 0
+
+
+def start(plan: Plan, world: World) -> Run:
+    """A Run of a Plan before the first walk."""
+    count, before = (counters(world.nodes, world.sockets) for _ in range(2))
+    states: list[Any] = [None, None]
+    for side, (part, params) in enumerate((plan.guest, plan.host)):
+        happened = (before.host_events if side else before.events)[BALANCING]
+        with own_code(plan):
+            states[side], (count.host_pages if side else count.pages)[:] = part.start(world, params)
+            check_types(states[side])
+            check_placed(plan.name, states[side], world.machine)
+            if part.at_once:
+                part.at_once(states[side], world, happened)
+    return Run(plan, (states[0], states[1]), count, before)
+
+
+def replay_walks(
+    runs: Sequence[Run],
+    world: World,
+    batches: Iterable[tuple[slice, Reads]],
+    progress: Callable[[int], None] | None = None,
+    windows: int = 0,
+    more: bool = False,
+    spend: Spend | None = None,
+) -> Mapped:
+    """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
+
+    more   replay_again follows, which then accounts for the tables that the kernel filled by itself
+    spend  cycles to keep of each window
+
+    Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
+    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
+    length. Returns the final kernels.faults.Mapped.
+    """
+    mapped = world.history.mapped()
+    compile_together(first_calls(runs, world, mapped))
+    cut = Windows(world, windows, spend)
+    _carry(runs, world, batches, mapped, progress, cut)
+    if windows:
+        every = cut.series([run.so_far for run in runs], mapped)
+        for run, series in zip(runs, every, strict=True):
+            run.series = series
+    if not more:
+        _settle(runs, world, mapped)
+    return mapped
+
+
+def _settle(runs: Sequence[Run], world: World, mapped: Mapped) -> None:
+    """Account for the tables that are in the snapshot, although the trace's events freed them."""
+    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
+    for run in runs:
+        run.settle(world, missing)
+
+
+def replay_again(
+    runs: Sequence[Run],
+    again: World,
+    batches: Iterable[tuple[slice, Reads]],
+    mapped: Mapped,
+    progress: Callable[[int], None] | None = None,
+) -> Mapped:
+    """Carry all runs through World.again, from the states in which `replay_walks` left them.
+
+    mapped  as replay_walks returned it. Run.counters begin anew; Run.first are those of the first run.
+    """
+    for run in runs:
+        run.begin_again()
+    steps = len(again.history.steps.at)
+    now = mapped._replace(
+        valid=mapped.valid.copy(),
+        exists=mapped.exists.copy(),
+        changed=np.zeros(steps, np.int32),
+        made=np.zeros(steps, np.uint8),
+    )
+    _carry(runs, again, batches, now, progress, Windows(again, 0))
+    _settle(runs, again, mapped)
+    return now
+
+
+def _carry(
+    runs: Sequence[Run],
+    world: World,
+    batches: Iterable[tuple[slice, Reads]],
+    mapped: Mapped,
+    progress: Callable[[int], None] | None,
+    cut: Windows,
+) -> None:
+    """Carry runs through all walks and steps of a World; cut: at its ends their counts are marked."""
+    history, parent = world.history, world.space.tables.parent
+    mark_faults = marking(any_steps(world))
+    first = step = 0
+    with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
+
+        def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
+            jobs = [pool.submit(run.replay, world, reads, fault, mapped, first, last) for run in runs]
+            for job in jobs:
+                job.result()
+
+        for reads in cut.pieces(batches):
+            cut.mark([run.so_far for run in runs], first)
+            cut.count(reads, first)
+            fault = np.zeros(len(reads.page), np.uint8)
+            step = mark_faults(
+                reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
+            )
+            everyone(reads, fault)
+            first += len(reads.page)
+            if progress:
+                progress(first)
+        for late in range(step, len(history.steps.at)):
+            carry_out(late, history.rows, parent, history.steps, mapped)
+        everyone(no_reads(), np.zeros(0, np.uint8), last=True)
+
+
+def first_calls(
+    runs: Sequence[Run], world: World, mapped: Mapped
+) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
+    """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
+    reads, fault, history = no_reads(), np.zeros(0, np.uint8), world.history
+    yield from cache_pass.first_calls(world.space, world.placement, world.machine)
+    for run in runs:
+        yield run.loop(world), partial(run.arguments, world, reads, fault, mapped, 0, False)
+    rows, steps, parent = history.rows, history.steps, world.space.tables.parent
+    yield (
+        marking(any_steps(world)),
+        lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
+    )

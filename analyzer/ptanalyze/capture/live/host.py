@@ -1,0 +1,407 @@
+"""A machine file for this host: what its kernel says of nodes, CPUs and caches, and the rest of a known CPU.
+
+The kernel shows neither TLBs nor page-walk caches: they are those of the nearest bundled machine, and the
+file's sources say so.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from ...core.errors import UsageError
+from ...core.machine import Cache, Machine, load_machine
+from ...formats.measured.hmat import read_hmat
+from ...formats.measured.latency import NodeLatency, with_columns_as_rows
+from ...formats.measured.machine import with_latency
+from .native import native
+from .process import parse_cpus
+from .record import GROWTH, rehearse
+from .tracers import qemu
+
+SYSTEM = Path("/sys/devices/system")
+CPUINFO = Path("/proc/cpuinfo")
+TIMED = ("latency_idle", "latency_contended", "bandwidth")  # sources of what is measured
+BANDWIDTH = "HMAT: of each node's nearest readers; 0: not told"
+SLIT_LOCAL = 10  # ACPI: the distance to oneself
+NEWER = 143  # Intel model numbers from Sapphire Rapids on (arch/x86/include/asm/intel-family.h)
+OLDER = (60, 61, 63, 69, 70, 71, 79, 86)  # Haswell and Broadwell
+INTEL = {
+    106: "ice-lake",
+    108: "ice-lake",
+    207: "emerald-rapids",
+    173: "granite-rapids",
+    174: "granite-rapids",
+}
+ZEN3 = 0x19  # family
+ZEN4 = (
+    *range(0x10, 0x20),
+    *range(0x60, 0x80),
+    *range(0xA0, 0xB0),
+)  # models of it (arch/x86/kernel/cpu/amd.c)
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def host_machine(
+    name: str, measured: NodeLatency | None = None, system: Path = SYSTEM, cpuinfo: Path = CPUINFO
+) -> Machine:
+    """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
+
+    measured  latencies of `topology latency` or Intel MLC; None: what the firmware says (HMAT, SLIT)
+    """
+    cpu = cpu_facts(cpuinfo.read_text())
+    like = load_machine(nearest(cpu))
+    nodes, slow = node_cpus(system), memory_nodes(system)
+    first = nodes[0][1]
+    own = {
+        "name": name,
+        "description": f"{cpu.get('model name', 'a host')}, as its kernel shows it",
+        "cpus_per_node": max(len(cpus) for _, cpus in nodes),
+    }
+    sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
+    sources["nodes"] = "sysfs: node*/cpulist"
+    machine = msgspec.structs.replace(like.resized(len(nodes) + len(slow)), **own)
+    ghz, sources["ghz"] = clock(system, cpu, like)
+    l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
+    llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
+    machine = msgspec.structs.replace(machine, ghz=ghz, l2=l2, llc=llc)
+    if measured is not None:
+        must_be_of(measured, [node for node, _ in nodes], slow)
+        timed = with_latency(machine, measured, name)
+        ours = {key: timed.sources[key] for key in TIMED if key in timed.sources}
+        return msgspec.structs.replace(timed, description=machine.description, sources=sources | ours)
+    latency = firmware_latency(system, [node for node, _ in nodes], slow, like)
+    sources["latency_contended"] = "not measured: no latencies under load"
+    sources["latency_idle"] = latency.source
+    known = with_latency(machine, latency, name)
+    if latency.bandwidth is not None:
+        sources["bandwidth"] = BANDWIDTH
+    return msgspec.structs.replace(known, description=machine.description, sources=sources)
+
+
+def must_be_of(measured: NodeLatency, nodes: list[int], slow: list[int]) -> None:
+    """UsageError where nodes with CPUs were measured as without: of another machine, or cut off."""
+    if odd := sorted(set(measured.memory_nodes) - set(slow)):
+        what = (
+            f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {nodes})"
+            if odd[0] in nodes
+            else f"node {odd[0]} is not here (nodes: {sorted([*nodes, *slow])})"
+        )
+        raise UsageError(f"--latency: {measured.source}: {what}: the text is of another machine, or was cut")
+
+
+def copied(like: Machine) -> str:
+    return f"as of {like.name}, the nearest machine known: no kernel shows this"
+
+
+def cpu_facts(cpuinfo: str) -> dict[str, str]:
+    """{field: value} of the first CPU."""
+    first = cpuinfo.split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def nearest(cpu: dict[str, str]) -> str:
+    """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
+    model = int(cpu.get("model", "0"))
+    if cpu.get("vendor_id") == "AuthenticAMD":
+        family = int(cpu.get("cpu family", "0"))
+        newer = family > ZEN3 or (family == ZEN3 and model in ZEN4)
+        return "epyc-genoa" if newer else "epyc-milan"
+    if model in OLDER:
+        return "hydra-haswell"
+    return INTEL.get(model, "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake")
+
+
+def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
+    """[(node, its CPUs)] of the nodes with CPUs. UsageError where there are none to be seen."""
+    listed = [
+        (int(path.parent.name[4:]), parse_cpus(path.read_text()))
+        for path in (system / "node").glob("node[0-9]*/cpulist")
+    ]
+    found = sorted(one for one in listed if one[1])
+    if not found:
+        online = system / "cpu/online"
+        if not online.exists():
+            raise UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
+        return [(0, parse_cpus(online.read_text()))]
+    return found
+
+
+def clock(system: Path, cpu: dict[str, str], like: Machine) -> tuple[float, str]:
+    """(GHz, source): the base frequency, as TSC and DRAM latencies are in."""
+    for file in ("base_frequency", "cpuinfo_max_freq"):
+        path = system / "cpu/cpu0/cpufreq" / file
+        if path.exists():
+            return int(path.read_text()) / 1e6, f"sysfs: cpufreq/{file}"
+    if named := re.search(r"@ ([\d.]+)GHz", cpu.get("model name", "")):
+        return float(named[1]), "the CPU's name"
+    if "cpu MHz" in cpu:
+        return round(float(cpu["cpu MHz"]) / 1000, 3), "/proc/cpuinfo, cpu MHz"
+    return like.ghz, copied(like)
+
+
+def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
+    """(level, its directory) of a CPU's data caches."""
+    for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
+        if (place / "type").read_text().strip() != "Instruction":
+            yield int((place / "level").read_text()), place
+
+
+def last_level(system: Path, cpu: int) -> int:
+    return max((level for level, _ in caches(system, cpu)), default=3)
+
+
+def data_cache(
+    system: Path, cpus: tuple[int, ...], known: Cache, level: int, like: Machine
+) -> tuple[Cache, str]:
+    """(cache of a level, source); several last-level caches of a node count as the one that a CPU uses."""
+    place = dict(caches(system, cpus[0])).get(level)
+    if place is None or not (place / "size").exists():
+        return known, copied(like)
+    number, unit = re.fullmatch(r"(\d+)([KMG])", (place / "size").read_text().strip()).groups()  # type: ignore[union-attr]
+    ways = (
+        int((place / "ways_of_associativity").read_text())
+        if (place / "ways_of_associativity").exists()
+        else 0
+    )
+    size = int(number) * SIZES[unit]
+    taken = msgspec.structs.replace(known, bytes=size, ways=ways or known.ways)
+    return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}; cycles {copied(like)}"
+
+
+def memory_nodes(system: Path) -> list[int]:
+    """Nodes with memory and without CPUs, as CXL memory has."""
+    has = system / "node/has_memory"
+    known = set(parse_cpus(has.read_text())) if has.exists() else None
+    none = [
+        int(path.parent.name[4:])
+        for path in (system / "node").glob("node[0-9]*/cpulist")
+        if not path.read_text().strip()
+    ]
+    return sorted(node for node in none if known is None or node in known)
+
+
+def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: Machine) -> NodeLatency:
+    """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
+
+    A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
+    node's nearest readers, others have that, times the ratio of distances. No pair is below the reader's own.
+    """
+    nodes = sorted([*cpu_nodes, *slow])
+    apart, hmat = distances(system, nodes), read_hmat(system / "node")
+    ns = apart * like.latency.idle[0][0] / SLIT_LOCAL
+    gb_per_s = np.zeros_like(ns)
+    memory, told = np.isin(nodes, slow), []
+    for at, node in enumerate(nodes):
+        access = hmat.get(node)
+        near = [nodes.index(one) for one in access.initiators if one in cpu_nodes] if access else []
+        if access and near:
+            told.append(node)
+            ns[:, at] = access.ns * np.maximum(apart[:, at] / apart[near, at].min(), 1)
+            ns[near, at], gb_per_s[near, at] = access.ns, access.gb_per_s
+    both = np.ix_(~memory, ~memory)
+    ns[both] = (ns[both] + ns[both].T) / 2
+    own = np.where(memory, 0, ns.diagonal())
+    ns = np.maximum(ns, np.maximum.outer(own, own))
+    if slow:
+        ns = with_columns_as_rows(ns, memory)
+    guess = (
+        f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
+        f"of {like.name}; `ptanalyze topology latency` measures it"
+    )
+    hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
+    source = guess if not told else hmats if told == nodes else f"{hmats}; of other nodes {guess}"
+    return NodeLatency(tuple(nodes), ns, None, source, (), tuple(slow), gb_per_s if gb_per_s.any() else None)
+
+
+def distances(system: Path, nodes: list[int]) -> np.ndarray:
+    """float64[n, n]: the firmware's distances between nodes, at least 10; both ways of a pair averaged."""
+    if len(nodes) == 1 and not (system / f"node/node{nodes[0]}/distance").exists():
+        return np.full((1, 1), float(SLIT_LOCAL))
+    every = sorted(int(path.name[4:]) for path in (system / "node").glob("node[0-9]*"))
+    rows = [
+        [int(text) for text in (system / f"node/node{node}/distance").read_text().split()] for node in nodes
+    ]
+    table = np.array([[row[every.index(node)] for node in nodes] for row in rows], np.float64)
+    return np.maximum((table + table.T) / 2, SLIT_LOCAL)
+
+
+# What of this host can be used: tracer, dumper, rights, counters, KVM, nodes, disk; what each gives.
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
+COUNTERS = Path("/sys/bus/event_source/devices")
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+NODES = Path("/sys/devices/system/node")
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+ROOMY = 20 << 30
+
+
+class Symptom(NamedTuple):
+    """what    the part; `there`: whether it can be used
+    found   in words; gives: what one can do with it; missing: how to get it, "" where it is there"""
+
+    what: str
+    there: bool
+    found: str
+    gives: str
+    missing: str = ""
+
+
+def examine(place: Path = Path()) -> Iterator[Symptom]:
+    """Each part of this host; `place` is where captures would be made."""
+    yield tracer()
+    yield tool("dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
+    yield tool("survey", "ptsurvey", "`survey`: every process by its remote page tables; needs root")
+    yield tool("sampler", "ptheat", "`heat`: which pages a process uses; needs root")
+    yield btf()
+    yield page_tables()
+    yield counters()
+    yield kvm()
+    yield program("qemu-system-x86_64", "VMs to try things in (tests/lab)", "apt install qemu-system-x86")
+    yield program("numactl", "runs with memory on chosen nodes, today", "apt install numactl")
+    yield nodes()
+    yield huge_pages()
+    yield disk(place)
+
+
+def program(name: str, gives: str, how: str) -> Symptom:
+    path = shutil.which(name)
+    return Symptom(name, path is not None, path or "not found", gives, "" if path else how)
+
+
+def tracer() -> Symptom:
+    gives = "`record`: traces of programs"
+    try:
+        found = qemu()
+    except UsageError as error:
+        name, _, why = str(error).partition(": ")
+        return Symptom("tracer", False, f"{name} {why.partition('; ')[0]}", gives, why.partition("; ")[2])
+    version = ".".join(map(str, found.version))
+    return Symptom("tracer", True, f"QEMU {version}, {found.path}, with {found.plugin.name}", gives)
+
+
+def tool(what: str, name: str, gives: str) -> Symptom:
+    """A native tool of ours."""
+    try:
+        return Symptom(what, True, str(native(name)), gives)
+    except UsageError as error:
+        return Symptom(what, False, f"{name} not found", gives, str(error).partition("; ")[2])
+
+
+def btf() -> Symptom:
+    gives = "a dumper that runs on this kernel"
+    if BTF.exists():
+        return Symptom("BTF", True, str(BTF), gives)
+    return Symptom("BTF", False, f"no {BTF}", gives, "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+
+
+def page_tables() -> Symptom:
+    """Tried on ourselves: capabilities, BPF and BTF together."""
+    gives = "page tables of live processes and VMs"
+    try:
+        rehearse(native("ptdump"))
+    except UsageError as error:
+        why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
+        if "not found" in why:
+            return Symptom("BPF and rights", False, "not tried without the dumper", gives, "see dumper")
+        return Symptom("BPF and rights", False, why, gives, "sudo")
+    return Symptom("BPF and rights", True, "read our own page tables", gives)
+
+
+def counters() -> Symptom:
+    gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
+    if not shutil.which("perf"):
+        return Symptom("perf counters", False, "no perf", gives, PERF)
+    units = [path.name for path in COUNTERS.glob("cpu*")] if COUNTERS.is_dir() else []
+    if not units:
+        return Symptom(
+            "perf counters", False, "this CPU shows none (a VM without a virtual PMU)", gives,
+            "run `perf stat` on real hardware, calibrate from its output here",
+        )  # fmt: skip
+    level = int(PARANOID.read_text()) if PARANOID.exists() else 0
+    if level > 2 and os.geteuid():
+        return Symptom("perf counters", False, f"perf_event_paranoid is {level}", gives, "sudo")
+    return Symptom("perf counters", True, ", ".join(units), gives)
+
+
+def kvm() -> Symptom:
+    gives = "`dump vm`: nested page tables of VMs"
+    device = Path("/dev/kvm")
+    if not device.exists():
+        return Symptom(
+            "KVM", False, "no /dev/kvm", gives, "real hardware or nested virtualization; kvm module"
+        )
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Symptom("KVM", False, "/dev/kvm: no permission", gives, "join the group kvm, or sudo")
+    return Symptom("KVM", True, "/dev/kvm", gives)
+
+
+def nodes() -> Symptom:
+    count = max(len(list(NODES.glob("node[0-9]*"))), 1)
+    gives = "captures of where a kernel placed page tables on several nodes"
+    missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
+    return Symptom("NUMA nodes", count > 1, f"{count}", gives, missing)
+
+
+def huge_pages() -> Symptom:
+    gives = "2 MiB pages: what the policy thp estimates"
+    if not THP.exists():
+        return Symptom("huge pages", False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
+    chosen = re.search(r"\[(\w+)\]", THP.read_text())
+    state = chosen[1] if chosen else "unknown"
+    how = f"echo always | sudo tee {THP}"
+    return Symptom("huge pages", state != "never", state, gives, "" if state == "always" else how)
+
+
+def disk(place: Path) -> Symptom:
+    free = shutil.disk_usage(place).free
+    seconds = free / GROWTH
+    found = f"{free / 1e9:.0f} GB free here"
+    gives = f"traces of {seconds:.0f} s of one thread's own time and more"
+    missing = "" if free > ROOMY else "free space, or --max-bytes"
+    return Symptom("disk", free > ROOMY, found, gives, missing)
+
+
+# Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel.
+
+SHARED = {  # of /sys/devices/system/cpu/cpuN, Documentation/ABI/stable/sysfs-devices-system-cpu
+    "sockets": "topology/core_siblings_list",
+    "L3 caches": "cache/index3/shared_cpu_list",
+    "cores (hyperthreads)": "topology/thread_siblings_list",
+}
+Groups: TypeAlias = list[tuple[int, ...]]
+
+
+def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Groups]:
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
+
+    Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
+    """
+    for cpu in cpus:
+        if not (system / f"cpu/cpu{cpu}").is_dir():
+            raise UsageError(f"CPU {cpu}: not of this machine, so there is nothing to compare its group with")
+    lists = {"NUMA nodes": sorted((system / "node").glob("node[0-9]*/cpulist"))}
+    for kind, name in SHARED.items():
+        lists[kind] = [system / f"cpu/cpu{cpu}" / name for cpu in cpus]
+    return {
+        kind: restricted(paths, cpus)
+        for kind, paths in lists.items()
+        if paths and all(path.exists() for path in paths)
+    }
+
+
+def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
+    lists = {tuple(sorted(set(parse_cpus(path.read_text())) & set(cpus))) for path in paths}
+    return sorted(group for group in lists if group)
+
+
+def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
+    """Kinds with exactly these groups."""
+    return [kind for kind, own in kernel.items() if own == groups]

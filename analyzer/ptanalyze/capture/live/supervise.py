@@ -1,0 +1,478 @@
+"""A program that runs under a tracer: started, watched, its page tables read when asked for, ended."""
+
+import contextlib
+import ctypes
+import fcntl
+import math
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from dataclasses import field as field_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...core.errors import UsageError, is_whole
+from ...core.safe_files import temporary_directory
+from ...formats.atomic import take_over
+from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
+from ...kernels.trace_codec import FRAME_MAGIC
+
+# Whom a recorded program runs as (`--user`), and the room in which its tracer may write.
+
+ROOM = ".traced"
+CAN_READ = 'for f do test -r "$f" || { printf %s "$f"; exit 1; }; done'
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user: uid, gid, supplementary groups, name and home directory."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+    def popen(self) -> dict[str, Any]:
+        """Arguments of Popen that start a program as this user, in its own HOME."""
+        mine = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+        return {
+            "user": self.uid,
+            "group": self.gid,
+            "extra_groups": self.groups,
+            "env": os.environ | mine,
+        }
+
+    def must_read(self, paths: Iterable[Path | str]) -> None:
+        """UsageError that names the first path which this user cannot reach or read."""
+        names = [os.path.abspath(path) for path in paths]
+        how = {key: value for key, value in self.popen().items() if key != "env"}
+        done = subprocess.run(
+            ["/bin/sh", "-c", CAN_READ, "sh", *names], **how, cwd="/", capture_output=True, check=False
+        )
+        if done.returncode:
+            name = os.fsdecode(done.stdout) or names[0]
+            raise UsageError(
+                f"--user {self.name}: {name} is out of this user's reach; give it and its directories "
+                "read permission, or work in a directory where the user may"
+            )
+
+
+def account(name: str) -> Account | None:
+    """Account of a user by name or number; None for ourselves. UsageError without such a user, or root."""
+    try:
+        entry = pwd.getpwuid(int(name)) if is_whole(name) else pwd.getpwnam(name)
+    except (KeyError, OverflowError):
+        raise UsageError(f"--user {name}: no such user") from None
+    if entry.pw_uid == os.geteuid():
+        return None
+    if os.geteuid():
+        raise UsageError(f"--user {name}: only root can run a program as somebody else; use sudo")
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
+
+
+def room(directory: Path, user: Account | None) -> Path:
+    """Where the tracer writes: `directory`, or a room in it that is `user`'s, who may write nowhere else."""
+    if user is None:
+        return directory
+    inside = directory / ROOM
+    inside.mkdir(mode=0o700)
+    os.chown(inside, user.uid, user.gid)
+    directory.chmod(0o711)
+    user.must_read([inside])
+    return inside
+
+
+def leave_room(directory: Path, user: Account | None) -> None:
+    """Move the traces that `user`'s tracer wrote to `directory`, ours again."""
+    if user is None:
+        return
+    inside = directory / ROOM
+    directory.chmod(0o700)
+    os.chown(inside, os.geteuid(), os.getegid())
+    for path in inside.glob("*.ptt"):
+        take_over(path, user.uid)
+        path.rename(directory / path.name)
+    for path in inside.iterdir():
+        path.unlink()
+    inside.rmdir()
+
+
+# Children of a recorded program that are traced too (--follow-fork): found by the files of their traces.
+
+TRACE = re.compile(r"trace\.([1-9]\d{0,9})\.ptt", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Children:
+    """traces: the directory in which their tracers write trace.PID.ptt."""
+
+    traces: Path
+
+    def files(self) -> dict[int, Path]:
+        """{PID: its trace}."""
+        named = ((TRACE.fullmatch(path.name), path) for path in sorted(self.traces.iterdir()))
+        return {int(name[1]): path for name, path in named if name}
+
+    def pids(self) -> set[int]:
+        return set(self.files())
+
+    def writing(self) -> list[int]:
+        """Those whose tracers have not finished their files: they hold a lock as long as they write."""
+        return [pid for pid, path in self.files().items() if is_locked(path)]
+
+    def running(self, user: int) -> Iterator[tuple[int, int]]:
+        """Yield (PID, pidfd) of those that still write, if they are this user's: files can have any name."""
+        for pid in self.writing():
+            with suppress(OSError), descriptor(os.pidfd_open(pid)) as pidfd:
+                if os.stat(f"/proc/{pid}").st_uid == user:
+                    yield pid, pidfd
+
+    def send(self, number: int, user: int) -> None:
+        for _, pidfd in self.running(user):
+            with suppress(OSError):
+                signal.pidfd_send_signal(pidfd, number)
+
+
+def is_locked(path: Path) -> bool:
+    with suppress(OSError), descriptor(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@contextmanager
+def descriptor(file: int) -> Iterator[int]:
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+# How far a trace has come while its program runs: bytes and accesses, from the heads of its frames.
+
+MOST = 20_000  # frames looked at in one go: some milliseconds
+
+
+@dataclass(frozen=True)
+class Grown:
+    """seconds since the start, bytes of all traces, accesses of the main one as far as it was read, and bytes
+    that are free beside it."""
+
+    seconds: float
+    bytes: int
+    accesses: int
+    free: int
+
+
+class Growth:
+    """A trace file that is being written; `look` reads on from where it stopped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.at, self.accesses = path, HEADER_BYTES, 0
+
+    def look(self, seconds: float) -> Grown:
+        written = sum(path.stat().st_size for path in self.path.parent.glob("*.ptt"))
+        if written > HEADER_BYTES and self.path.exists():
+            self.read_on()
+        place = os.statvfs(self.path.parent)
+        return Grown(seconds, written, self.accesses, place.f_bavail * place.f_frsize)
+
+    def read_on(self) -> None:
+        with open(self.path, "rb", buffering=0) as file:
+            for _ in range(MOST):
+                head = os.pread(file.fileno(), FRAME_DTYPE.itemsize, self.at)
+                if len(head) < FRAME_DTYPE.itemsize or field(head, "magic") != FRAME_MAGIC:
+                    return
+                self.accesses += field(head, "accesses")
+                self.at += FRAME_DTYPE.itemsize + field(head, "bytes")
+
+
+def field(head: bytes, name: str) -> int:
+    """A number of a frame's head."""
+    return int(np.frombuffer(head, FRAME_DTYPE)[name][0])
+
+
+# When to read page tables again while a program runs, so that those of its largest moment are kept.
+#
+# Which moment is the largest is known afterwards only. So they are read whenever the resident memory has
+# grown by a quarter since: those kept are of a moment with at least 0.8 of the peak, and a program that grows
+# from 1 MiB to 1 TiB is stopped 62 times. What was resident at the first look is the tracer's, for the most
+# part, and a small program is small beside it: growth is counted from there.
+
+GROWN = 1.25
+LEAST = 1 << 20  # bytes
+
+
+class Peak:
+    """kept: bytes that were resident when the page tables were read that are kept, 0: none were; first: those
+    at the first reading."""
+
+    def __init__(self, pid: int) -> None:
+        self.statm, self.kept, self.first = Path(f"/proc/{pid}/statm"), 0, 0
+
+    def resident(self) -> int:
+        """Bytes now, 0 when the program has ended."""
+        try:
+            return int(self.statm.read_text().split()[1]) * 4096
+        except (OSError, IndexError):
+            return 0
+
+    def due(self) -> bool:
+        now = self.resident()
+        if not self.kept:
+            self.first = now
+            return now >= LEAST
+        return now - self.first >= max(GROWN * (self.kept - self.first), LEAST)
+
+    def larger_now(self) -> bool:
+        """Whether page tables read now, at the end, would be of more memory than those kept."""
+        return self.resident() >= self.kept
+
+
+# Children that must not outlive us, even if we are killed.
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_us() -> Callable[[], None]:
+    """For subprocess's preexec_fn: the kernel kills the child when we end, however that happens. prctl(2)."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return prepare
+
+
+FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
+GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
+TICK = 0.5  # seconds between two looks at a program that runs
+SOON = 0.02  # the least, at first, where its memory at the peak is wanted
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
+Watch: TypeAlias = Callable[[Grown], None]
+
+
+@dataclass
+class Recording:
+    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program."""
+
+    directory: Path
+    exit_status: int
+    snapshot: bool = False
+    held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
+    interrupted: bool = False
+    children: set[int] = field_module(default_factory=set)  # PIDs seen while it ran
+    problems: list[str] = field_module(default_factory=list)
+    user: int = 0  # whom the program ran as
+    grown: Grown | None = None  # the trace at the end
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program under its tracer, and what belongs to it.
+
+    peak  None, or page tables are read as it grows; children  None, or those traced into trace.PID.ptt
+    """
+
+    process: Process
+    listener: socket.socket
+    dumper: Path | None
+    directory: Path
+    recording: Recording
+    growth: Growth
+    peak: Peak | None = None
+    watch: Watch | None = None
+    children: Children | None = None
+    started: float = field_module(default_factory=time.monotonic)
+
+    def look(self) -> None:
+        """Say how far the trace has come; read page tables again if the program has grown."""
+        self.recording.children |= children_of(self.process.pid)
+        self.recording.grown = self.growth.look(time.monotonic() - self.started)
+        if self.watch:
+            self.watch(self.recording.grown)
+        if self.peak and self.process.returncode is None and self.peak.due():
+            self.read_tables("peak")
+
+    def pause(self) -> float:
+        """Seconds until the next look; where the peak is wanted, a tenth of the run so far."""
+        ran = time.monotonic() - self.started
+        return min(max(ran / 10, SOON), TICK) if self.peak else TICK
+
+    def read_tables(self, why: str) -> None:
+        """Run ptdump into the directory. The process is stopped meanwhile, every thread of it."""
+        if not self.dumper or (why != "peak" and self.peak and not self.peak.larger_now()):
+            return
+        place, resident = self.directory / ".snapshot", self.peak.resident() if self.peak else 0
+        if failed := dump(self.dumper, self.process.pid, place):
+            if not self.recording.snapshot and why != "peak":
+                self.recording.problems.append(f"no page tables: {failed}")
+            return
+        for file in place.iterdir():
+            file.rename(self.directory / file.name)
+        place.rmdir()
+        self.recording.snapshot, self.recording.held = True, why
+        if self.peak:
+            self.peak.kept = resident
+
+    def hand_over(self, pid: int, why: str) -> None:
+        """A tracer of ours waits for the page tables of its process to be read."""
+        if pid != self.process.pid:
+            place = self.directory / f"pid-{pid}"
+            if self.dumper and self.children and pid in self.children.pids() and not place.exists():
+                dump(self.dumper, pid, place)
+            return
+        # a program that goes to the background ends between two looks
+        self.recording.children |= children_of(pid)
+        if not (self.recording.interrupted and self.recording.snapshot):
+            self.read_tables(why)
+
+    def read_children(self) -> None:
+        """Page tables of the children that run now."""
+        if self.dumper and self.children:
+            for pid, _ in self.children.running(self.recording.user):
+                if not (self.directory / f"pid-{pid}").exists():
+                    dump(self.dumper, pid, self.directory / f"pid-{pid}")
+
+    def over(self) -> bool:
+        return self.process.poll() is not None and not (self.children and self.children.writing())
+
+
+def dump(dumper: Path, pid: int, place: Path) -> str:
+    """Run ptdump into the new directory `place`: "", or why it failed, and nothing is left then."""
+    argv = [str(dumper), "process", str(pid), "--stop", "--quiet", "-o", str(place)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
+    if not done.returncode:
+        return ""
+    shutil.rmtree(place, ignore_errors=True)
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
+def children_of(pid: int) -> set[int]:
+    """PIDs of a process's children now; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    try:
+        listed = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return set()
+    return {int(word) for line in listed for word in line.split()}
+
+
+@contextlib.contextmanager
+def listening(user: Account | None = None) -> Iterator[socket.socket]:
+    """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
+    the capture's is."""
+    with temporary_directory() as place, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{place}/control")
+        listener.listen()
+        if user:
+            os.chmod(place, 0o711)
+            os.chown(f"{place}/control", user.uid, user.gid)
+        yield listener
+
+
+def start(argv: list[str], user: Account | None = None) -> Process:
+    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
+
+    It is killed when we are: nobody else would end it. It is the first to
+    be killed when memory runs out: a tracer can need far more than the program itself.
+    """
+    stdin = subprocess.DEVNULL if os.isatty(0) else None
+    die = die_with_us()
+
+    def prepare() -> None:
+        die()
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_GO)
+
+    return subprocess.Popen(
+        argv,
+        stdin=stdin,
+        process_group=0,
+        preexec_fn=prepare,
+        **(user.popen() if user else {}),
+    )
+
+
+def end(process: Process) -> None:
+    """Leave no target behind: it is alive only after a failure."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+def attend(run: Run) -> None:
+    """Wait for the process, and children that are followed, to end; read their page tables when their tracers
+    ask for it, those of the process also on Ctrl-C."""
+    try:
+        wait_or_serve(run)
+    except KeyboardInterrupt:
+        run.recording.interrupted = True
+        if (not run.recording.snapshot or run.peak) and run.process.poll() is None:
+            run.read_tables("interrupt")
+        run.read_children()
+        interrupt(run)
+    run.recording.grown = run.growth.look(time.monotonic() - run.started)
+
+
+def interrupt(run: Run) -> None:
+    """SIGINT, and SIGKILL to what has not ended after GRACE; tracers that hand over are answered."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        run.process.send_signal(number)
+        if run.children:
+            run.children.send(number, run.recording.user)
+        with contextlib.suppress(KeyboardInterrupt):
+            wait_or_serve(run, GRACE)
+        if run.over():
+            return
+
+
+def wait_or_serve(run: Run, most: float = math.inf) -> None:
+    """Until the process and its followed children have ended, or `most` seconds are over."""
+    until, next_look = time.monotonic() + most, time.monotonic() + run.pause()
+    with contextlib.ExitStack() as stack:
+        watched: list[int | socket.socket] = [run.listener]
+        if run.process.poll() is None:
+            watched.append(ended := os.pidfd_open(run.process.pid))
+            stack.callback(os.close, ended)
+        while not run.over() and time.monotonic() < until:
+            ready, _, _ = select.select(watched, [], [], max(next_look - time.monotonic(), 0))
+            if run.listener in ready:
+                serve(run)
+            elif ready:
+                run.process.wait()
+                del watched[1]
+            elif time.monotonic() >= next_look:
+                run.look()
+                next_look = time.monotonic() + run.pause()
+
+
+def serve(run: Run) -> None:
+    """A tracer stands still at its hand-over until the connection gets an answer, or is closed."""
+    connection, _ = run.listener.accept()
+    with connection:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", credentials)
+        connection.settimeout(GRACE)
+        with contextlib.suppress(OSError):
+            why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
+            if uid == run.recording.user:
+                run.hand_over(pid, why)
+            connection.sendall(b"go on\n")

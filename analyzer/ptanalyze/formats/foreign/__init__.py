@@ -1,0 +1,1 @@
+"""Files that other programs write: traces, perf samples, dumps of page tables."""

@@ -1,0 +1,304 @@
+"""Importer of the text dumps of the Mitosis and vMitosis page-table dumper (`dodump` over /proc/ptdump).
+
+A file holds `<numamap>` (lines "node first last", bytes) and `<ptdump process= count=>` blocks, a line per
+table, the root level first: the table's frame and 512 numbers, 0 or a frame (level 2: "p" and the frame of a
+table, else a frame of 2 MiB). "x" marks executable leaves, "n" leaves with bit 8 that are not present (NUMA
+hints). Levels 1-4 only. It has no other flag bits, VMAs, CPUs or distances; 1 GiB leaves read as pointers.
+"""
+
+import mmap
+import re
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import UNKNOWN_NODE, CaptureError, UsageError
+from ...core.snapshot import ADDRESS, HUGE, PROTNONE, VMA_DTYPE, Snapshot, Topology, Tree, frame, leaf, table
+from ...kernels import parse
+from ..atomic import map_new
+from ..snapshot import NodeRecord, topology_of, write_snapshot
+from ..tables import enclosing_tables
+
+# Tables of a dump, known only by frame and level, assembled: which points to which, at which address.
+
+GIB_FRAMES = 1 << 18
+
+
+def assemble(
+    path: Path, level: np.ndarray, frames: np.ndarray, entries: np.ndarray, encoding: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, int]]:
+    """(base, parent, order, repaired): tables in depth-first `order`, with base addresses and parents.
+
+    Pointers to no table of the dump become 1 GiB leaves (level 3, aligned) or are cleared in `entries`,
+    tables that nothing points to are left out; `repaired` counts them. The kernel half of an x86 root is
+    cleared. CaptureError unless there is exactly one root.
+    """
+    roots = np.flatnonzero(level == LEVELS)
+    if len(roots) != 1:
+        raise CaptureError(path, "level4", len(roots), "expected exactly one root table")
+    if encoding == "x86":
+        entries[roots[0], USER_SLOTS:] = 0
+    repaired = {"leaves_1g": 0, "dropped_pointers": 0, "dropped_tables": 0}
+    tables, bases = [roots], [np.zeros(1, np.int64)]
+    parents, below = roots, bases[0]
+    for height in range(LEVELS, 1, -1):
+        parents, below = children(parents, below, height, level, frames, entries, encoding, repaired)
+        tables.append(parents)
+        bases.append(below)
+    index, base = np.concatenate(tables), np.concatenate(bases)
+    repaired["dropped_tables"] = len(level) - len(index)
+    sort = np.lexsort((-level[index], base))
+    order, base = index[sort], base[sort]
+    return base, enclosing_tables(level[order], LEVELS), order, repaired
+
+
+def tree_of(
+    entries: np.ndarray,
+    base: np.ndarray,
+    frames: np.ndarray,
+    parent: np.ndarray,
+    level: np.ndarray,
+    encoding: str,
+) -> Tree:
+    """The Tree of tables in the order of `assemble`, whose nodes are not known."""
+    return Tree(
+        entries=entries,
+        base=base.astype(np.uint64),
+        frame=frames,
+        parent=parent.astype(np.int32),
+        node=np.full(len(base), UNKNOWN_NODE, np.int16),
+        level=level.astype(np.uint8),
+        flags=np.zeros(len(base), np.uint8),
+        levels=LEVELS,
+        encoding=encoding,
+    )
+
+
+def children(
+    parents: np.ndarray,
+    base: np.ndarray,
+    height: int,
+    level: np.ndarray,
+    frames: np.ndarray,
+    entries: np.ndarray,
+    encoding: str,
+    repaired: dict[str, int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(tables, bases) of level height - 1 that `parents` at addresses `base` point to, by address."""
+    rows = entries[parents]
+    at, slot = np.nonzero(table(rows, height, encoding))
+    wanted = frame(rows[at, slot], height, encoding, leaves=False)
+    pool = np.flatnonzero(level == height - 1)
+    pool = pool[np.argsort(frames[pool], kind="stable")]
+    place = np.minimum(np.searchsorted(frames[pool], wanted), max(len(pool) - 1, 0))
+    there = frames[pool][place] == wanted if len(pool) else np.zeros(len(wanted), bool)
+    there[there] = first_mention(pool[place[there]])
+    huge = ~there & (height == 3) & (wanted % GIB_FRAMES == 0)
+    entries[parents[at[huge]], slot[huge]] |= HUGE
+    lost = ~there & ~huge
+    entries[parents[at[lost]], slot[lost]] = 0
+    repaired["leaves_1g"] += int(huge.sum())
+    repaired["dropped_pointers"] += int(lost.sum())
+    return pool[place[there]], base[at[there]] + (slot[there] << (3 + 9 * height))
+
+
+def first_mention(tables: np.ndarray) -> np.ndarray:
+    """bool[n]: no earlier pointer leads to the same table."""
+    first = np.zeros(len(tables), bool)
+    first[np.unique(tables, return_index=True)[1]] = True
+    return first
+
+
+def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarray:
+    """int16[T]: NUMA node of each guest table's frame, through the host tree if there is one."""
+    if host is None:
+        return topology.node_of_frame(guest.frame)
+    backing = np.full(len(guest), UNKNOWN_NODE, np.int64)
+    address = guest.frame << 12
+    for level in (3, 2, 1):
+        span = 1 << (3 + 9 * level)
+        at = np.flatnonzero(host.level == level)
+        if not len(at):
+            continue
+        bases = host.base[at].astype(np.int64)
+        place = np.clip(np.searchsorted(bases, address, side="right") - 1, 0, None)
+        inside = (address >= bases[place]) & (address < bases[place] + 512 * span)
+        entry = host.entries[at[place], (address // span) & 511]
+        hit = inside & leaf(entry, level, host.encoding)
+        offset = (address % span) >> 12
+        backing = np.where(hit, frame(entry, level, host.encoding) + offset, backing)
+    return topology.node_of_frame(backing)
+
+
+LEVELS = 4
+CHUNK = 1024  # tables converted at once: 4 MiB
+USER_SLOTS = 256
+NX = np.uint64(1 << 63)
+X86_BITS = np.uint64(5)  # present, user
+EPT_BITS = np.uint64(7)  # read, write, execute
+BLOCK = re.compile(rb'<ptdump process="(\d{1,10})" (count|error)="(-?\d{1,10})">')
+NUMA_LINE = re.compile(r"(\d{1,4}) (\d{1,19}) (\d{1,19})")
+REASONS = {
+    parse.BAD_ROW: "not a row of a page-table dump",
+    parse.BAD_ENTRY: "not 512 numbers",
+    parse.TOO_MANY: "more tables than the count says",
+    parse.CUT_SHORT: "the file ends within a table",
+}
+UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
+
+
+def import_ptdump(
+    path: str | PathLike[str],
+    directory: str | PathLike[str],
+    nested: str | PathLike[str] | None = None,
+    which: int = -1,
+) -> Snapshot:
+    """Snapshot of a text dump, also written into the existing `directory`; the caller seals it.
+
+    nested  dump of the VM's nested table (ePT), made on the host at the same time: gives `host`
+    which   index of the dump, when the files hold several; the last by default
+
+    UsageError if a file is missing or holds no such dump; CaptureError where it is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix=".import.", dir=directory) as spill:
+        guest, topology, pid, guest_notes = read_dump(path, which, "x86", spill)
+        host = None
+        notes: dict[str, Any] = {**guest_notes}
+        if nested is not None:
+            host, topology, _, host_notes = read_dump(nested, which, "ept", spill)
+            notes = {"guest": guest_notes, "host": host_notes}
+            host.node[:] = topology.node_of_frame(host.frame)
+        guest.node[:] = table_nodes(guest, host, topology)
+        facts = {"pid": pid, "method": "vMitosis ptdump", "import": notes, "unknown": [*UNKNOWN]}
+        snapshot = Snapshot(guest, np.zeros(0, VMA_DTYPE), (), topology, host, facts)
+        write_snapshot(directory, snapshot)
+    return snapshot
+
+
+def read_dump(
+    path: str | PathLike[str], which: int, encoding: str, spill: str
+) -> tuple[Tree, Topology, int, dict[str, int]]:
+    """(Tree, Topology, PID, counts of repairs) of a dump in `path`; entries live in a file in `spill`."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except ValueError:
+        raise UsageError(f"{path}: empty; expected a page-table dump of vMitosis") from None
+    if (at := text.find(b"\0")) >= 0:  # a hole of a sparse file is not searched to its end
+        raise CaptureError(
+            path, "bytes", f"a NUL at byte {at}", "expected a page-table dump of vMitosis, text"
+        )
+    start, end, pid, count = find_block(path, text, which)
+    topology = read_numa_map(path, text, start)
+    level, frame, words = read_rows(path, text, start, end, count, spill)
+    entries = words.view(np.uint64)
+    notes = {"inverted": 0}
+    for height in range(1, LEVELS + 1):
+        rows = np.flatnonzero(level == height)
+        for at in range(0, len(rows), CHUNK):
+            converted, inverted = to_entries(entries[rows[at : at + CHUNK]], height, encoding, topology)
+            entries[rows[at : at + CHUNK]] = converted
+            notes["inverted"] += inverted
+    base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
+    tree = tree_of(reorder(entries, order, spill), base, frame[order], parent, level[order], encoding)
+    return tree, topology, pid, {**notes, **repaired}
+
+
+def find_block(path: Path, text: mmap.mmap, which: int) -> tuple[int, int, int, int]:
+    """(start, end, PID, tables) of the chosen <ptdump> block in the text."""
+    blocks = list(BLOCK.finditer(text))
+    if not blocks:
+        raise UsageError(f"{path}: no <ptdump> block in it; expected a page-table dump of vMitosis")
+    if not -len(blocks) <= which < len(blocks):
+        raise UsageError(f"{path}: holds {len(blocks)} dumps, there is no number {which}")
+    block = blocks[which]
+    if block[2] == b"error":
+        raise CaptureError(path, "error", block[3].decode(), "the dumper failed to dump this process")
+    end, count = text.find(b"</ptdump>", block.end()), int(block[3])
+    if end < 0:
+        raise CaptureError(path, "size", len(text), "the file ends before </ptdump>")
+    if not 0 < count <= (end - block.end()) // 1024:
+        raise CaptureError(path, "count", count, f"{end - block.end()} bytes cannot hold that many tables")
+    return text.find(b"\n", block.end()) + 1, end, int(block[1]), count
+
+
+def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:
+    """Topology of the last <numamap> before a position; its CPUs and distances are unknown."""
+    start = text.rfind(b"<numamap>", 0, before)
+    if start < 0:
+        raise CaptureError(path, "numamap", "missing", "no node ranges before the dump")
+    end = text.find(b"</numamap>", start, before)
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for line in text[start + 9 : max(end, start + 9)].decode("ascii", "replace").split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        match = NUMA_LINE.fullmatch(line.strip())
+        if not match:
+            raise CaptureError(path, "numamap", line[:40], "expected node, first and last address")
+        ranges.setdefault(int(match[1]), []).append((int(match[2]) >> 12, int(match[3]) >> 12))
+    nodes = [(n, tuple((a, b) for a, b in frames if a < b)) for n, frames in sorted(ranges.items())]
+    return topology_of(path, [NodeRecord(id=n, cpus=(), frames=frames) for n, frames in nodes])
+
+
+def read_rows(
+    path: Path, text: mmap.mmap, start: int, end: int, count: int, spill: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
+    level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    with tempfile.TemporaryFile(dir=spill) as file:
+        words = map_new(file, np.int64, (count, 512))
+    rows, at, wrong = parse.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
+    if wrong:
+        line = text[:at].count(b"\n") + 1
+        raise CaptureError(path, f"line {line}", repr(text[at : at + 20]), REASONS[wrong])
+    if rows != count:
+        raise CaptureError(path, "count", count, f"{rows} tables follow")
+    return level, frame, words
+
+
+def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology) -> tuple[np.ndarray, int]:
+    """(raw entries, number of inverted frames) from the words of tables of one level.
+
+    Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
+    text does not say which wrote it: a frame outside every node whose complement is on a node was inverted.
+    """
+    empty = words == 0
+    number = words & np.uint64(parse.NUMA - 1)
+    hint, pointer, runs = (
+        words & np.uint64(bit) != 0 for bit in (parse.NUMA, parse.POINTER, parse.EXECUTABLE)
+    )
+    huge = ~pointer & (level == 2)
+    frame = np.where(huge, number << np.uint64(9), number)
+    inverted = 0
+    if encoding == "ept":
+        entries = frame << np.uint64(12) | EPT_BITS
+    else:
+        entries = frame << np.uint64(12) | X86_BITS | np.where((level == 1) | huge, np.where(runs, 0, NX), 0)
+        if hint.any():
+            frame, inverted = true_frames(frame, hint, huge, topology)
+            entries = np.where(hint, ~(frame << np.uint64(12)) & ADDRESS | PROTNONE | entries & NX, entries)
+    return np.where(empty, 0, entries | np.where(huge, HUGE, 0)), inverted
+
+
+def true_frames(
+    frame: np.ndarray, hint: np.ndarray, huge: np.ndarray, topology: Topology
+) -> tuple[np.ndarray, int]:
+    complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
+    outside = topology.node_of_frame(frame.astype(np.int64)) < 0
+    inside = topology.node_of_frame(complement.astype(np.int64)) >= 0
+    flip = hint & outside & inside
+    return np.where(flip, complement, frame), int(flip.sum())
+
+
+def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:
+    with tempfile.TemporaryFile(dir=spill) as file:
+        sorted_entries = map_new(file, np.uint64, (len(order), 512))
+    for at in range(0, len(order), CHUNK):
+        sorted_entries[at : at + CHUNK] = entries[order[at : at + CHUNK]]
+    return sorted_entries

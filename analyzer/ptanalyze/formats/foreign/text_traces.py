@@ -1,0 +1,122 @@
+"""Import the output of `valgrind --tool=lackey --trace-mem=yes`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import IO
+
+import numpy as np
+
+from ...core.errors import CaptureError, Strip
+from ...core.trace import Event
+from ...kernels.parse import parse_lackey, parse_pinatrace
+from ..trace_writer import UNKNOWN_THREAD, Damaged, trace_writer
+
+# Large text inputs as blocks of whole lines.
+
+BLOCK = 1 << 24
+LONGEST_LINE = 1 << 16
+
+
+@contextmanager
+def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[bytes], str | PathLike[str]]]:
+    """(binary stream, name) of a path or of a stream that is open already."""
+    if isinstance(source, str | PathLike):
+        with open(source, "rb") as file:
+            yield file, source
+    else:
+        yield source, getattr(source, "name", "standard input")
+
+
+def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
+
+    Damaged where the last line has no end: half an address would be another one.
+    """
+    rest = b""
+    before = 0
+    while chunk := file.read(size):
+        chunk = rest + chunk
+        cut = chunk.rfind(b"\n") + 1
+        rest = chunk[cut:]
+        if len(rest) > LONGEST_LINE:
+            raise CaptureError(
+                name, "line", f"at byte {before + cut}", f"longer than {LONGEST_LINE} bytes: no text"
+            )
+        yield np.frombuffer(chunk, np.uint8, cut), before
+        before += cut
+    if rest:
+        raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
+
+
+def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
+    """Error about the line at block[at]: Damaged unless it is the first of the text."""
+    line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
+    kind = Damaged if before + at else CaptureError
+    return kind(name, f"line at byte {before + at}", repr(line), what)
+
+
+ROWS_A_LINE = 4
+SHORTEST_LINE = 6
+WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, address, comma, size)"
+
+
+def import_lackey(
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
+) -> int:
+    """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
+
+    Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
+    either: an instruction counts as a nanosecond. Instruction fetches are counted, not traced.
+    strip  what touches to leave out
+    CaptureError names the first line that lackey did not print; `out` is not made then.
+    """
+    instructions = 0
+    facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}
+    with open_input(source) as (file, name), trace_writer(out, strip=strip, **facts) as writer:
+        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+        for block, before in blocks(file, name):
+            room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE
+            page, write, time = np.empty(room, np.int64), np.empty(room, np.bool_), np.empty(room, np.int64)
+            n, instructions, bad = parse_lackey(block, instructions, page, write, time)
+            page, write, time = page[:n], write[:n], time[:n]
+            writer.accesses_of(page, write, thread=0, time=time, instructions=time)
+            if bad >= 0:
+                raise bad_line(name, block, before, bad, WHAT)
+        if not writer.accesses:
+            raise CaptureError(name, "accesses", 0, "nothing to import; was lackey run with --trace-mem=yes?")
+        return writer.accesses
+
+
+# Import the output of pinatrace, the example tool of Intel's Pin kit.
+
+PINATRACE_SHORTEST_LINE = 11
+PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
+
+
+def import_pinatrace(
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
+) -> int:
+    """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
+
+    It has no threads, sizes or times: all of it is thread 0, no access reaches into a second page, and an
+    access counts as a nanosecond. strip: what touches to leave out. CaptureError names the first
+    line that pinatrace did not print; `out` is not made then.
+    """
+    done = 0
+    with (
+        open_input(source) as (file, name),
+        trace_writer(out, strip=strip, tracer="pinatrace, 1 ns = 1 access") as writer,
+    ):
+        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+        for block, before in blocks(file, name):
+            room = len(block) // PINATRACE_SHORTEST_LINE + 1
+            page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
+            n, bad = parse_pinatrace(block, page, write)
+            writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
+            if bad >= 0:
+                raise bad_line(name, block, before, bad, PINATRACE_LINE)
+            done += n
+        if not writer.accesses:
+            raise CaptureError(name, "accesses", 0, "nothing to import; is it the output of pinatrace?")
+        return writer.accesses

@@ -1,0 +1,457 @@
+"""Latencies of DRAM between NUMA nodes: JSON of `ptanalyze topology latency`, Intel MLC's text, or ACPI SLIT.
+
+MLC: the output of `mlc --latency_matrix`, or all that `mlc` prints; rows are the reader's node, and a node
+without CPUs has a column alone. `mlc --bandwidth_matrix` in the same file is read too. SLIT: a
+directory such as /sys/devices/system/node with node*/distance; only relative, 10 = local (ACPI, 5.2.17), so
+it needs the local latency in ns. Neither knows latencies under load.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ...core.cpu_pairs import known_pairs
+from ...core.errors import CaptureError, UsageError
+from ...core.safe_files import read_given
+from ..record import decode_record, write_record
+
+Rows = Sequence[Sequence[float]] | np.ndarray
+
+FORMAT, VERSION = "ptanalyze-node-latency", 1
+MOST_BYTES = 1 << 20
+MOST = 10**12  # ns, as in a machine file: what is computed of it stays finite
+MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
+ASYMMETRIC = 0.10  # directions of a pair that differ more are named
+QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
+SLIT_LOCAL = 10
+MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
+MLC_BANDWIDTH = re.compile(r"\s*Measuring Memory Bandwidths between nodes", re.IGNORECASE)
+MLC_HEAD_WITHIN = 8  # lines after a title
+MLC_HEAD = re.compile(r"\s*Numa node((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
+MLC_ROW = re.compile(r"\s*(\d{1,4})((?:\s+(?:\d{1,6}(?:\.\d+)?|-|N/A))+)\s*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class NodeLatency:
+    """ns of a dependent read, [reader's node][serving node].
+
+    nodes      numbers of the nodes, in the order of rows and columns
+    idle       float64[n, n]
+    contended  float64[n, n]: with other threads streaming on the serving node, None where not measured
+    source     a line: how the latencies are known
+    flags      oddities, a line each
+    memory_nodes  numbers of those of the nodes that have no CPUs: nobody reads from there, so their rows are
+                  their columns, and their own memory is as near as to the node that reaches it fastest
+    bandwidth  float64[n, n]: GB/s of reads, 0 where nobody reads, or None
+    """
+
+    nodes: tuple[int, ...]
+    idle: np.ndarray
+    contended: np.ndarray | None
+    source: str
+    flags: tuple[str, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
+    bandwidth: np.ndarray | None = None
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: str
+    version: int
+    nodes: tuple[int, ...]
+    idle_ns: tuple[tuple[float, ...], ...]
+    contended_ns: tuple[tuple[float, ...], ...] | None = None
+    source: str
+    memory_nodes: tuple[int, ...] = ()
+    bandwidth_gb_per_s: tuple[tuple[float, ...], ...] | None = None
+
+
+def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> NodeLatency:
+    """NodeLatency of a file or SLIT directory; `local_ns` with SLIT only.
+
+    CaptureError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
+    below idle. UsageError for a SLIT without local_ns.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _slit(path, local_ns)
+    if local_ns is not None:
+        raise UsageError(f"{path}: has latencies of its own: the local latency is for SLIT directories only")
+    content = read_given(path, MOST_BYTES)
+    if content.lstrip()[:1] == b"{":
+        record = decode_record(path, content, Record, FORMAT, VERSION)
+        found = checked(path, record.nodes, record.idle_ns, record.contended_ns, record.source)
+        return tiered(path, found, record.memory_nodes, record.bandwidth_gb_per_s)
+    return _mlc(path, content.decode("utf-8", "replace"))
+
+
+def write_latency(path: str | PathLike[str], latency: NodeLatency) -> None:
+    """Write a NodeLatency as JSON: whole, synced, 0600."""
+    contended = None if latency.contended is None else _rows(latency.contended)
+    record = Record(
+        format=FORMAT,
+        version=VERSION,
+        nodes=latency.nodes,
+        idle_ns=_rows(latency.idle),
+        contended_ns=contended,
+        source=latency.source,
+        memory_nodes=latency.memory_nodes,
+        bandwidth_gb_per_s=None if latency.bandwidth is None else _rows(latency.bandwidth),
+    )
+    write_record(path, record, given=True)
+
+
+def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(round(value, 2) for value in row) for row in matrix.tolist())
+
+
+def checked(
+    path: str | PathLike[str], nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
+) -> NodeLatency:
+    """NodeLatency of rows of numbers; CaptureError names the impossible pair."""
+    if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
+        raise CaptureError(
+            path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}"
+        )
+    idle = _square(path, "idle", nodes, idle_rows)
+    contended = None if contended_rows is None else _square(path, "contended", nodes, contended_rows)
+    flags = [*_asymmetric("idle", nodes, idle)]
+    for a, b in np.ndindex(idle.shape):
+        if idle[a, b] < idle[a, a]:
+            why = f"below node {nodes[a]}'s own memory, {idle[a, a]:g} ns: rows are readers, columns serve"
+            raise CaptureError(path, f"idle, node {nodes[a]} to {nodes[b]}", f"{idle[a, b]:g} ns", why)
+        if contended is not None and contended[a, b] < idle[a, b] * (1 - QUIETER):
+            why = f"faster than idle, {idle[a, b]:g} ns: measure again"
+            raise CaptureError(
+                path, f"contended, node {nodes[a]} to {nodes[b]}", f"{contended[a, b]:g} ns", why
+            )
+    if contended is not None:
+        flags += _asymmetric("contended", nodes, contended)
+    return NodeLatency(tuple(nodes), idle, contended, source, tuple(flags))
+
+
+def tiered(
+    path: str | PathLike[str], latency: NodeLatency, memory_nodes: Sequence[int], bandwidth: Rows | None
+) -> NodeLatency:
+    """NodeLatency with nodes without CPUs and bandwidths in GB/s; CaptureError names what cannot be."""
+    nodes = latency.nodes
+    if not set(memory_nodes) < set(nodes) or len(set(memory_nodes)) < len(memory_nodes):
+        why = f"expected some of the nodes {list(nodes)}, each once, and one left with CPUs"
+        raise CaptureError(path, "memory_nodes", list(memory_nodes), why)
+    gb_per_s = None if bandwidth is None else _square(path, "bandwidth", nodes, bandwidth, "GB/s", 0.0)
+    return replace(latency, memory_nodes=tuple(memory_nodes), bandwidth=gb_per_s)
+
+
+def with_columns_as_rows(ns: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """float64[n, n]: `ns` with rows for nodes without CPUs (bool[n]): see NodeLatency.memory_nodes."""
+    full = ns.copy()
+    full[np.ix_(memory, ~memory)] = ns[np.ix_(~memory, memory)].T
+    nearest = ns[~memory][:, memory].min(axis=0)
+    full[np.ix_(memory, memory)] = np.maximum.outer(nearest, nearest)
+    return full
+
+
+def _square(
+    path: str | PathLike[str],
+    which: str,
+    nodes: Sequence[int],
+    rows: Rows,
+    unit: str = "ns",
+    least: float | None = None,
+) -> np.ndarray:
+    """float64[n, n]; least: None: above 0."""
+    if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
+        shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
+        what = which if unit != "ns" else f"{which} latencies"
+        raise CaptureError(path, what, shape, f"expected {len(nodes)} rows of {len(nodes)}")
+    matrix = np.array(rows, np.float64)
+    possible = matrix > 0 if least is None else matrix >= least
+    for a, b in np.argwhere(~(possible & (matrix <= MOST))):
+        where = f"{which}, node {nodes[a]} to {nodes[b]}"
+        why = "expected a number above 0" if least is None else "expected a number, 0 where nobody reads"
+        raise CaptureError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
+    return matrix
+
+
+def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator[str]:
+    for a, b in np.argwhere(np.triu(abs(matrix - matrix.T) > ASYMMETRIC * matrix.T)):
+        yield (
+            f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
+            "asymmetric; the mean is used"
+        )
+
+
+def _slit(path: Path, local_ns: float | None) -> NodeLatency:
+    ids = sorted(int(p.name[4:]) for p in path.glob("node[0-9]*") if p.name[4:].isdigit())
+    if not ids:
+        raise CaptureError(path, "node*/distance", "none", "no directory of NUMA nodes")
+    if local_ns is None or not 0 < local_ns < float("inf"):
+        raise UsageError(f"{path}: SLIT distances are relative; say with --local-ns what 10 is in ns")
+    rows = []
+    for node in ids:
+        file = path / f"node{node}" / "distance"
+        text = read_given(file, MOST_BYTES).decode("ascii", "replace")
+        if not re.fullmatch(r"\s*\d{1,3}(\s+\d{1,3})*\s*", text, re.ASCII):
+            raise CaptureError(file, "distances", repr(text[:30]), "expected numbers")
+        rows.append([int(cell) * local_ns / SLIT_LOCAL for cell in text.split()])
+    source = f"ACPI SLIT, {local_ns:g} ns local as given: distances, not measurements"
+    return checked(path, ids, rows, None, source)
+
+
+def _mlc(path: Path, text: str) -> NodeLatency:
+    lines = text.splitlines()
+    found = _matrix(path, lines, MLC_TITLE)
+    if found is None:
+        why = f"neither {FORMAT} nor what `mlc --latency_matrix` prints (Measuring idle latencies ...)"
+        raise CaptureError(path, "contents", repr(text[:30]), why)
+    nodes, rows = found
+    memory = [node for node in nodes if node not in rows]
+    read = {node: [_cell(path, at, cell) for cell in cells] for node, (at, cells) in rows.items()}
+    if not read:
+        raise CaptureError(path, f"node {nodes[0]}", "no latencies", "no row of numbers: the text was cut")
+    if len(set(nodes)) < len(nodes):
+        raise CaptureError(path, "nodes", nodes, "a column twice")
+    _must_fit(path, "idle latencies", nodes, read)
+    ns = np.array([read.get(node, [0.0] * len(nodes)) for node in nodes])
+    slow = np.isin(nodes, memory)
+    square = with_columns_as_rows(ns, slow) if memory else ns
+    latency = checked(path, nodes, square, None, "Intel MLC, idle")
+    loaded = _matrix(path, lines, MLC_BANDWIDTH)
+    flags = tuple(f"node {node} has no row: taken as a node without CPUs" for node in memory)
+    latency = replace(latency, flags=latency.flags + flags)
+    return tiered(path, latency, memory, None if loaded is None else _bandwidths(path, nodes, *loaded))
+
+
+def _matrix(
+    path: Path, lines: Sequence[str], title: re.Pattern[str]
+) -> tuple[list[int], dict[int, tuple[int, list[str]]]] | None:
+    """(nodes of the columns, {node of a row: (its line, cells)}) below a title; None without the title."""
+    start = next((at for at, line in enumerate(lines) if title.match(line)), None)
+    if start is None:
+        return None
+    heads = (
+        (at, match)
+        for at, line in enumerate(lines[start : start + MLC_HEAD_WITHIN], start)
+        if (match := MLC_HEAD.fullmatch(line))
+    )
+    head, names = next(heads, (start, None))
+    if names is None:
+        raise CaptureError(
+            path, f"line {start + 1}", repr(lines[start].strip()[:40]), "no line of NUMA nodes after it"
+        )
+    rows = {}
+    for at in range(head + 1, len(lines)):
+        match = MLC_ROW.fullmatch(lines[at])
+        if not match:
+            break
+        rows[int(match[1])] = at, match[2].split()
+    return [int(cell) for cell in names[1].split()], rows
+
+
+def _must_fit(path: Path, which: str, nodes: Sequence[int], rows: Mapping[int, Sequence[float]]) -> None:
+    if odd := [node for node in rows if node not in nodes]:
+        raise CaptureError(path, f"{which}, node {odd[0]}", "a row", f"no column: expected {list(nodes)}")
+    if any(len(row) != len(nodes) for row in rows.values()):
+        shape = f"{len(rows)} rows of {sorted({len(row) for row in rows.values()})}"
+        raise CaptureError(path, which, shape, f"expected rows of {len(nodes)}, one number per node")
+
+
+def _bandwidths(
+    path: Path, nodes: Sequence[int], columns: Sequence[int], rows: Mapping[int, tuple[int, list[str]]]
+) -> np.ndarray:
+    """float64[n, n]: GB/s of MLC's MB/s, 0 for readers without a row."""
+    read = {node: [_cell(path, at, cell) / 1000 for cell in cells] for node, (at, cells) in rows.items()}
+    if list(columns) != list(nodes):
+        raise CaptureError(path, "bandwidths, nodes", list(columns), f"latencies are of {list(nodes)}")
+    _must_fit(path, "bandwidths", nodes, read)
+    return np.array([read.get(node, [0.0] * len(nodes)) for node in nodes])
+
+
+def _cell(path: Path, at: int, cell: str) -> float:
+    if not cell[0].isdigit():
+        raise CaptureError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
+    return float(cell)
+
+
+# Cache-line transfer latencies between CPUs: JSON from `ptanalyze topology measure`, or a plain table.
+#
+# A plain table is UTF-8 text, cells separated by commas, tabs or blanks (the first of these that it has);
+# lines that begin with # are skipped. `-`, `nan` or nothing stands for a pair that was not measured and for
+# the diagonal. A missing row is filled from the other direction of its pairs. The first line and column name
+# the CPUs, as in vMitosis, Table 4, if the corner is empty, a word or left out; else CPUs are 0, 1, 2...
+
+MATRIX_FORMAT = "ptanalyze-topology"
+MATRIX_VERSION = 1
+MATRIX_MOST_BYTES = 1 << 28
+FEW, FEWEST_ROWS = 64, 4  # more CPUs than that need a row for at least every fourth
+MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
+UNKNOWN = ("", "-", "nan")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII)
+CPU = re.compile(r"\d{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class LatencyMatrix:
+    """One row and column per CPU, symmetric, nan where unknown and on the diagonal.
+
+    ns      float64[n, n]: one-way transfer
+    spread  float64[n, n]: median over minimum of the repetitions, or None
+    """
+
+    cpus: tuple[int, ...]
+    ns: np.ndarray
+    spread: np.ndarray | None = None
+    method: "Method | None" = None
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """Each pair `repeat` times `rounds` round trips, in shuffled order; the fastest burst of 100 is kept."""
+
+    rounds: int
+    repeat: int
+    cpu: str
+    kernel: str
+
+
+class MatrixRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`ns` and `spread`: a row per CPU, a value per column, null where unknown and on the diagonal."""
+
+    format: str
+    version: int
+    cpus: tuple[int, ...]
+    ns: tuple[tuple[float | None, ...], ...]
+    spread: tuple[tuple[float | None, ...], ...] | None = None
+    method: Method | None = None
+
+
+def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
+    """LatencyMatrix of a file in either form; CaptureError names file, field and value."""
+    content = read_given(path, MATRIX_MOST_BYTES)
+    if content.lstrip()[:1] == b"{":
+        return read_record(path, content)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        why = f"neither a {MATRIX_FORMAT} file nor a table of latencies"
+        raise CaptureError(path, "contents", content[:30], why)
+    cpus, ns = parse_table(path, text)
+    return LatencyMatrix(cpus, known_pairs(ns, cpus, path))
+
+
+def write_matrix(path: str | PathLike[str], matrix: LatencyMatrix) -> None:
+    """Write a LatencyMatrix as JSON: whole, synced, 0600."""
+    spread = None if matrix.spread is None else rows_of(matrix.spread)
+    record = MatrixRecord(
+        format=MATRIX_FORMAT,
+        version=MATRIX_VERSION,
+        cpus=matrix.cpus,
+        ns=rows_of(matrix.ns),
+        spread=spread,
+        method=matrix.method,
+    )
+    write_record(path, record, given=True)
+
+
+def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
+    """Rows for JSON: two decimals, null for nan."""
+    return tuple(tuple(None if np.isnan(v) else round(v, 2) for v in row) for row in values.tolist())
+
+
+def read_record(path: str | PathLike[str], content: bytes) -> LatencyMatrix:
+    record = decode_record(path, content, MatrixRecord, MATRIX_FORMAT, MATRIX_VERSION)
+    ns = square(path, "ns", record.ns, record.cpus)
+    spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
+    for cpu in record.cpus:
+        if not 0 <= cpu < MOST_CPUS:
+            raise CaptureError(path, "cpus", cpu, f"expected CPU numbers from 0 to {MOST_CPUS - 1}")
+    return LatencyMatrix(record.cpus, known_pairs(ns, record.cpus, path), spread, record.method)
+
+
+def square(
+    path: str | PathLike[str], field: str, rows: Sequence[Sequence[float | None]], cpus: Sequence[int]
+) -> np.ndarray:
+    widths = {len(row) for row in rows} or {0}
+    if len(rows) != len(cpus) or widths != {len(cpus)}:
+        shape = f"{len(rows)} rows of {'/'.join(map(str, sorted(widths)))}"
+        raise CaptureError(path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one per CPU")
+    return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
+
+
+def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], np.ndarray]:
+    """(CPU numbers, float64[n, n] with nan where unknown) of a plain table."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip(" ")]
+    lines = [(number, line) for number, line in lines if not line.startswith("#")]
+    if not lines:
+        raise CaptureError(path, "contents", repr(text[:30]), "no latencies in it")
+    mark = next((mark for mark in (",", "\t") if any(mark in line for _, line in lines)), None)
+    table = [(number, [cell.strip().lower() for cell in line.split(mark)]) for number, line in lines]
+    named = names(table)
+    if named is None:
+        cpus = tuple(range(must_be_possible(path, table[0][0], len(table[0][1]))))
+        rows = [(number, at, cells) for at, (number, cells) in enumerate(table)]
+    else:
+        must_be_possible(path, table[0][0], len(named))
+        cpus = tuple(cpu_of(path, table[0][0], cell) for cell in named)
+        rows = [(number, cpu_of(path, number, cells[0]), cells[1:]) for number, cells in table[1:]]
+    return cpus, fill(path, cpus, rows)
+
+
+def must_be_possible(path: str | PathLike[str], line: int, cpus: int) -> int:
+    if cpus > MOST_CPUS:
+        raise CaptureError(path, f"line {line}: CPUs", cpus, f"expected at most {MOST_CPUS}")
+    return cpus
+
+
+def names(table: list[tuple[int, list[str]]]) -> list[str] | None:
+    """The cells of the first line that name the CPUs, or None where it is a row like the others."""
+    head = table[0][1]
+    widths = {len(cells) for _, cells in table[1:]}
+    if widths == {len(head) + 1} and all(map(CPU.fullmatch, head)):
+        return head
+    word = head[0] not in UNKNOWN and not NUMBER.fullmatch(head[0])
+    return head[1:] if word or (not head[0] and any(head)) else None
+
+
+def cpu_of(path: str | PathLike[str], line: int, cell: str) -> int:
+    if not CPU.fullmatch(cell) or int(cell) >= MOST_CPUS:
+        why = f"expected a CPU, 0 to {MOST_CPUS - 1}, where an empty corner says that CPUs are named"
+        raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
+    return int(cell)
+
+
+def fill(
+    path: str | PathLike[str], cpus: tuple[int, ...], rows: list[tuple[int, int, list[str]]]
+) -> np.ndarray:
+    """float64[n, n] from (line, CPU, cells) of each row; every row has a cell for each CPU."""
+    at = {cpu: index for index, cpu in enumerate(cpus)}
+    if len(at) < len(cpus):
+        twice = next(cpu for cpu in cpus if cpus.count(cpu) > 1)
+        raise CaptureError(path, "CPU", twice, "named twice in the first line")
+    if len(cpus) > FEW and len(rows) < len(cpus) // FEWEST_ROWS:
+        raise CaptureError(path, "rows", len(rows), f"too few for {len(cpus)} CPUs in the first line")
+    ns, seen = np.full((len(cpus), len(cpus)), np.nan), set()
+    for line, cpu, cells in rows:
+        if cpu not in at or cpu in seen:
+            why = "a second row for it" if cpu in seen else f"not square: only {len(cpus)} CPUs have a column"
+            raise CaptureError(path, f"line {line}: CPU", cpu, why)
+        if len(cells) != len(cpus):
+            why = f"expected {len(cpus)}, one for each column of the first line"
+            raise CaptureError(path, f"line {line}: latencies", len(cells), why)
+        seen.add(cpu)
+        ns[at[cpu]] = [latency(path, line, cell) for cell in cells]
+    return ns
+
+
+def latency(path: str | PathLike[str], line: int, cell: str) -> float:
+    if cell in UNKNOWN:
+        return np.nan
+    if not NUMBER.fullmatch(cell):
+        why = "expected a latency in ns, or - where there is none"
+        raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
+    return float(cell)

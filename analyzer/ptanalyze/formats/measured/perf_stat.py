@@ -1,0 +1,419 @@
+"""Output of `perf stat`: text for people, `-x` separated values, or `-j` JSON lines, of one run in total.
+
+Text may be grouped and marked as in any locale (1,234 1.234 1 234 1'234); lines without a counter are
+skipped. perf scales counters that were not running all the time and says for which percentage of
+the time they were. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ...core.decode import Undecodable, plain_json
+from ...core.errors import CaptureError, InputError
+from ...core.safe_files import read_given
+from ...cost.law import Run
+
+Lines = list[tuple[int, str]]  # line numbers from 1, and their text
+Said = dict[str, float | None]  # beside the counters: seconds, cpus
+
+MOST_BYTES = 1 << 24
+ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
+CLOCKS = ("task-clock", "cpu-clock")
+ELAPSED_EVENT = "duration_time"  # ns; the only elapsed time that -x and -j have
+ABSENT = ("<not counted>", "<not supported>")
+GAP = "[ .,'\u00a0\u2009\u202f\u2019]"
+NUMBER = rf"\d+(?:{GAP}\d+)*"
+COUNT = rf"\d{{1,3}}(?:(?P<mark>{GAP})\d{{3}}(?:(?P=mark)\d{{3}})*)?|\d+"
+EVENT = r"[A-Za-z][\w.:/=,%@-]*"
+LINE = re.compile(
+    rf"\s*(?P<value>{NUMBER}|<not counted>|<not supported>)\s+(?:(?P<unit>msec|ns)\s+)?(?P<event>{EVENT})"
+    r"(?P<rest>\s.*)?"
+)
+ELAPSED = re.compile(rf"\s*(?P<value>{NUMBER})\s+(?:\+-\s*\S+\s+)?seconds time elapsed\b.*")
+RUNNING = re.compile(r"\((\d{1,3}(?:[.,]\d+)?)\s?%\)\s*$")
+UTILIZED = re.compile(r"#\s*(\d+[.,]\d+)\s+CPUs utilized")
+PRIVILEGES = re.compile(r"(?P<name>.+?)(?::(?P<modifiers>[A-Za-z]+))?")
+FIXED = re.compile(r"cpu(?:_core)?/(?P<name>[\w.-]+)/(?P<modifiers>[A-Za-z]*)")
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One event: `value` None where it cannot be used, for `trouble`; `running`: percent of time counted."""
+
+    name: str
+    modes: str
+    value: float | None
+    running: float
+    line: int
+    trouble: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class PerfStat:
+    """counters by (name, modes: the letters of u k h G H that were given), seconds elapsed, CPUs utilized."""
+
+    path: str
+    counters: dict[tuple[str, str], Counter] = field(default_factory=dict)
+    seconds: float | None = None
+    cpus: float | None = None
+
+
+def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
+    """PerfStat of a file in any of the three forms; InputError where it is not one."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(path, "file", "a directory", "give a file that `perf stat -o FILE` wrote")
+    content = read_given(path, MOST_BYTES)
+    if b"\0" in content:
+        raise InputError(path, "contents", content[:30], "not the output of perf stat")
+    lines = content.decode("utf-8", "replace").splitlines()
+    kept = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if kept and kept[0][1].lstrip().startswith("{"):
+        rows, extra = _json(path, kept)
+    elif separator := _separator(kept):
+        rows, extra = _separated(kept, separator)
+    else:
+        rows, extra = _text(kept)
+    if not rows:
+        start = repr(lines[0][:30] if lines else "")
+        raise InputError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
+    return PerfStat(str(path), _by_name(rows), *_extra(rows, extra))
+
+
+def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:
+    counters: dict[tuple[str, str], Counter] = {}
+    for row in rows:
+        key = (row.name, row.modes)
+        if key in counters:
+            trouble = f"counted in lines {counters[key].line} and {row.line}: {ONE_RUN}"
+            row = replace(row, value=None, trouble=trouble)
+        counters[key] = row
+    return counters
+
+
+def _extra(rows: list[Counter], extra: Said) -> tuple[float | None, float | None]:
+    """Seconds and CPUs, from the summary of text, from duration_time, or from a clock's own metric."""
+    clocks = (row.value for row in rows if row.name in CLOCKS and row.unit == "msec")
+    busy_ms = next(filter(None, clocks), None)
+    cpus = extra.get("cpus")
+    elapsed_ns = next((row.value for row in rows if row.name == ELAPSED_EVENT), None)
+    seconds = extra.get("seconds") or (elapsed_ns / 1e9 if elapsed_ns else None)
+    if seconds is None and busy_ms and cpus:
+        seconds = busy_ms / 1000 / cpus
+    if cpus is None and busy_ms and seconds:
+        cpus = busy_ms / 1000 / seconds
+    return seconds, cpus
+
+
+def _name(event: str) -> tuple[str, str]:
+    """(name in lower case, privilege letters) of an event as given to perf."""
+    fixed = FIXED.fullmatch(event)
+    match = fixed or PRIVILEGES.fullmatch(event)
+    if not match:
+        return event.lower(), ""
+    letters = match["modifiers"] or ""
+    return match["name"].lower(), "".join(sorted(set(letters) & set("ukhGH")))
+
+
+def _text(lines: Lines) -> tuple[list[Counter], Said]:
+    rows: list[Counter] = []
+    extra: Said = {}
+    for at, line in lines:
+        if elapsed := ELAPSED.fullmatch(line):
+            extra["seconds"] = _decimal(elapsed["value"])
+        elif (match := LINE.fullmatch(line)) and match["event"] != "seconds":
+            rest = match["rest"] or ""
+            share = RUNNING.search(rest)
+            if busy := UTILIZED.search(rest):
+                extra["cpus"] = _decimal(busy[1])
+            text = match["value"]
+            if match["unit"]:
+                value: float | None = _decimal(text)
+            else:  # whatever groups its digits by three
+                value = float(re.sub(GAP, "", text)) if re.fullmatch(COUNT, text) else None
+            running = _decimal(share[1]) if share else 100.0
+            rows.append(_counter(at, match["event"], text, value, running, match["unit"] or ""))
+    return rows, extra
+
+
+def _counter(
+    at: int, event: str, text: str, value: float | None, running: float | None, unit: str
+) -> Counter:
+    """Counter of a line; `value` None where `text` is no number."""
+    name, modes = _name(event)
+    trouble = ""
+    if text in ABSENT:
+        trouble = f"{text}: perf could not count it; give the run fewer events, or a CPU and VM that has it"
+    elif value is None:
+        trouble = f"{text[:30]!r} is no count of events"
+    elif running is None:
+        trouble = "its percentage of time counted is none"
+    return Counter(name, modes, None if trouble else value, running or 0.0, at, trouble, unit)
+
+
+def _decimal(text: str) -> float:
+    """A number whose last mark, if it is a point or comma, is its decimal mark."""
+    whole, mark, part = text.replace(",", ".").rpartition(".")
+    whole, part = (re.sub(r"\D", "", whole), part) if mark else (part, "")
+    return float(f"{re.sub(GAP, '', whole) or 0}.{re.sub(GAP, '', part) or 0}")
+
+
+def _separator(lines: Lines) -> str | None:
+    """The mark of -x: the character before a known event and after a count, where there is nothing else."""
+    for _, line in lines:
+        match = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
+        if match:
+            return match[1]
+    return None
+
+
+def _separated(lines: Lines, mark: str) -> tuple[list[Counter], Said]:
+    """value, unit, event, [variance %,] run time, percentage[, metric, its unit] of each line."""
+    rows: list[Counter] = []
+    extra: Said = {}
+    for at, line in lines:
+        cells = [cell.strip() for cell in line.split(mark)]
+        if len(cells) < 3 or not re.match("[A-Za-z]", cells[2]):
+            continue
+        at_time = 4 if len(cells) > 3 and cells[3].endswith("%") else 3
+        running = _percent(cells[at_time + 1] if len(cells) > at_time + 1 else "100")
+        if "CPUs utilized" in cells:
+            extra["cpus"] = _plain(cells[cells.index("CPUs utilized") - 1])
+        rows.append(_counter(at, cells[2], cells[0], _plain(cells[0]), running, cells[1]))
+    return rows, extra
+
+
+def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
+    """A JSON object per line, perf-stat(1), JSON FORMAT."""
+    rows: list[Counter] = []
+    extra: Said = {}
+    for at, line in lines:
+        try:
+            cell = plain_json(line.encode())
+        except Undecodable:
+            raise InputError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
+        if not isinstance(cell, dict) or not cell.get("event") or "counter-value" not in cell:
+            continue
+        text = str(cell["counter-value"]).strip()
+        if cell.get("metric-unit") == "CPUs utilized":
+            extra["cpus"] = _plain(str(cell.get("metric-value")))
+        running, unit = _percent(str(cell.get("pcnt-running", "100"))), str(cell.get("unit", ""))
+        rows.append(_counter(at, str(cell["event"]), text, _plain(text), running, unit))
+    return rows, extra
+
+
+def _plain(text: str) -> float | None:
+    """A number of the C locale, or None."""
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else None
+
+
+def _percent(text: str) -> float | None:
+    value = _plain(text.replace(",", "."))
+    return value if value is not None and value <= 100 else None
+
+
+# The counters of page walks in the output of `perf stat`, as a Run of the law.
+#
+# Walk cycles (Intel SDM, volume 3, performance-monitoring events; the kernel's tools/perf/pmu-events):
+#
+# dtlb_{load,store}_misses.walk_pending   Skylake on: per cycle and busy walker; nested walks not included
+# ept.walk_pending                        the same of nested walks
+# dtlb_{load,store}_misses.walk_duration  before Skylake: cycles of the walker, nested walks not told apart
+# dtlb_{load,store}_misses.walk_active    cycles with any walker busy: not used, overlap is lost
+#
+# AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
+# cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks. So it
+# is with a file of elapsed time alone.
+
+LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
+CYCLES = ("cycles", "cpu-cycles", "cpu_clk_unhalted.thread")
+PENDING = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
+DURATION = ("dtlb_load_misses.walk_duration", "dtlb_store_misses.walk_duration")
+ACTIVE = ("dtlb_load_misses.walk_active", "dtlb_store_misses.walk_active")
+EPT = "ept.walk_pending"
+HUGE = ("walk_completed_2m_4m", "walk_completed_1g")  # of dtlb_load_misses and dtlb_store_misses
+COMPLETED = ("walk_completed_4k", *HUGE)
+AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
+
+
+def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> Run:
+    """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
+
+    CaptureError names the file, the counter and its value: missing, not counted, not supported, scaled below
+    90 % (unless allowed), twice in the file, or nested walks not told apart.
+    """
+    return walk_run(read_perf_stat(path), native, allow_multiplexed)
+
+
+def one_walker(stat: PerfStat) -> bool:
+    """Whether the counters are those of CPUs with a single page walker (walk_duration; Broadwell has two)."""
+    names = {name for name, _ in stat.counters}
+    return bool(names & {*DURATION}) and not names & {*PENDING}
+
+
+def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> Run:
+    """Run from the counters of a PerfStat; as read_run."""
+    modes = _modes(stat)
+    names = {name for name, letters in stat.counters if letters == modes}
+    every = {name for name, _ in stat.counters}
+    if stat.seconds and not every & {*CYCLES, *PENDING, *DURATION, *ACTIVE, EPT}:
+        return Run(seconds=stat.seconds, cpus=stat.cpus)
+    cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
+    gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
+    counter = stat.counters.get(("instructions", modes))
+    instructions = None if counter is None else counter.value
+    return Run(
+        cycles, gpt, ept, stat.seconds, stat.cpus, instructions, _huge(stat, modes), _walks(stat, modes)
+    )
+
+
+def what_is_missing(stat: PerfStat) -> str:
+    """What to count so that the run alone says how much of it is walks; "" where it does."""
+    names = {name for name, _ in stat.counters}
+    if names & {*PENDING, *DURATION}:
+        return ""
+    amd = sorted(name for name in names if name.startswith(AMD))
+    if amd:
+        return (
+            f"{amd[0]} counts walks; AMD counts no cycles of walks: add a run with remote tables (--remote)"
+        )
+    add = [name for name in ("cycles", *PENDING, EPT) if name not in names]
+    return f"count {', '.join(add)} too (natively without {EPT}), or add a run with remote tables (--remote)"
+
+
+def _walk_cycles(
+    stat: PerfStat, names: set[str], modes: str, native: bool, allow_multiplexed: bool
+) -> tuple[float | None, float | None]:
+    """(walk cycles in the gPT, in the ePT), None where the CPU or the file has none."""
+    elsewhere = {name for name, _ in stat.counters} & {*PENDING, *DURATION, *ACTIVE, EPT}
+    if not elsewhere:
+        return None, 0.0 if native else None
+    kind = DURATION if one_walker(stat) else PENDING
+    if kind is DURATION and not native:
+        why = "before Skylake it does not tell nested walks apart: use it for native runs only"
+        raise CaptureError(stat.path, "event", DURATION[0], why)
+    if not names & {*PENDING, *DURATION} and names & {*ACTIVE}:
+        why = f"counts cycles with any walker busy, overlapping walks are lost: count {' and '.join(PENDING)}"
+        raise CaptureError(stat.path, "event", ACTIVE[0], why)
+    gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in kind)
+    nested = not native or EPT in names  # counted natively: 0, else it was no native run
+    return gpt, _value(stat, EPT, modes, allow_multiplexed) if nested else 0.0
+
+
+def _huge(stat: PerfStat, modes: str) -> float | None:
+    """Share of the walks that ended at pages above 4 KiB; None where they were not counted by size."""
+
+    def walks(sizes: Iterable[str]) -> float:
+        found = (
+            stat.counters.get((f"dtlb_{kind}_misses.{size}", modes))
+            for kind in ("load", "store")
+            for size in sizes
+        )
+        return sum(counter.value or 0.0 for counter in found if counter is not None)
+
+    every = walks(COMPLETED)
+    return walks(HUGE) / every if every else None
+
+
+def _walks(stat: PerfStat, modes: str) -> float | None:
+    """Completed walks for loads and stores, in all or by size; None unless both kinds were counted."""
+    every = 0.0
+    for kind in ("load", "store"):
+        found = [
+            counter.value
+            for size in COMPLETED
+            if (counter := stat.counters.get((f"dtlb_{kind}_misses.{size}", modes))) is not None
+        ]
+        total = stat.counters.get((f"dtlb_{kind}_misses.walk_completed", modes))
+        values = found if total is None else [total.value]
+        if not values or None in values:
+            return None
+        every += sum(value for value in values if value is not None)
+    return every or None
+
+
+def _modes(stat: PerfStat) -> str:
+    """Privilege letters that cycles were counted with: user mode where there is a choice."""
+    for wanted in ("u", "Gu", ""):
+        if _first(stat, CYCLES, wanted):
+            return wanted
+    return next((letters for name, letters in stat.counters if name in CYCLES), "")
+
+
+def _first(stat: PerfStat, names: Iterable[str], modes: str) -> str | None:
+    return next((name for name in names if (name, modes) in stat.counters), None)
+
+
+def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> float:
+    counter = stat.counters.get((name, modes))
+    shown = f"{name}:{modes}" if modes else name
+    if counter is None:
+        other = [letters or "all modes" for known, letters in stat.counters if known == name]
+        why = f"counted for {', '.join(other)}, cycles for {modes or 'all modes'}" if other else "missing"
+        if name == EPT and not other:
+            why += "; for a run without a virtual machine say --native"
+        raise CaptureError(stat.path, "event", shown, f"{why}; count all of them in one run")
+    if counter.value is None:
+        raise CaptureError(stat.path, "event", shown, counter.trouble)
+    if counter.running < LEAST_RUNNING and not allow_multiplexed:
+        why = (
+            f"below {LEAST_RUNNING:g} % perf's scaling is a guess: count fewer events, or --allow-multiplexed"
+        )
+        raise CaptureError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
+    return counter.value
+
+
+# Shares of walks by class, Local-Local to Remote-Remote, from what `ptanalyze classify --json` printed.
+
+NAMES = {
+    "Local": "L",
+    "Remote": "R",
+    "Local-Local": "LL",
+    "Local-Remote": "LR",
+    "Remote-Local": "RL",
+    "Remote-Remote": "RR",
+}
+WEIGHTS = ("walks", "4k", "leaf")  # the best first
+
+
+def read_class_shares(path: str | PathLike[str]) -> str:
+    """Name of a placement (cost.placement) with the shares of all sockets together, weighted by their walks.
+
+    Where the file has no walks, leaf entries are taken. CaptureError names file, field and value.
+    """
+    with Path(path).open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    try:
+        raw = plain_json(content[:MOST_BYTES], "classify")
+    except Undecodable as error:
+        raise error.of(path) from None
+    if not isinstance(raw, dict) or raw.get("what") != "classify" or not isinstance(raw.get("result"), list):
+        raise CaptureError(path, "what", _what(raw), "expected the output of ptanalyze classify --json")
+    parts = {str(part.get("weight")): part for part in raw["result"] if isinstance(part, dict)}
+    found = next((parts[weight] for weight in WEIGHTS if weight in parts), None)
+    if found is None:
+        raise CaptureError(path, "weight", ", ".join(parts), f"expected one of {', '.join(WEIGHTS)}")
+    return _named(path, found.get("rows"))
+
+
+def _named(path: str | PathLike[str], rows: Any) -> str:
+    counts: dict[str, int] = {}
+    for row in rows if isinstance(rows, list) else ():
+        name, count = (row.get("class"), row.get("count")) if isinstance(row, dict) else (None, None)
+        if not isinstance(name, str) or name not in NAMES or type(count) is not int or count < 0:
+            raise CaptureError(path, "rows", str(row)[:60], "expected a class and a count")
+        if row.get("group", "all") == "all":
+            counts[NAMES[name]] = counts.get(NAMES[name], 0) + count
+    total = sum(counts.values())
+    if not total:
+        raise CaptureError(path, "rows", total, "no leaf entry and no walk in it")
+    return ",".join(f"{name}:{count / total:.6f}" for name, count in counts.items())
+
+
+def _what(raw: Any) -> object:
+    return raw.get("what") if isinstance(raw, dict) else type(raw).__name__

@@ -1,0 +1,591 @@
+"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay.
+
+A page is int8: its node, MARKED added where the scan has marked it; NOT_MAPPED - n where it is not mapped and
+will be on node n; NOWHERE where it is not mapped and its first touch decides.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .jit import called_hook, hook, kernel
+from .steps import (
+    ALL,
+    BALANCING,
+    CLEAR,
+    DATA,
+    FLUSH,
+    HINT,
+    HOST_DATA,
+    MOVE,
+    TABLE_DATA,
+    data_page,
+    host_entry,
+    move_target,
+    node_now,
+    slot_range,
+)
+from .walker import data_frame, frame, host_of, leaf
+
+NOWHERE, NOT_MAPPED = -1, -2
+MARKED = 64
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
+ANY = -1  # instead of a slot: a FLUSH of a whole scan
+RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
+
+
+class Schedule(NamedTuple):
+    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages per ns, 0: no limit; burst  pages"""
+
+    on: bool
+    by_host: bool
+    period: int
+    first: int
+    scan: int
+    rate: float
+    burst: float
+
+
+class Where(NamedTuple):
+    """Constants of the pass.
+
+    entries     uint64[G, 512] of the guest tables; code, their encoding; host_of as in AddressSpace
+    order       int32[...]  rows to scan (the guest's, or the host's), by address
+    pages       int64[...]  4 KiB pages per slot of each of these rows
+    host_row    int32[T]    row of each host table, -1: it maps no touched page
+    unit        int64[K]    sorted: host row << 9 | slot that maps each guest table of a known place
+    table       int32[K]    that guest table
+    shootdowns  number of the first FLUSH made here
+    most        the most steps of a walk or event
+    """
+
+    entries: np.ndarray
+    code: int
+    host_of: np.ndarray
+    order: np.ndarray
+    pages: np.ndarray
+    host_row: np.ndarray
+    unit: np.ndarray
+    table: np.ndarray
+    shootdowns: int
+    most: int
+
+
+class State(NamedTuple):
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
+
+    guest: np.ndarray
+    host: np.ndarray
+    clock: np.ndarray
+    credit: np.ndarray
+
+
+@kernel
+def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
+    """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
+
+    Call again with an empty `out`, and a later STOP.
+
+    page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
+    events        Steps with RANGEs; other kinds are passed on
+    out           Steps; state.clock[OUT] of them are filled
+    """
+    clock, room = state.clock, out.at.size - where.most
+    guest, of_region, region_slot = state.guest, rows.of_region, regions.slot
+    while clock[CHUNK] < offset.size - 1:
+        chunk = clock[CHUNK]
+        if chunk == clock[STOP]:
+            return False
+        begin, end = offset[chunk], offset[chunk + 1]
+        tick = (time[chunk + 1] - time[chunk]) // max(end - begin, 1)
+        node = np.int64(chunk_node[chunk])
+        for w in range(max(clock[WALK], begin), end):
+            while clock[STEP] < events.at.size and events.at[clock[STEP]] <= w:
+                if clock[OUT] > room:
+                    clock[WALK] = w
+                    return False
+                take(regions, tables, rows, where, schedule, events, state, out)
+            if clock[OUT] > room:
+                clock[WALK] = w
+                return False
+            now = time[chunk] + tick * (w - begin)
+            if schedule.on and now >= clock[NEXT_SCAN]:
+                scan(w, now, node, where, schedule, state, out)
+            region, slot = page[w] >> np.uint32(9), np.int64(region_slot[page[w] >> np.uint32(9)])
+            if slot < 0:
+                slot = np.int64(page[w]) & 511
+            row = of_region[region]
+            value = np.int64(guest[row, slot])
+            if value < 0:
+                value = node if value == NOWHERE else NOT_MAPPED - value
+                guest[row, slot] = value
+            if schedule.by_host:
+                touch_units(
+                    w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
+                )
+            elif value >= MARKED:
+                touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out)
+        clock[WALK] = max(clock[WALK], end)
+        clock[CHUNK] += 1
+    while clock[STEP] < events.at.size:
+        if clock[OUT] > room:
+            return False
+        take(regions, tables, rows, where, schedule, events, state, out)
+    return True
+
+
+@kernel
+def take(regions, tables, rows, where, schedule, events, state, out):
+    """Pass the next event's step on, or turn a RANGE into moves."""
+    step, guest = state.clock[STEP], state.guest
+    state.clock[STEP] += 1
+    kind, to = events.kind[step], np.int64(node_now(events, step))
+    row, lo, hi = slot_range(events, step)
+    row, lo, hi = np.int64(row), np.int64(lo), np.int64(hi)
+    if kind == RANGE:
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
+        return
+    if kind == MOVE:
+        target, first = move_target(events, step)
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                guest[target, first + slot - lo] = guest[row, slot]
+    if kind in (CLEAR, MOVE):
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                guest[row, slot] = NOWHERE
+    put(
+        state, out, events.at[step], kind, row, lo, hi, events.was[step], events.number[step], to,
+        events.node[step], events.call[step],
+    )  # fmt: skip
+
+
+@called_hook
+def move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out):
+    at, node, call = events.at[step], events.node[step], events.call[step]
+    if not schedule.by_host:
+        value = np.int64(state.guest[row, slot])
+        if value & ~MARKED != to:
+            move_page(at, row, slot, to, node, call, tables, rows, where, state, out)
+            state.guest[row, slot] = to | (value & MARKED)
+        return
+    first, count = frames_of(rows.leaf[row], slot, tables, where)
+    number = first
+    while first >= 0 and number < first + count:
+        host = host_of(where.host_of, number)
+        span = np.int64(1)
+        if host >= 0:
+            span <<= 9 * (np.int64(tables.level[host]) - 1)
+            unit_row, unit_slot = np.int64(where.host_row[host]), host_slot(host, number, tables)
+            value = np.int64(state.host[unit_row, unit_slot])
+            if value >= 0 and value & ~MARKED != to:
+                move_unit(at, unit_row, unit_slot, row, slot, host, -1, to, node, call, where, state, out)
+                state.host[unit_row, unit_slot] = to | (value & MARKED)
+        number = number // span * span + span
+
+
+@hook
+def host_slot(host, number, tables):
+    return (number >> (9 * (np.int64(tables.level[host]) - 1))) & 511
+
+
+@hook
+def frames_of(table, slot, tables, where):
+    """(first frame, frames) of a leaf entry in the snapshot; -1 where there is none. 512 of a 1 GiB page."""
+    if table >= len(where.entries):
+        return np.int64(-1), np.int64(0)
+    level, entry = np.int64(tables.level[table]), where.entries[table, slot]
+    if not leaf(entry, level, where.code):
+        return np.int64(-1), np.int64(0)
+    return frame(entry, level, where.code), np.int64(1) << (9 * (min(level, 2) - 1))
+
+
+@kernel
+def scan(w, now, node, where, schedule, state, out):
+    """task_numa_work: mark the next mapped pages; shoot down these marks together (change_prot_numa).
+
+    A guest's (or native) kernel rewrites the entry of each page that was not marked; a hypervisor's marks are
+    not counted.
+    """
+    clock = state.clock
+    clock[NEXT_SCAN] = now + schedule.period
+    pages = state.host if schedule.by_host else state.guest
+    budget, seen, most = schedule.scan, np.int64(0), 512 * where.order.size
+    marked = False
+    while budget > 0 and seen < most:
+        row, slot = where.order[clock[ROW]], clock[SLOT]
+        if pages[row, slot] >= 0:
+            if not schedule.by_host and pages[row, slot] < MARKED:
+                put(state, out, w, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
+                marked = True
+            pages[row, slot] |= MARKED
+            budget -= where.pages[row]
+        clock[SLOT] += 1
+        if clock[SLOT] == 512:
+            clock[SLOT] = 0
+            clock[ROW] = (clock[ROW] + 1) % where.order.size
+        seen += 1
+    if marked:
+        shoot_down(w, 0, ANY, node, where, state, out)
+
+
+@hook
+def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
+    """Write a step; operands as in Steps."""
+    k = state.clock[OUT]
+    out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
+    out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call
+    state.clock[OUT] = k + 1
+
+
+@hook
+def shoot_down(at, row, slot, node, where, state, out):
+    """A FLUSH of the page of a slot, in row and lo, or of ANY."""
+    put(state, out, at, FLUSH, row, slot, 0, 0, where.shootdowns + state.clock[FLUSHES], 0, node, BALANCING)
+    state.clock[FLUSHES] += 1
+
+
+@hook
+def may_move(now, pages, schedule, state):
+    """A token bucket of `burst` pages, filled at `rate`."""
+    if schedule.rate == 0:
+        return True
+    passed = now - state.clock[REFILLED]
+    state.clock[REFILLED] = now
+    state.credit[0] = min(state.credit[0] + passed * schedule.rate, schedule.burst)
+    if state.credit[0] < pages:
+        return False
+    state.credit[0] -= pages
+    return True
+
+
+@called_hook
+def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
+    """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory), or
+    restores the entry where it is (do_numa_page). A page that moves has a shootdown of its own: do_numa_page
+    makes it present first, then migrate_misplaced_page unmaps it by ptep_clear_flush (try_to_unmap_one)."""
+    before = np.int64(state.guest[row, slot]) - MARKED
+    state.guest[row, slot] = before
+    if before != node and may_move(now, where.pages[row], schedule, state):
+        move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
+        state.guest[row, slot] = node
+        shoot_down(w + 1, row, slot, node, where, state, out)
+    else:
+        put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
+
+
+@hook
+def move_page(at, row, slot, to, node, call, tables, rows, where, state, out):
+    before = np.int64(state.guest[row, slot]) & ~MARKED
+    table = np.int64(rows.leaf[row])
+    first, _ = frames_of(table, slot, tables, where)
+    host, behind = np.int64(-1), np.int64(0)
+    if first >= 0:
+        host = np.int64(host_of(where.host_of, first))
+    if host >= 0:
+        below = np.int64(tables.level[table]) - np.int64(tables.level[host])
+        behind = host_slot(host, first, tables) if below == 0 else ALL
+        if below < 0 or below > 1:
+            host = np.int64(-1)
+    put(state, out, at, DATA, row, slot, behind, before, host, to, node, call)
+
+
+@called_hook
+def touch_units(w, now, page, row, slot, node, regions, tables, rows, where, schedule, state, out):
+    """Touch units of the host: the data page, then the guest's tables from the leaf upwards."""
+    region, table = page >> np.uint32(9), np.int64(rows.leaf[row])
+    vpn = np.int64(regions.va[region]) << 9 | np.int64(page) & 511
+    number = data_frame(where.entries, table, slot, np.int64(tables.level[table]), vpn, where.code)
+    host = np.int64(host_of(where.host_of, number))
+    if host >= 0:
+        behind = host_slot(host, number, tables)
+        touch_unit(w, now, row, slot, host, behind, -1, node, where, schedule, state, out)
+    while table >= 0:
+        host = np.int64(tables.host_leaf[table])
+        if host >= 0:
+            behind = np.int64(tables.host_slot[table])
+            touch_unit(w, now, -1, 0, host, behind, table, node, where, schedule, state, out)
+        table = np.int64(tables.parent[table])
+
+
+@hook
+def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, state, out):
+    unit_row = np.int64(where.host_row[host])
+    before = np.int64(state.host[unit_row, behind]) - MARKED
+    if before >= 0:
+        state.host[unit_row, behind] = before
+        if before != node and may_move(now, where.pages[unit_row], schedule, state):
+            move_unit(
+                w + 1, unit_row, behind, row, slot, host, table, node, node, BALANCING, where, state, out
+            )
+            state.host[unit_row, behind] = node
+
+
+@called_hook
+def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, where, state, out):
+    """An entry of the host's has its data on `to`: a page of the guest's, or its table (`table` >= 0).
+
+    Guest tables that share the host's page go with it; the host's entry is written once.
+    """
+    before = np.int64(state.host[unit_row, behind]) & ~MARKED
+    if table >= 0:
+        put(state, out, at, TABLE_DATA, -1, 1, behind, before, table, to, node, call)
+    else:
+        put(state, out, at, HOST_DATA, row, slot, behind, before, host, to, node, call)
+    key = unit_row << 9 | behind
+    k = first_at(where.unit, key)
+    while k < where.unit.size and where.unit[k] == key:
+        if where.table[k] != table:
+            put(state, out, at, TABLE_DATA, -1, 0, behind, before, where.table[k], to, node, call)
+        k += 1
+
+
+@hook
+def first_at(keys, key):
+    """Position of the first of the sorted keys that is not below `key`."""
+    lo, hi = 0, keys.size
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if keys[middle] < key:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+# Nodes of the data that leaf entries map, by table and slot: read off the frames, or counted by table.
+
+UNKNOWN = -1
+
+
+class Frames(NamedTuple):
+    """Nodes of frames. start, end int64[K], node int16[K]: half-open ranges, sorted, disjoint.
+
+    For guest frames: host_of int32[D] as in AddressSpace with host tables counted from 0, entries
+    uint64[H, 512], level uint8[H] and code of the host tree; D is 0 where frames are the host's own.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    node: np.ndarray
+    host_of: np.ndarray
+    entries: np.ndarray
+    level: np.ndarray
+    code: int
+
+
+@kernel
+def read_nodes(entries, tables, level, code, frames, out):
+    """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], or UNKNOWN.
+
+    entries uint64[T, 512], level uint8[T], code of the tree whose tables are read
+    """
+    near = 0
+    for i in range(len(tables)):
+        table = tables[i]
+        for k in range(512):
+            node, near = node_behind(entries[table, k], np.int64(level[table]), code, frames, near)
+            out[i, k] = node
+
+
+@kernel
+def count_nodes(entries, level, code, frames, skip, counts):
+    """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t].
+
+    Neighbours mostly have their data in a single range of frames: they are counted together.
+    """
+    near, low, high, node = 0, np.int64(0), np.int64(0), np.int64(UNKNOWN)
+    for table in range(len(level)):
+        own, seen = np.int64(level[table]), 0
+        if skip[table] or own > 3:
+            continue
+        for k in range(512):
+            number = host_frame(entries[table, k], own, code, frames)
+            if number < low or number >= high:
+                if number < 0:
+                    continue
+                if node >= 0 and seen:
+                    counts[table, node] += seen
+                near = range_of(number, frames)
+                low, high, node = bounds(number, near, frames, counts.shape[1])
+                seen = 0
+            seen += 1
+        if node >= 0 and seen:
+            counts[table, node] += seen
+
+
+@hook
+def bounds(number, near, frames, nodes):
+    """(first frame, one past the last, node) of the range of a frame; outside all, of the frame alone."""
+    if near < len(frames.start) and frames.start[near] <= number < frames.end[near]:
+        node = np.int64(frames.node[near])
+        return frames.start[near], frames.end[near], node if node < nodes else np.int64(UNKNOWN)
+    return number, number + 1, np.int64(UNKNOWN)
+
+
+@kernel
+def first_touch(page, offset, chunk_node, of_region, region_slot, node):
+    """node[row, slot] (int8[L, 512]) = node of the first walk to it, where it is below 0.
+
+    page uint32[n], offset int64[chunks + 1] as WalkStream; chunk_node int16[chunks]; of_region int32[R],
+    region_slot int16[R]: row of each region, and slot of its huge entry or -1
+    """
+    for chunk in range(len(chunk_node)):
+        for w in range(offset[chunk], offset[chunk + 1]):
+            region = page[w] >> np.uint32(9)
+            slot = np.int64(region_slot[region])
+            if slot < 0:
+                slot = np.int64(page[w]) & 511
+            row = of_region[region]
+            if node[row, slot] < 0:
+                node[row, slot] = chunk_node[chunk]
+
+
+@kernel
+def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host):
+    """Host entries behind the guest pages `moved` (bool[L, 512]) are on node[row, slot], where that is known.
+
+    entries  uint64[G, 512] of the guest tables; leaves int32[L], level uint8[T], host_of int32[D], host_row
+             int32[T] by flat id; host int8[H, 512], changed. Pages of a larger host page stay.
+    """
+    for row in range(len(leaves)):
+        table = leaves[row]
+        if table >= len(entries):
+            continue
+        own = np.int64(level[table])
+        for slot in range(512):
+            entry = entries[table, slot]
+            if not moved[row, slot] or node[row, slot] < 0 or not leaf(entry, own, code):
+                continue
+            number = frame(entry, own, code)
+            behind = host_of[number >> 9] if number >> 9 < len(host_of) else -1
+            if behind < 0 or level[behind] > own:
+                continue
+            first, last = 0, 512
+            if level[behind] == own:
+                first = (number >> (9 * (own - 1))) & 511
+                last = first + 1
+            for k in range(first, last):
+                if host[host_row[behind], k] >= 0:
+                    host[host_row[behind], k] = node[row, slot]
+
+
+@hook
+def node_behind(entry, level, code, frames, near):
+    """(node of a leaf entry's first frame, its range); `near`: range of the previous frame."""
+    node, number = np.int64(UNKNOWN), host_frame(entry, level, code, frames)
+    if number >= 0 and len(frames.start) > 0:
+        if number < frames.start[near] or number >= frames.end[near]:
+            near = range_of(number, frames)
+        if number >= frames.start[near] and number < frames.end[near]:
+            node = np.int64(frames.node[near])
+    return node, near
+
+
+@hook
+def host_frame(entry, level, code, frames):
+    """First frame of the host's memory behind a leaf entry, -1 where there is none."""
+    if not leaf(entry, level, code):
+        return np.int64(-1)
+    number = frame(entry, level, code)
+    return through_host(number, frames) if len(frames.level) > 0 else number
+
+
+@hook
+def through_host(number, frames):
+    """Host frame behind a guest frame, -1 where there is none."""
+    if number >> 9 >= len(frames.host_of) or frames.host_of[number >> 9] < 0:
+        return np.int64(-1)
+    table = frames.host_of[number >> 9]
+    level = np.int64(frames.level[table])
+    shift = 9 * (level - 1)
+    entry = frames.entries[table, (number >> shift) & 511]
+    if not leaf(entry, level, frames.code):
+        return np.int64(-1)
+    return frame(entry, level, frames.code) + (number & ((np.int64(1) << shift) - 1))
+
+
+@hook
+def range_of(number, frames):
+    """Position of the last range that starts at or below a frame, 0 if none does."""
+    lo, hi = 0, len(frames.start)
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if frames.start[middle] <= number:
+            lo = middle + 1
+        else:
+            hi = middle
+    return max(lo - 1, 0)
+
+
+# Where the data of each walk are: the node that walks, and the node that its page is on by then.
+
+
+class Pages(NamedTuple):
+    """Nodes of data pages now, as world.data_nodes.DataNodes: changed by `count_data`.
+
+    guest    int8[L, 512]; host  int8[H, 512]; host_row  int32[T]
+    by_host  whether the hypervisor's entries say where pages are
+    """
+
+    guest: np.ndarray
+    host: np.ndarray
+    host_row: np.ndarray
+    by_host: bool
+
+
+@kernel
+def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, counts):
+    """counts[reader, node] (int64[nodes, nodes]) += walks first, first + 1, ... by the node of their data.
+
+    reads  Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
+    its first walk comes from.
+    """
+    for w in range(reads.page.size):
+        while step < steps.at.size and steps.at[step] <= first + w:
+            take_data_reads(tables, steps, pages, step)
+            step += 1
+        node = np.int64(cpu_node[reads.cpu[w]])
+        there = np.int64(NOWHERE)
+        table = np.int64(reads.host_leaf[w])
+        if pages.by_host and table >= 0 and pages.host_row[table] >= 0:
+            there = np.int64(pages.host[pages.host_row[table], reads.host_slot[w]])
+        if there < 0:
+            there = settle(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
+        counts[node, there & ~MARKED] += 1
+    return step
+
+
+@hook
+def settle(pages, row, slot, node):
+    """The node of a guest's page, from now on if it had none."""
+    value = np.int64(pages.guest[row, slot])
+    if value < 0:
+        value = node if value == NOWHERE else NOT_MAPPED - value
+        pages.guest[row, slot] = value
+    return value
+
+
+@called_hook
+def take_data_reads(tables, steps, pages, step):
+    """A step that moves pages, or clears or moves entries."""
+    kind = steps.kind[step]
+    if kind == DATA:
+        row, slot = data_page(steps, step)
+        pages.guest[row, slot] = node_now(steps, step)
+    elif kind == HOST_DATA:
+        table, slot = host_entry(steps, tables, step)
+        if table >= 0 and slot >= 0 and pages.host_row[table] >= 0:
+            pages.host[pages.host_row[table], slot] = node_now(steps, step)
+    elif kind in (CLEAR, MOVE):
+        row, lo, hi = slot_range(steps, step)
+        if kind == MOVE:
+            target, to = move_target(steps, step)
+            for slot in range(lo, hi):
+                if pages.guest[row, slot] >= 0:
+                    pages.guest[target, to + slot - lo] = pages.guest[row, slot]
+        for slot in range(lo, hi):
+            if pages.guest[row, slot] >= 0:
+                pages.guest[row, slot] = NOWHERE

@@ -1,0 +1,312 @@
+"""Set-associative arrays with true LRU whose sets are touched as vectors: TLBs, and the caches of walks.
+
+As in setassoc, a set holds the most recently used tag first. Here each begins on a row of 4, 16 or a multiple
+of 16 tags, EMPTY beyond its ways, so that a few vector instructions find a tag and shift the others: no
+branch depends on where among 16 tags it was.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .jit import hook
+
+# A set-associative array with true LRU, for TLBs, page-walk caches, the nested TLB and data caches.
+#
+# A set is a row of 32-bit tags, the most recently used first, EMPTY tags last. The caller chooses the set, so
+# the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
+
+EMPTY = np.uint32(0xFFFFFFFF)
+
+
+class Bank(NamedTuple):
+    """Arrays 0..k-1 of each owner, in order.
+
+    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * ways[k]
+    start, sets, ways  int64[k]      an array that the machine lacks has ways 0: everything misses it
+    """
+
+    tags: np.ndarray
+    stride: int
+    start: np.ndarray
+    sets: np.ndarray
+    ways: np.ndarray
+
+
+def bank(owners, arrays):
+    """An empty Bank; `arrays` are (sets, ways), or None for a missing array."""
+    sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
+    ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
+    end = np.cumsum(sets * ways)
+    stride = int(end[-1]) if len(end) else 0
+    return Bank(np.full(owners * stride, EMPTY, np.uint32), stride, end - sets * ways, sets, ways)
+
+
+@hook
+def touch(tags, first, ways, tag):
+    """True if set tags[first : first + ways] holds `tag`, now its most recent; on a miss the last goes."""
+    carried = tag
+    for way in range(
+        np.uint64(first), np.uint64(first) + np.uint64(ways)
+    ):  # unsigned: no check for negatives
+        old = tags[way]
+        tags[way] = carried
+        if old == tag:
+            return True
+        carried = old
+    return False
+
+
+@hook
+def drop(tags, first, ways, tag):
+    """Remove `tag` from the set if it is there; the rest keeps its order."""
+    passed = False
+    for way in range(first, first + ways):
+        passed = passed or tags[way] == tag
+        if passed:
+            tags[way] = tags[way + 1] if way + 1 < first + ways else EMPTY
+
+
+I1, I32, I128 = ir.IntType(1), ir.IntType(32), ir.IntType(128)
+ROWS = 4, 16
+MASK = (1 << 64) - 1
+START, SETS, WAYS, ROW, RECIPROCAL = range(5)
+
+
+class RowBank(NamedTuple):
+    """Arrays 0..k-1 of each owner, in order.
+
+    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + START + s * ROW
+    shape   int64[k, 5]              START, SETS, WAYS, ROW; an array that the machine lacks has WAYS 0:
+                                     everything misses it. RECIPROCAL: 2^64 / SETS, rounded up
+    """
+
+    tags: np.ndarray
+    stride: int
+    shape: np.ndarray
+
+
+def row_bank(owners, arrays, rows=ROWS):
+    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array.
+
+    rows  what ROW may be, besides multiples of the last
+    """
+    sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
+    ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
+    row = np.array([_row(way, rows) for way in ways.tolist()], np.int64)
+    end = np.cumsum(sets * row)
+    stride = int(end[-1]) if len(end) else 0
+    reciprocal = np.array([(1 << 64) // int(of) + ((1 << 64) % int(of) > 0) & MASK for of in sets], np.uint64)
+    shape = np.stack([end - sets * row, sets, ways, row, reciprocal.view(np.int64)], axis=1)
+    return RowBank(_aligned(owners * stride), stride, shape)
+
+
+def _aligned(tags):
+    """EMPTY tags whose rows of 16 are cache lines."""
+    room = np.full(tags + 16, EMPTY, np.uint32)
+    first = -room.ctypes.data % 64 // 4
+    return room[first : first + tags]
+
+
+def _row(ways, rows):
+    return next((row for row in rows if 0 < ways <= row), -(-ways // rows[-1]) * rows[-1])
+
+
+@hook
+def find(bank, owner, array, index, tag):
+    """True if `tag` was in the set of `index`, now its most recent; on a miss the last goes."""
+    row, ways = bank.shape[np.uint64(array), ROW], np.uint32(bank.shape[np.uint64(array), WAYS])
+    return touch_row(bank.tags, row, ways, row_of(bank, owner, array, index), tag)
+
+
+@hook
+def row_of(bank, owner, array, index):
+    """uint64: first position in `tags` of the set of `index`."""
+    number, array = np.uint64(index), np.uint64(array)
+    of = np.uint64(bank.shape[array, SETS])
+    number = number & (of - np.uint64(1)) if of & (of - np.uint64(1)) == 0 else number % of
+    first = np.uint64(owner * bank.stride + bank.shape[array, START])
+    return first + number * np.uint64(bank.shape[array, ROW])
+
+
+@hook
+def shape_of(bank, array):
+    """(stride, start, sets, ways, row, reciprocal) of an array: what a loop over lines loads once."""
+    sets, first = np.uint64(bank.shape[array, SETS]), np.uint64(bank.shape[array, START])
+    ways, row = np.uint32(bank.shape[array, WAYS]), bank.shape[array, ROW]
+    return np.uint64(bank.stride), first, sets, ways, row, np.uint64(bank.shape[array, RECIPROCAL])
+
+
+@hook
+def line_row(shape, owner, line):
+    """`row_of` a line (uint32)."""
+    stride, start, sets, _, row, reciprocal = shape
+    number = remainder(np.uint64(line), reciprocal, sets)
+    return np.uint64(owner) * stride + start + number * np.uint64(row)
+
+
+@hook
+def touch_row(tags, row, ways, first, tag):
+    """setassoc.touch of the set that begins at `first`."""
+    if row == 4:
+        return touch_4(tags, first, ways, tag)
+    if row == 16:
+        return touch_16(tags, first, ways, tag)
+    return touch_long(tags, first, ways, tag)
+
+
+@hook
+def touch_line(tags, shape, first, line):
+    return touch_row(tags, shape[4], shape[3], first, line)
+
+
+@intrinsic
+def _remainder(context, number, reciprocal, divisor):
+    """number % divisor, both below 2^32, by two products (Lemire, Kaser and Kurz 2019)."""
+
+    def generate(context, builder, signature, arguments):
+        number, reciprocal, divisor = arguments
+        low = builder.zext(builder.mul(number, reciprocal), I128)
+        high = builder.lshr(builder.mul(low, builder.zext(divisor, I128)), I128(64))
+        return builder.trunc(high, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64, types.uint64), generate
+
+
+def _modulo(number, reciprocal, divisor):
+    return number % divisor
+
+
+remainder = _modulo if config.DISABLE_JIT else _remainder
+
+
+@hook
+def touch_long(tags, first, ways, tag):
+    """setassoc.touch, 16 tags at a time."""
+    carried = tag
+    while ways > 16:
+        last = tags[first + np.uint64(15)]
+        if push_16(tags, first, np.uint32(16), tag, carried):
+            return True
+        if last == EMPTY:  # and so is all that follows
+            return False
+        carried = last
+        first, ways = first + np.uint64(16), np.uint32(ways - np.uint32(16))
+    return ways > 0 and push_16(tags, first, ways, tag, carried)
+
+
+def touch_vector(row):
+    """setassoc.touch for sets that begin on a row of `row` tags; 0 < ways <= row."""
+
+    @intrinsic
+    def touch_row(context, tags, first, ways, tag):
+        return types.boolean(tags, types.uint64, types.uint32, types.uint32), _touch_row(row)
+
+    return touch_row
+
+
+def push_vector(row):
+    """As touch_vector for a part of a set, which `carried` comes to and not the tag."""
+
+    @intrinsic
+    def push_row(context, tags, first, ways, tag, carried):
+        return types.boolean(tags, types.uint64, *[types.uint32] * 3), _touch_row(row)
+
+    return push_row
+
+
+def _touch_row(row):
+    """Code generator: the lanes up to the tag, or the last way, move up by one; what is carried goes first.
+
+    Which lanes move is a mask from memory: of a comparison LLVM would make a masked store, whose bytes no
+    later load can have before they are in the cache.
+    """
+    vector, lanes = ir.VectorType(I32, row), list(range(row))
+    constant = lambda values: ir.Constant(vector, values)  # noqa: E731
+
+    def generate(context, builder, signature, arguments):
+        tags, first, ways, tag, *carried = arguments
+        data = context.make_array(signature.args[0])(context, builder, tags).data
+        at = builder.bitcast(builder.gep(data, [first]), vector.as_pointer())
+
+        def everywhere(value):
+            alone = builder.insert_element(constant(ir.Undefined), value, I32(0))
+            return builder.shuffle_vector(alone, constant(ir.Undefined), constant([0] * row))
+
+        tagged = everywhere(tag)
+        old = builder.load(at, align=4)
+        equal = builder.bitcast(builder.icmp_unsigned("==", old, tagged), ir.IntType(row))
+        last = builder.shl(I32(1), builder.sub(ways, I32(1)))
+        where = builder.cttz(builder.or_(builder.zext(equal, I32), last), I1(1))
+        moved_in = everywhere(*carried) if carried else tagged
+        shifted = builder.shuffle_vector(old, moved_in, constant([row, *lanes[:-1]]))
+        window = cgutils.global_constant(
+            builder, "moves", ir.Constant(ir.ArrayType(I32, 2 * row), [-1] * row + [0] * row)
+        )
+        moves = builder.gep(window, [I32(0), builder.sub(I32(row - 1), where)])
+        moves = builder.load(builder.bitcast(moves, vector.as_pointer()), align=4)
+        changed = builder.and_(builder.xor(old, shifted), moves)
+        builder.store(builder.xor(old, changed), at, align=4)
+        return builder.icmp_unsigned("!=", equal, ir.IntType(row)(0))
+
+    return generate
+
+
+push_16 = push_vector(16)
+if config.DISABLE_JIT:
+    touch_4 = touch_16 = touch_long = touch
+else:
+    touch_4, touch_16 = map(touch_vector, ROWS)
+
+
+# Ask for memory before it is needed: independent misses of a loop overlap.
+
+LLVM_I32, POINTER = ir.IntType(32), ir.IntType(8).as_pointer()
+FOR_WRITING, KEEP, DATA = LLVM_I32(1), LLVM_I32(3), LLVM_I32(1)
+
+
+@intrinsic
+def _prefetch(context, array, index):
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        function = ir.FunctionType(ir.VoidType(), [POINTER, LLVM_I32, LLVM_I32, LLVM_I32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", (POINTER,), function)
+        at = builder.bitcast(builder.gep(data, [arguments[1]]), POINTER)
+        builder.call(function, [at, FOR_WRITING, KEEP, DATA])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
+
+
+def _nothing(array, index):
+    pass
+
+
+prefetch = _nothing if config.DISABLE_JIT else _prefetch
+
+
+# Keep a number out of vectors: LLVM would take a vector apart again for each look-up in a table of bytes.
+
+U64 = ir.IntType(64)
+
+
+@intrinsic
+def _scalar(context, number):
+    """The number, by way of an empty piece of assembly of which LLVM knows nothing."""
+
+    def generate(context, builder, signature, arguments):
+        same = ir.InlineAsm(ir.FunctionType(U64, [U64]), "", "=r,0")
+        return builder.call(same, arguments)
+
+    return types.uint64(types.uint64), generate
+
+
+def _itself(number):
+    return number
+
+
+scalar = _itself if config.DISABLE_JIT else _scalar

@@ -1,0 +1,350 @@
+"""Touches to bytes and back, and the frames around them, in the format of pintool/records.h."""
+
+import numpy as np
+
+from .jit import allocating_kernel, called_hook, hook, kernel
+
+FRAME_BYTES = 48
+FRAME_MAGIC = 0x46545450
+RECENT = 6
+PAGE_BITS = 45
+COUNT_MAX = (1 << 18) - 1
+RECORD_BYTES_MAX = 10
+EMPTY = -1
+ID_BITS = 23  # Touches.page is 32 bits: region id, then 9 bits of slot
+HASH_BITS = 33
+HASH_FACTOR = 5308871583  # 2^33 / golden ratio (Knuth, TAOCP 3, 6.4); no overflow for 30-bit keys
+
+OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS, UNKNOWN_REGION = range(8)
+
+
+@called_hook
+def little_u32(data, at):
+    return (
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
+    )
+
+
+@kernel
+def scan_frames(data, start, end, frames, offset):
+    """Find the whole frames in data[start:end]; with room in `offset`, also copy their headers.
+
+    data    uint8[bytes]
+    frames  uint8[n, 48]  filled with the frame headers
+    offset  int64[n]      filled with the position of each frame; length 0: only count
+    Returns (number of frames, end of the last frame): short of `end` where the rest is no whole frame.
+    """
+    n = 0
+    at = start
+    while at + FRAME_BYTES <= end and little_u32(data, at) == FRAME_MAGIC:
+        after = at + FRAME_BYTES + little_u32(data, at + 8)
+        if after > end:
+            break
+        if n < len(offset):
+            offset[n] = at
+            for i in range(FRAME_BYTES):
+                frames[n, i] = data[at + i]
+        n += 1
+        at = after
+    return n, at
+
+
+@kernel
+def number_pages(number, n, table, regions, known, most, page):
+    """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
+
+    table  int64[2^k + 1]: open-addressed, region << ID_BITS | id, EMPTY where free; last, below 2^30, what
+           keys are xored with, so that nobody can choose addresses that all begin in the same places.
+    Returns `known` afterwards, most + 1 at a region beyond `most`: once they are known, nothing but `page` is
+    written, and threads may share a table. A loop of its own, apart from decoding: its cache misses overlap.
+    """
+    mask = len(table) - 2
+    salt = table[mask + 1]
+    shift = HASH_BITS
+    while 1 << (HASH_BITS - shift) <= mask:
+        shift -= 1
+    for i in range(n):
+        region = number[i] >> 9
+        key = (region ^ region >> 30 ^ salt) & ((1 << 30) - 1)
+        at = (key * HASH_FACTOR >> shift) & mask
+        while table[at] >> ID_BITS != region:
+            if table[at] == EMPTY:
+                if known == most:
+                    return most + 1
+                table[at] = region << ID_BITS | known
+                regions[known] = region
+                known += 1
+                break
+            at = (at + 1) & mask
+        page[i] = (table[at] & ((1 << ID_BITS) - 1)) << 9 | (number[i] & 511)
+    return known
+
+
+@called_hook
+def decode_touches(data, at, end, n, base_page, number, write, count):
+    """Decode a chunk's n touches from data[at:end].
+
+    number int64[>= n] page numbers, base_page added; write bool, count uint32
+    Returns (accesses, OK or the reason why the chunk is damaged).
+    """
+    base = other = np.int64(0)
+    recent = base, base, base, base, base, base
+    spelled = np.int64(3)
+    total = np.int64(0)
+    for touch in range(n):
+        if at >= end:
+            return total, PAST_END
+        record = eight_bytes(data, at)
+        at += 1
+        kind = (record >> 3) & 3
+        low = (record >> 5) & 7
+        if kind == 0 and low < RECENT:
+            recent = to_front(recent, low)
+        else:
+            extra = kind if kind else (4 if low == RECENT else 6)
+            at += extra
+            if at > end:
+                return total, PAST_END
+            if kind:
+                bits = (record >> 5) & ((np.int64(8) << (8 * extra)) - 1)
+            else:
+                bits = (record >> 8) & ((np.int64(1) << (8 * extra)) - 1)
+                base, other = other, base
+            base = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
+            if base < 0 or (base + base_page) >> PAGE_BITS:
+                return total, BAD_PAGE
+            first, second, third, fourth, fifth, _ = recent
+            recent = base, first, second, third, fourth, fifth
+        code = (record >> 1) & 3
+        times = code + 1 if code < 2 else spelled
+        if code == 3:
+            times = np.int64(3)
+            shift = 0
+            more = True
+            while more:
+                if at >= end:
+                    return total, PAST_END
+                times += (np.int64(data[at]) & 127) << shift
+                more = data[at] >= 128
+                at += 1
+                shift += 7
+                if shift > 21 or times > COUNT_MAX:
+                    return total, BAD_COUNT
+            spelled = times
+        number[touch] = recent[0] + base_page
+        write[touch] = record & 1
+        count[touch] = times
+        total += times
+    return total, OK if at == end else BAD_LENGTH
+
+
+@hook
+def eight_bytes(data, at):
+    """int64: data[at : at + 8], little-endian, 0 beyond the end."""
+    at, bits = np.uint64(at), np.uint64(0)
+    if at + np.uint64(8) <= np.uint64(len(data)):  # the compiler makes one load of these
+        for i in range(np.uint64(8)):
+            bits |= np.uint64(data[at + i]) << (np.uint64(8) * i)
+    else:
+        for i in range(np.uint64(len(data)) - at):
+            bits |= np.uint64(data[at + i]) << (np.uint64(8) * i)
+    return np.int64(bits)
+
+
+@hook
+def to_front(recent, slot):
+    """Six pages, the one at `slot` moved to their front: kept in registers."""
+    a, b, c, d, e, f = recent
+    if slot == 0:
+        return recent
+    if slot == 1:
+        return b, a, c, d, e, f
+    if slot == 2:
+        return c, a, b, d, e, f
+    if slot == 3:
+        return d, a, b, c, e, f
+    if slot == 4:
+        return e, a, b, c, d, f
+    return f, a, b, c, d, e
+
+
+@kernel
+def decode_chunks(
+    data, offset, length, touches, accesses, first, last, base_page, table, regions, known, most,
+    page, write, count, number,
+):  # fmt: skip
+    """Decode chunks first..last-1 in order.
+
+    data              uint8[bytes]   the file
+    offset, length    int64[chunks]  payload of each chunk
+    touches, accesses int64[chunks]  expected counts of each chunk
+    base_page         int64          added to every page (the header's guest_base >> 12)
+    table             int64[2^k + 1] see number_pages
+    regions           int64[half of 2^k]  region of each id, `known` of them so far, of `most` there may be
+    page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
+    number            room: int64[touches of the longest chunk]
+
+    Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
+    might become more than half full, UNKNOWN_REGION beyond `most`, or the reason why a chunk is damaged.
+    """
+    out = 0
+    for chunk in range(first, last):
+        n = touches[chunk]
+        if known < most and known + n > len(regions):
+            return chunk, known, MANY_REGIONS
+        start = offset[chunk]
+        total, error = decode_touches(
+            data, start, start + length[chunk], n, base_page, number, write[out:], count[out:]
+        )
+        if error == OK and total != accesses[chunk]:
+            error = BAD_SUM
+        if error != OK:
+            return chunk, known, error
+        known = number_pages(number, n, table, regions, known, most, page[out:])
+        if known > most:
+            return chunk, most, UNKNOWN_REGION
+        out += n
+    return last, known, OK
+
+
+@allocating_kernel
+def encode_chunk(page, write, count, out):
+    """Encode a chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
+
+    page int64[n] (below 2^45), write bool[n], count int64[n] (1..COUNT_MAX), out uint8[>= 10 n].
+    Returns the number of bytes written.
+    """
+    recent = np.zeros(RECENT, np.int64)
+    base = np.int64(0)
+    other = np.int64(0)
+    spelled = np.int64(3)
+    at = 0
+    for i in range(len(page)):
+        number = page[i]
+        slot = 0
+        while slot < RECENT and recent[slot] != number:
+            slot += 1
+        for j in range(min(slot, RECENT - 1), 0, -1):
+            recent[j] = recent[j - 1]
+        recent[0] = number
+        start = at
+        at += 1
+        if slot < RECENT:
+            first = slot << 5
+        else:
+            delta = (number - base) << 1 ^ (number - base) >> 63
+            if delta >> 27 == 0:
+                extra = 1 if delta >> 11 == 0 else 2 if delta >> 19 == 0 else 3
+                first = extra << 3 | (delta & 7) << 5
+                bits = delta >> 3
+            else:
+                base, other = other, base
+                delta = (number - base) << 1 ^ (number - base) >> 63
+                extra = 4 if delta >> 32 == 0 else 6
+                first = (RECENT if extra == 4 else RECENT + 1) << 5
+                bits = delta if extra == 4 else number
+            base = number
+            for j in range(extra):
+                out[at + j] = (bits >> (8 * j)) & 255
+            at += extra
+        code = count[i] - 1 if count[i] < 3 else 2 if count[i] == spelled else 3
+        out[start] = first | np.int64(write[i]) | code << 1
+        if code == 3:
+            spelled = count[i]
+            left = count[i] - 3
+            while left >= 128:
+                out[at] = (left & 127) | 128
+                left >>= 7
+                at += 1
+            out[at] = left
+            at += 1
+    return at
+
+
+# A chunk's touches without those that change no TLB: the rule of pintool/strip.h, others counted exactly.
+#
+# A touch between two touches of the same page can be left out when fewer than k other pages of its set came
+# in between: an LRU set of k ways or more holds the page all the time (Kaplan, Smaragdakis, Wilson, "Trace
+# reduction for virtual memory simulations", SIGMETRICS 1999). Page sizes are unknown here, so that it must
+# hold for the page among 16 sets of 4, for its 2 MiB region among 4 sets of 4 (more than 8 sets of 4 and 4
+# sets of 8 ask for), and among the 64 pages of an array without sets.
+
+REACH = ((1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64))  # PTT_REACH of pintool/slots.h
+WAYS = 4
+LISTED = WAYS + 1  # entries a set remembers: one that fell out has met WAYS others
+EPOCH = 32  # pages; within two epochs in a row no page meets more than 63 others
+NUMBER, KEPT, LAST, WROTE = range(
+    4
+)  # of an entry: its last touch surely kept, its last one, whether it has a store
+IN_PAGES, IN_REGIONS, STORE = (
+    1,
+    2,
+    4,
+)  # bits of the verdict on a touch: where it can be left out; a first store
+
+
+@allocating_kernel
+def keep(page, write, count):
+    """bool[n]: touches of a chunk to keep; `count` of the others is added to a kept touch of their page.
+
+    page int64[n], write bool[n], count int64[n] (1 to COUNT_MAX)
+    """
+    n = len(page)
+    sets = np.full((20, LISTED, 4), -1, np.int64)  # of pages, from 16 on of regions; the last touched first
+    verdict, epoch, holder = np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    now = pages = 0
+    for i in range(n):
+        of_page, of_region = sets[page[i] & 15], sets[16 + (page[i] >> 9 & 3)]
+        at = find(of_page, page[i])
+        if at == LISTED or epoch[of_page[at, LAST]] != now:
+            pages += 1
+        if pages > EPOCH:
+            now, pages = now + 1, 1
+        epoch[i] = now
+        stored = at < LISTED and of_page[at, WROTE] == 1
+        if write[i] and not stored:
+            verdict[i] = STORE
+        judge(of_page, page[i], i, IN_PAGES, epoch, verdict, holder)
+        of_page[0, WROTE] = stored or write[i]
+        judge(of_region, page[i] >> 9, i, IN_REGIONS, epoch, verdict, holder)
+    kept = verdict != IN_PAGES | IN_REGIONS
+    for i in range(n):
+        if not kept[i]:
+            kept[i] = count[holder[i]] + count[i] > COUNT_MAX
+            if not kept[i]:
+                count[holder[i]] += count[i]
+    return kept
+
+
+@called_hook
+def judge(entries, number, i, where, epoch, verdict, holder):
+    """Touch i of `number` comes to its set: the one before can be left out `where`, or is surely kept."""
+    at = find(entries, number)
+    kept = before = i
+    if at < LISTED:
+        kept, before = entries[at, KEPT], entries[at, LAST]
+        others = at
+        for other in range(at + 1, LISTED):
+            others += entries[other, NUMBER] >= 0 and entries[other, LAST] > kept
+        if before != kept and others < WAYS and epoch[i] - epoch[kept] <= 1:
+            verdict[before] |= where
+            if where == IN_PAGES:
+                holder[before] = kept
+        else:
+            kept = before
+    for k in range(min(at, LISTED - 1), 0, -1):
+        for field in range(4):
+            entries[k, field] = entries[k - 1, field]
+    entries[0, NUMBER], entries[0, KEPT], entries[0, LAST] = number, kept, i
+
+
+@called_hook
+def find(entries, number):
+    """Position of `number` in its set, LISTED if it is not there."""
+    for at in range(LISTED):
+        if entries[at, NUMBER] == number:
+            return at
+    return LISTED

@@ -1,0 +1,165 @@
+"""first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use;
+tables-in-dram: as captured, but none on a node without CPUs.
+
+The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the
+first walk that reads it. What was mapped before the region of interest is under first-touch where it was
+touched then (world.first_touches); interleave and bind place it as they place all else, when it is first
+needed.
+
+interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
+of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
+new guest table comes with a new host table: with one order for both, a table and its host's would be together
+on a node always, or never. So the host's round robin starts each round a node later than the last: of N * N
+tables that are first used in pairs, each pair of nodes has one. A native capture has the plain round robin.
+
+tables-in-dram: "DRAM" are the nodes with CPUs. Linux allocates page tables without __GFP_MOVABLE: they get to
+a slow node's ZONE_NORMAL, never to its ZONE_MOVABLE. Tables that the capture lacks are where a CPU first
+needs them: in DRAM.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from msgspec import Meta
+
+from ..core.errors import UsageError, is_whole
+from ..core.machine import Strict
+from . import static_replicas
+from .contract import Part, Policy, World, captured_nodes, nodes_of
+from .static_replicas import State
+
+Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
+MOST = 255  # of Linux's weights
+WEIGHTS = (
+    'table pages that each node gets in a round, "4,4,1" for nodes 0 to 2, 0: none; empty: one each. As '
+    "MPOL_WEIGHTED_INTERLEAVE does, since Linux 6.9"
+)
+LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
+
+
+class InterleaveParams(Strict):
+    weights: Annotated[str, Meta(description=WEIGHTS)] = ""
+
+
+class BindParams(Strict):
+    node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
+
+
+def interleave(world: World, params: InterleaveParams) -> Rule:
+    return static_replicas.INTERLEAVE, 0, turns(params.weights, world)
+
+
+def turns(text: str, world: World) -> list[int]:
+    """The nodes of a round, a node as often in a row as its weight says."""
+    weights = [part.strip() for part in text.split(",")] if text else ["1"] * world.nodes
+    known = [int(weight) for weight in weights if is_whole(weight) and int(weight) <= MOST]
+    if not len(known) == len(weights) == world.nodes or not any(known):
+        raise UsageError(
+            f"policy interleave: weights = {text}: give one from 0 to {MOST} per node, not all 0; "
+            f"{nodes_of(world.machine)}"
+        )
+    return [node for node, weight in enumerate(known) for _ in range(weight)]
+
+
+def bind(world: World, params: BindParams) -> Rule:
+    if params.node >= world.nodes:
+        raise UsageError(f"policy bind: node = {params.node}: {nodes_of(world.machine)}")
+    return static_replicas.BIND, params.node, ()
+
+
+def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
+    """The guest's and the host's Part, with tables placed by rule_of(world, params)."""
+
+    def guest(world: World, params: Any) -> State:
+        """The root existed before the first walk: it has the first turn."""
+        kind, node, of_round = rule_of(world, params)
+        home = static_replicas.nowhere(world)
+        home[0] = of_round[0] if of_round else node
+        after_root = 1 if of_round else node
+        return static_replicas.one_copy(world, home, rule=(kind, after_root), turns=of_round)
+
+    def host(world: World, params: Any) -> State:
+        kind, node, of_round = rule_of(world, params)
+        kind = static_replicas.SKIPPING if of_round else kind
+        return static_replicas.one_copy(
+            world, static_replicas.nowhere(world), rule=(kind, node), turns=of_round
+        )
+
+    return static_replicas.guest_part(guest), static_replicas.host_part(host)
+
+
+def _guest_by_first_touch(world: World, params: Strict) -> State:
+    """What was mapped before the region of interest is where it was first touched; the rest is to come."""
+    home = world.first_homes
+    again = static_replicas.nowhere(world)
+    again[0] = home[0]
+    return static_replicas.one_copy(world, home.copy())._replace(again=again)
+
+
+def _host_by_first_touch(world: World, params: Strict) -> State:
+    return static_replicas.one_copy(world, world.host_first_homes.copy())
+
+
+def _in_dram(world: World, dimension: int) -> State:
+    """Captured tables of a dimension, those on slow nodes on the nearest with CPUs."""
+    machine = world.machine
+    near = np.arange(machine.nodes, dtype=np.int16)
+    cpus, slow = np.array(machine.cpu_nodes), np.array(machine.memory_nodes)
+    near[slow] = cpus[machine.latency_cycles()[slow][:, cpus].argmin(axis=1)]
+    nodes, home = near[captured_nodes(world, dimension)], static_replicas.nowhere(world)
+    first = world.space.guest_tables if dimension else 0
+    home[first : first + len(nodes)] = nodes
+    return static_replicas.one_copy(world, home)
+
+
+def _guest_in_dram(world: World, params: Strict) -> State:
+    return _in_dram(world, 0)
+
+
+def _host_in_dram(world: World, params: Strict) -> State:
+    return _in_dram(world, 1)
+
+
+BY_FIRST_TOUCH = (
+    static_replicas.guest_part(_guest_by_first_touch),
+    static_replicas.host_part(_host_by_first_touch),
+)
+FIRST_TOUCH = Policy(
+    "first-touch",
+    "one copy, on the node of the CPU that first needs the table page",
+    *BY_FIRST_TOUCH,
+    source=LINUX,
+    needs=("trace",),
+    takes="today: nothing to do, this is Linux's default",
+)
+INTERLEAVE = Policy(
+    "interleave",
+    "one copy, round-robin over all nodes in the order of first use, the host's independent of the guest's",
+    *_parts(interleave),
+    InterleaveParams,
+    source=LINUX,
+    takes="today: numactl --interleave=all ./app (its data, too)",
+    besides="This program alone; most of its data become remote, which is not priced here",
+)
+BIND = Policy(
+    "bind",
+    "one copy, all on one node",
+    *_parts(bind),
+    BindParams,
+    source=LINUX,
+    takes="today: numactl --membind=0 ./app (its data, too)",
+    besides="This program alone; it is killed when the node is full, and its data move there, which is not "
+    "priced here",
+)
+TABLES_IN_DRAM = Policy(
+    "tables-in-dram",
+    "one copy, as captured, but none on a node without CPUs: there the nearest node that has some",
+    static_replicas.guest_part(_guest_in_dram),
+    static_replicas.host_part(_host_in_dram),
+    needs=("slow nodes",),
+    source="Radiant (Kumar et al., ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
+    takes="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: it can hold no page tables)",
+    besides="The whole machine: any program's data may then land on the device, and movable memory holds no "
+    "kernel data either",
+)

@@ -1,0 +1,422 @@
+"""The contract of placement policies: a name, typed parameters, and a Part for each dimension of the walks.
+
+The walks, their demand faults, and the steps of the memory manager are the same under every policy
+(docs/data-path.md). Only the tables differ: a Part describes a dimension by a state and three
+Numba functions that never allocate.
+
+The guest's (or, native, the only) table, GuestHooks:
+
+locate(state, table, node) -> node
+    Which node serves a read of `table` (flat id) by a CPU of `node`? Inlined.
+on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
+    A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
+    pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
+    copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry: node, or
+    kernels.replay.COPIED + node where the CPU's own node lacked the entry and copied it from there. Such a
+    walk is done again, in the own table, and its leaf entry counts as local. Inlined: keep the common way
+    short and call the rest.
+on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
+    The memory manager takes a step of kernels.steps; mapped.changed[step] is the number of changed entries,
+    slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
+
+The host's, HostHooks:
+
+locate(state, table, node) -> node
+on_walk(state, tables, table, slot, node, counters) -> node
+    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and
+    returns what the guest's on_walk does. Inlined.
+on_step(state, tables, rows, steps, mapped, counters, step)
+    Data moved (kernels.steps.DATA and above).
+
+A policy may also reshape the World before anything is replayed: other frames, other page sizes, another
+paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec.structs import FieldInfo
+
+from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
+from ..core.machine import Machine, Strict
+from ..kernels.jit import called_hook, hook, kernel
+from ..world.first_touches import placed_by_touch
+from ..world.site import LEFT_OUT
+from ..world.world import World
+
+__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
+
+Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
+
+
+class GuestHooks(NamedTuple):
+    locate: Hook
+    on_walk: Hook
+    on_step: Hook
+
+
+class HostHooks(NamedTuple):
+    locate: Hook
+    on_walk: Hook
+    on_step: Hook
+
+
+class Part(NamedTuple):
+    """Tables of a dimension under a policy. Its state and its params are of types of the policy's own.
+
+    start(world, params) -> (state of the hooks, table pages it starts with)
+    settle(state, world, tables) -> table pages: number of pages needed to make `tables` (flat ids), which
+    the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
+    at_rest(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each reader
+    before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
+    facts(state, world, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
+    Counters.
+    at_once(state, world, events): counts what it takes to get from the captured tables to the policy's
+    before the first walk, into int64[kinds, nodes, nodes].
+    between(state, events, pages): changes the tables once, between the trace and its further run, counted
+    into int64[kinds, nodes, nodes] and `pages` as in Counters.
+    """
+
+    hooks: GuestHooks | HostHooks
+    start: Callable[[World, Any], tuple[Any, int]]
+    settle: Callable[[Any, World, np.ndarray], int] | None = None
+    at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
+    facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
+    at_once: Callable[[Any, World, np.ndarray], None] | None = None
+    between: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
+
+
+TODAY = "today: "  # mainline Linux can do it; what to type follows
+RESEARCH = "research kernel"  # no mainline Linux has it
+
+
+class Policy(NamedTuple):
+    """`guest` and `host` are what the policy does in each dimension, None: as captured.
+
+    source   the paper and section it follows
+    needs    names of NEEDS, all required
+    elsewhere  {parameter: policy that has it}, of parameters that people may look for here
+    note     what a reader of its results must know, a line
+    takes    what it takes to have it on a machine: TODAY and the line to type, RESEARCH, or in words why not
+    besides  whom that line touches and what to know before it is typed, "" where there is nothing to do
+    needs_with  (params) -> names of NEEDS that these parameters require besides
+    reshape  (world, params) -> World, before anything is replayed
+    acts     (params) -> names of what it acts on; policies that share a name do not go together.
+             "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
+    over_guest  (Part, its params, params) -> (Part, its params) put over what another policy does to the
+             guest's table, (None, None) where none does
+    """
+
+    name: str
+    doc: str
+    guest: Part | None = None
+    host: Part | None = None
+    params: type[msgspec.Struct] = Strict
+    source: str = ""
+    needs: tuple[str, ...] = ()
+    reshape: Callable[[World, Any], World] | None = None
+    acts: Callable[[Any], Collection[str]] | None = None
+    over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
+    needs_with: Callable[[Any], Collection[str]] | None = None
+    elsewhere: Mapping[str, str] | None = None
+    note: str = ""
+    takes: str = RESEARCH
+    besides: str = ""
+
+    def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
+        """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
+        return configure(self, settings)
+
+    def needed(self, params: msgspec.Struct) -> tuple[str, ...]:
+        """Names of NEEDS that the policy has with these parameters."""
+        return (*self.needs, *(self.needs_with(params) if self.needs_with else ()))
+
+    def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
+        """Names of what the policy acts on with these parameters."""
+        if self.acts is not None:
+            return frozenset(self.acts(params))
+        return frozenset(name for name, part in (("gPT", self.guest), ("ePT", self.host)) if part)
+
+
+LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.acts
+RECORD = (
+    "record one with `ptanalyze record -o DIR -- COMMAND`, or of a process that runs, where perf samples TLB "
+    "misses, with `ptanalyze record -p PID`"
+)
+NEEDS: dict[
+    str, tuple[Callable[[World], bool], str, str]
+] = {  # need -> (is it met?, the gap in words, how to fill it)
+    "trace": (lambda world: world.traced, "depends on what threads touch, and no trace tells", RECORD),
+    "events": (
+        lambda world: len(world.trace.events) > 0,
+        "depends on memory-management events, and the trace has none",
+        "record with `ptanalyze record` (traces of Valgrind or perf hold none)",
+    ),
+    "nested tables": (
+        lambda world: not world.snapshot.native,
+        "a native capture has no host tables (ept.tables)",
+        "of a VM, `ptanalyze dump vm` on its host and `ptanalyze join` that with the guest's capture",
+    ),
+    "node numbers": (
+        lambda world: not world.snapshot.numa_oblivious,
+        "the guest's kernel needs node numbers, and this VM shows it none (NUMA-oblivious)",
+        "use vmitosis-replicate:mode=no-p (the guest asks the hypervisor) or mode=no-f (it discovers groups)",
+    ),
+    "data nodes": (
+        lambda world: world.traced or not world.snapshot.native or len(world.snapshot.topology) > 1,
+        "all data of a single-node capture are on that node, and no trace tells which threads touch them",
+        RECORD + ", or dump on a machine with several nodes",
+    ),
+    "slow nodes": (
+        lambda world: bool(world.machine.memory_nodes),
+        "every node of the machine has CPUs",
+        "name the nodes without in a machine file: memory_nodes = [2]",
+    ),
+    "VMAs": (
+        lambda world: len(world.snapshot.vmas) > 0,
+        "the capture has no VMAs (maps)",
+        "dump with `ptanalyze dump process`",
+    ),
+}
+OF_THE_TRACE = ("trace", "events", "data nodes")  # needs that a trace meets
+
+
+def nodes_in_guest(params: Any) -> Collection[str]:
+    """Policy.needs_with of a policy whose parameter `layers` says whether the guest's kernel takes part."""
+    return ("node numbers",) if "gPT" in LAYERS_ACT[params.layers] else ()
+
+
+def check_needs(policy: Policy, params: Any, world: World, by_guest: bool = True) -> None:
+    """RefusedError names the first need of the policy that the capture lacks, and the way out.
+
+    by_guest  False: the hypervisor, which knows the nodes, keeps the table that the policy acts on
+    """
+    for need in policy.needed(params):
+        there, what, how = NEEDS[need]
+        if not there(world) and (by_guest or need != "node numbers"):
+            lacks = LEFT_OUT if world.left_out and need in OF_THE_TRACE else f"{what}: {how}"
+            raise RefusedError(lacks, policy.name)
+
+
+def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
+    fields = {field.name: field for field in msgspec.structs.fields(policy.params)}
+    for key in settings:
+        if key not in fields:
+            allowed = ", ".join(fields) or "none"
+            raise UsageError(
+                f"policy {policy.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
+                f"{hint(policy, key)}"
+            )
+    try:
+        return msgspec.convert(settings, policy.params, strict=False)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"policy {policy.name}: {error.object}: no UTF-8 text") from None
+    except msgspec.ValidationError as error:
+        key = (
+            str(error).rpartition("`$.")[2].partition("`")[0] if "`$." in str(error) else next(iter(settings))
+        )
+        key = key.partition("[")[0]
+        why = str(error).partition(" - at ")[0]
+        raise UsageError(
+            f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
+        ) from None
+
+
+def hint(policy: Policy, key: str) -> str:
+    """ "; policy P has it" where another policy has this parameter, else ""."""
+    there = (policy.elsewhere or {}).get(key)
+    return f"; policy {there} has it" if there else ""
+
+
+def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
+    """[(name, default, allowed values, meaning)] of a policy's parameters, for help texts."""
+    return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
+
+
+def describe(field: FieldInfo) -> str:
+    allowed, doc = _meta(field)
+    return f"{doc}; allowed: {allowed}" if allowed else doc
+
+
+def _meta(field: FieldInfo) -> tuple[str, str]:
+    info = msgspec.inspect.type_info(field.type)
+    doc = ""
+    if isinstance(info, msgspec.inspect.Metadata):
+        doc = (info.extra_json_schema or {}).get("description", "")
+        info = info.type
+    low, high, values = (getattr(info, name, None) for name in ("ge", "le", "values"))
+    if values:
+        return ", ".join(map(str, values)), doc
+    return (f"{low}..{high}" if high is not None else f"{low} or more") if low is not None else "", doc
+
+
+def captured_nodes(world: World, dimension: int) -> np.ndarray:
+    """int16: nodes of the guest's (0) or host's (1) tables as captured. RefusedError where a node is unknown.
+
+    Of several nodes on a socket it is the first.
+    """
+    space = world.space
+    split = space.guest_tables
+    part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
+    sockets: np.ndarray = space.tables.node[part]
+    file = "ept.tables" if dimension else "gpt.tables"
+    unknown = int(np.count_nonzero(sockets == UNKNOWN_NODE))
+    if unknown:
+        raise RefusedError(
+            f"{file}: node unknown for {unknown} of {len(sockets)} table pages: dump with `ptanalyze "
+            "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
+            "interleave, mitosis"
+        )
+    must_exist(world, sockets, file)
+    nodes: np.ndarray = sockets * np.int16(world.domains)
+    return nodes
+
+
+def must_exist(world: World, sockets: np.ndarray, file: str) -> None:
+    """RefusedError where one of the captured `sockets` of the tables in a file is none of the machine's."""
+    if len(sockets) and sockets.max() >= world.sockets:
+        raise RefusedError(
+            f"{file}: node = {sockets.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
+            "use a machine with more nodes, or first-touch"
+        )
+
+
+def guest_homes(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """(int16[T] node of each guest table at the start, the same when it is made again), -1: of who needs it.
+
+    As captured, but by first touch where a capture of a single node says nothing of a machine with several:
+    then this is where the policy first-touch has them too. UsageError as captured_nodes.
+    """
+    home = np.full(len(world.space.tables.level), UNKNOWN_NODE, np.int16)
+    if placed_by_touch(world):
+        home[0] = world.first_homes[0]
+        return world.first_homes.copy(), home
+    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    return home, home.copy()
+
+
+def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:
+    """uint64[len(ids)]: nodes that own a VMA within the span of each guest table at the trace's end.
+
+    Tables without any VMA are given to the unknown VMA's owner, the main thread's node.
+    """
+    starts, ends, owners = world.history.last
+    tables = world.space.tables
+    low = tables.base[ids]
+    high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * tables.level[ids].astype(np.uint64)))
+    first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
+    masks = np.zeros(len(ids), np.uint64)
+    for node in np.unique(owners):
+        before = np.append(0, np.cumsum(owners == node))  # VMAs of the node before each
+        masks[before[last] > before[first]] |= np.uint64(1) << np.uint64(node)
+    masks[masks == 0] = np.uint64(1) << np.uint64(world.history.vma_owner[0])
+    return masks
+
+
+def guest_exists(world: World) -> np.ndarray:
+    """bool[T]: guest tables (inferred ones included) that exist at the start."""
+    space = world.space
+    exists: np.ndarray = world.history.exists.copy()
+    exists[space.guest_tables : space.guest_tables + space.host_tables] = False
+    return exists
+
+
+# Settings of several policies, given together: KEY goes to all that have it, POLICY.KEY to that policy.
+
+Setting: TypeAlias = tuple[str, Any]  # KEY or POLICY.KEY, and its value as text or typed
+
+
+def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """[{KEY: value}] for each policy. UsageError, which begins with `where`: a setting that none takes."""
+    shares: list[dict[str, Any]] = [{} for _ in policies]
+    for key, value in settings:
+        takers = [k for k, policy in enumerate(policies) if speaks_to(key, policy)]
+        if not takers:
+            known = {policy.name: ", ".join(keys_of(policy)) or "none" for policy in policies}
+            has = "; ".join(f"{name}: {names}" for name, names in known.items())
+            other = "".join(dict.fromkeys(hint(policy, key) for policy in policies))
+            raise UsageError(
+                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}{other}"
+            )
+        refusing = [policies[k].name for k in takers if not allows(policies[k], plain(key), value)]
+        if refusing and len(refusing) < len(takers):
+            own = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]
+            raise UsageError(
+                f"{where} {key}={value}: no such value for policy {', '.join(refusing)}; name the policy "
+                f"that it is for: {', '.join(own)}"
+            )
+        for k in takers:
+            shares[k][plain(key)] = value
+    return shares
+
+
+def speaks_to(key: str, policy: Policy) -> bool:
+    """Whether KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
+    owner, dot, _ = key.rpartition(".")
+    return policy.name == owner if dot else has(policy, key)
+
+
+def allows(policy: Policy, key: str, value: Any) -> bool:
+    """Whether the policy's parameter may have this value; False where it has no such parameter."""
+    try:
+        policy.configure({key: value})
+    except UsageError:
+        return False
+    return True
+
+
+def has_parameter(policy: Policy, key: str) -> bool:
+    """Whether KEY or POLICY.KEY is a parameter of the policy's."""
+    return speaks_to(key, policy) and has(policy, plain(key))
+
+
+def plain(key: str) -> str:
+    """KEY of POLICY.KEY."""
+    return key.rpartition(".")[2]
+
+
+def has(policy: Policy, key: str) -> bool:
+    return key in keys_of(policy)
+
+
+def keys_of(policy: Policy) -> list[str]:
+    return [name for name, *_ in parameters(policy)]
+
+
+# Node lists among the parameters of policies: "0,2,3" names nodes, "0+1,2+3" groups of them.
+
+NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
+
+
+def node_numbers(parts: Iterable[str], machine: Machine, setting: str, hint: str = "") -> list[int]:
+    """Node of each part. UsageError: `setting` ("policy P: KEY = TEXT"), wrong part, machine."""
+    names = [part.strip() for part in parts]
+    for name in names:
+        if not is_whole(name) or int(name) >= machine.nodes:
+            raise UsageError(f"{setting}: {name!r} is no node, {nodes_of(machine)}{hint}")
+    return [int(name) for name in names]
+
+
+def nodes_of(machine: Machine) -> str:
+    return f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
+
+
+def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
+    """Sorted node numbers from "0,2", all nodes if empty."""
+    if not text:
+        return list(machine.cpu_nodes)
+    return sorted(set(node_numbers(text.split(","), machine, f"policy {policy}: nodes = {text}")))
+
+
+def node_groups(policy: str, text: str, machine: Machine) -> list[list[int]]:
+    """[[node]] from "0+1,2+3"; UsageError where a node is unknown, missing or in two groups."""
+    setting, hint = f"policy {policy}: groups = {text}", ", each to be in one group"
+    groups = [node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
+    flat = [node for group in groups for node in group]
+    for node in range(machine.nodes):
+        if flat.count(node) != 1:
+            why = "is in two" if node in flat else "is in no group"
+            raise UsageError(f"{setting}: '{node}' {why}; {nodes_of(machine)}{hint}")
+    return groups

@@ -1,0 +1,333 @@
+"""What the policies share that keep every table page in a fixed set of copies, whoever asks for it.
+
+One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
+vmitosis-replicate. The same for the guest's tables and for the host's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..core.machine import Machine
+from ..kernels.replay import (
+    FAULT,
+    IPI,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+    grow,
+)
+from ..kernels.steps import (
+    CLEAR,
+    DATA,
+    FLUSH,
+    FREE,
+    HINT,
+    HOST_DATA,
+    MOVE,
+    TABLE_DATA,
+    UPDATE,
+    freed_table,
+    host_entry,
+    move_target,
+    moved_table,
+    node_now,
+    shootdown,
+    stores,
+    view,
+)
+from .contract import (
+    GuestHooks,
+    HostHooks,
+    Part,
+    World,
+    called_hook,
+    captured_nodes,
+    guest_exists,
+    hook,
+    must_exist,
+)
+
+NOWHERE = -1
+FIRST_TOUCH, INTERLEAVE, BIND, FOLLOW, SKIPPING = range(5)  # FOLLOW: mitosis.follow
+
+
+class State(NamedTuple):
+    """
+    home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed
+    again    int16[T]      `home` of a table that is made again after it was freed
+    serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
+    copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
+    rule     int64[2]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
+                           SKIPPING) or the node (BIND)
+    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING)
+    """
+
+    home: np.ndarray
+    again: np.ndarray
+    serve: np.ndarray
+    copies: np.ndarray
+    rule: np.ndarray
+    turns: np.ndarray
+
+
+@called_hook
+def place(state, table, node):
+    """Give a table without a home one, needed by a CPU of `node`."""
+    rule = state.rule[0]
+    if rule == BIND:
+        node = state.rule[1]
+    elif rule != FIRST_TOUCH:
+        node = state.turns[in_turn(rule, state.rule[1], state.turns.size)]
+        state.rule[1] += 1
+    state.home[table] = node
+    return node
+
+
+@view
+def in_turn(rule: int, placed: Any, turns: int) -> Any:
+    """Turn of the table after `placed` others: round-robin; SKIPPING leaves a turn out after each round."""
+    return (placed + placed // turns if rule == SKIPPING else placed) % turns
+
+
+@hook
+def locate(state, table, node):
+    server = state.serve[node]
+    if server < 0:
+        server = state.home[table]
+        if server < 0:
+            server = place(state, table, node)
+    return server
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if fault:
+        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
+    return locate(state, leaf, node)
+
+
+@hook
+def on_nested(state, tables, table, slot, node, counters):
+    return locate(state, table, node)
+
+
+@called_hook
+def install(state, tables, leaf, node, made, counters):
+    """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
+    make(state, tables, leaf, node, made, counters)
+    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    write(state, leaf, node, 1, counters.events)
+
+
+@hook
+def make(state, tables, leaf, node, made, counters):
+    for above in range(made - 1, -1, -1):
+        table = leaf
+        for _ in range(above):
+            table = tables.parent[table]
+        if state.copies.size == 0:
+            counters.events[TABLE_NEW, node, locate(state, table, node)] += 1
+        for copy in state.copies:
+            counters.events[TABLE_NEW, node, copy] += 1
+    grow(counters.pages, made * max(state.copies.size, 1))
+
+
+@hook
+def write(state, leaf, node, entries, events):
+    """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
+    first = locate(state, leaf, node)
+    events[PTE_WRITE, node, first] += entries
+    for copy in state.copies:
+        if copy != first:
+            events[PTE_FANOUT, node, copy] += entries
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
+    if changed == 0:
+        return
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
+        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
+    if kind == MOVE:
+        row, _ = move_target(steps, step)
+        target = rows.leaf[row]
+        make(state, tables, target, node, np.int64(mapped.made[step]), counters)
+        write(state, target, node, changed, counters.events)
+    elif kind == FREE:
+        free(state, freed_table(steps, step), node, counters)
+    elif kind == FLUSH:
+        live = shootdowns.live[shootdown(steps, step)]
+        for there in range(live.size):
+            counters.events[IPI, node, there] += live[there]
+    elif kind == TABLE_DATA:
+        move(state, moved_table(steps, step), node_now(steps, step), counters)
+
+
+@hook
+def free(state, table, node, counters):
+    if state.copies.size == 0:
+        counters.events[TABLE_FREE, node, locate(state, table, node)] += 1
+    for copy in state.copies:
+        counters.events[TABLE_FREE, node, copy] += 1
+    grow(counters.pages, -max(state.copies.size, 1))
+    state.home[table] = state.again[table]
+
+
+@hook
+def move(state, table, to, counters):
+    """The hypervisor moves the single copy, as any page of the guest; replicas stay where they belong."""
+    home = state.home[table]
+    if state.copies.size == 0 and home >= 0 and home != to:
+        counters.events[TABLE_MOVED, home, to] += 1
+        state.home[table] = to
+
+
+@called_hook
+def on_host_step(state, tables, rows, steps, mapped, counters, step):
+    if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
+        table, _ = host_entry(steps, tables, step)
+        if table >= 0:
+            write(state, table, steps.node[step], 1, counters.host_events)
+
+
+GUEST = GuestHooks(locate, on_walk, on_step)
+HOST = HostHooks(locate, on_nested, on_host_step)
+
+Begin: TypeAlias = Callable[[World, Any], State]  # of a World and the policy's parameters
+
+
+def settle(state: State, world: World, tables: np.ndarray) -> int:
+    """Tables that the kernel filled on the program's behalf take one page a copy."""
+    return len(tables) * max(len(state.copies), 1)
+
+
+def at_rest(state: State, ids: slice) -> np.ndarray | None:
+    """As Part.at_rest: homes in the order of the tables where the rule is round-robin."""
+    home, nodes, (rule, node) = state.home[ids], len(state.serve), state.rule.tolist()
+    if (state.serve >= 0).all():
+        return np.broadcast_to(state.serve, (len(home), nodes))
+    if (home < 0).any() and rule == FIRST_TOUCH:
+        return None
+    placed: np.ndarray | int = node
+    if rule in (INTERLEAVE, SKIPPING):
+        placed = state.turns[in_turn(rule, np.arange(len(home)), len(state.turns))]
+    home = np.where(home < 0, placed, home).astype(np.int16)
+    return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
+
+
+def copy_guest(state: State, world: World, events: np.ndarray) -> None:
+    """Part.at_once: replicas of the guest's tables that exist when the trace begins."""
+    space = world.space
+    exists = guest_exists(world)
+    copy_tables(world, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
+
+
+def copy_host(state: State, world: World, events: np.ndarray) -> None:
+    """Part.at_once: replicas of all captured tables of the host."""
+    first = world.space.guest_tables
+    copy_tables(world, np.arange(first, first + world.space.host_tables), state.copies, events)
+
+
+def copy_tables(
+    world: World, tables: np.ndarray, copies: Sequence[int] | np.ndarray, events: np.ndarray
+) -> None:
+    """Count what it takes to copy `tables` (flat ids) to the nodes `copies`, but to those they are on.
+
+    events  int64[kinds, nodes, nodes] as Part.at_once gets them: tables made, entries copied
+
+    RefusedError where a table was captured on a node that the machine lacks: how far it is, no file says.
+    """
+    copies = np.asarray(copies)
+    if not len(copies) or not len(tables):
+        return
+    entries = world.entries[tables]
+    socket = world.space.tables.node[tables]
+    must_exist(world, socket, "gpt.tables" if tables[0] < world.space.guest_tables else "ept.tables")
+    home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * world.domains)
+    for copy in copies.tolist():
+        new = home != copy
+        events[TABLE_NEW, copy, copy] += np.count_nonzero(new)
+        np.add.at(events[PTE_COPY, copy], home[new], entries[new])
+
+
+def guest_part(begin: Begin) -> Part:
+    """Part of the guest's tables; begin(world, params) -> State."""
+
+    def start(world: World, params: Any) -> tuple[State, int]:
+        state = begin(world, params)
+        return state, int(np.count_nonzero(guest_exists(world))) * max(len(state.copies), 1)
+
+    return Part(GUEST, start, settle, at_rest, at_once=copy_guest)
+
+
+def host_part(begin: Begin) -> Part:
+    """Part of the host's tables; begin(world, params) -> State."""
+
+    def start(world: World, params: Any) -> tuple[State, int]:
+        state = begin(world, params)
+        return state, world.space.host_tables * max(len(state.copies), 1)
+
+    return Part(HOST, start, at_rest=at_rest, at_once=copy_host)
+
+
+def one_copy(
+    world: World,
+    home: np.ndarray,
+    serve: np.ndarray | int = NOWHERE,
+    rule: tuple[int, int] = (FIRST_TOUCH, 0),
+    turns: Sequence[int] = (),
+) -> State:
+    """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
+    none, how = np.zeros(0, np.int16), np.array(rule, np.int64)
+    return State(home, home.copy(), _row(world, serve), none, how, np.array(turns, np.int16))
+
+
+def replicas(world: World, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
+    """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
+    home = nowhere(world)
+    rule = np.array((FIRST_TOUCH, 0), np.int64)
+    return State(
+        home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
+    )
+
+
+def _row(world: World, serve: np.ndarray | int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(serve, np.int16), (world.nodes,)).copy()
+
+
+def nearest(copies: list[int], machine: Machine) -> np.ndarray:
+    """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
+    latency = machine.latency_cycles()
+    near = np.array(copies)[latency[:, copies].argmin(axis=1)]
+    return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
+
+
+def nowhere(world: World) -> np.ndarray:
+    """int16[T]: tables that are placed when they are first needed."""
+    return np.full(len(world.space.tables.level), NOWHERE, np.int16)
+
+
+def captured_guest(world: World, params: object = None) -> State:
+    """State of the guest's tables where they were captured.
+
+    Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done.
+    """
+    home = nowhere(world)
+    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    return one_copy(world, home)
+
+
+def captured_host(world: World, params: object = None) -> State:
+    """State of the host's tables where they were captured."""
+    home = nowhere(world)
+    home[world.space.guest_tables :][: world.space.host_tables] = captured_nodes(world, 1)
+    return one_copy(world, home)
+
+
+AS_CAPTURED = guest_part(captured_guest), host_part(captured_host)
