@@ -20,11 +20,12 @@ from .core.process import __version__
 
 if TYPE_CHECKING:
     from .analysis.advise import advise
+    from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify
     from .analysis.compare import compare
     from .analysis.degrees import degrees
     from .analysis.fragmentation import fragmentation
-    from .analysis.frames import list_machines, list_policies, page_tables
+    from .analysis.frames import page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
     from .analysis.sweep import sweep
@@ -57,8 +58,8 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
     "synth": "capture.synth.capture",
-    "list_policies": "analysis.frames",
-    "list_machines": "analysis.frames",
+    "list_policies": "analysis.catalogue",
+    "list_machines": "analysis.catalogue",
     "plots": "show",
     "explore": "show.explore",
 }

@@ -81,7 +81,7 @@ def test_a_list_without_an_end_is_read_once_to_a_limit(monkeypatch):
 def test_tables_that_a_list_leads_through_are_not_all_kept(monkeypatch):
     memory = Memory()
     kernel, _ = tasks_in(memory, linux(memory, SOME)[0])
-    monkeypatch.setattr(survey_guest, "MOST_TABLES", 2)
+    monkeypatch.setattr(survey_guest, "GUEST_KERNEL_MOST_TABLES", 2)
     assert tasks_of(kernel).whole and len(kernel.tables) <= 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 from pandas import DataFrame, concat
 
 from ..core.errors import lines
-from ..core.machine import Machine, load_machine, machine_names
+from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.units import described
 from ..core.walks import GUEST_BIT
@@ -22,7 +22,7 @@ from .findings import owned_notes
 from .setup import provenance_of as setup_provenance_of
 
 if TYPE_CHECKING:
-    from ..policies import Policy
+    pass
 
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
@@ -469,46 +469,3 @@ def page_tables(capture: CaptureLike = None) -> DataFrame:
     table = page_tables_frame(opened.snapshot)
     table.attrs["provenance"] = setup_provenance_of(opened)
     return table
-
-
-# Lists of policies and machines.
-
-
-def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
-    """Placement policies: policy, doc, acts_on, needs, takes, source, parameters (with their defaults).
-
-    chosen  None: all; needs: of a capture; takes: to have the policy on a machine
-    """
-    from pandas import DataFrame
-
-    from ..core.units import described
-    from ..policies import parameters
-    from ..policies import policies as known
-
-    rows = [
-        {
-            "policy": policy.name,
-            "doc": policy.doc,
-            "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
-            "needs": ", ".join(policy.needed(policy.params())),
-            "takes": policy.takes,
-            "source": policy.source,
-            "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
-        }
-        for policy in (known().values() if chosen is None else chosen)
-    ]
-    return described(DataFrame(rows))
-
-
-def list_machines() -> DataFrame:
-    """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
-    from pandas import DataFrame
-
-    from ..core.units import described
-
-    rows = []
-    for name in machine_names():
-        machine = load_machine(name)
-        about = {"machine": name, "nodes": machine.nodes, "cpus_per_node": machine.cpus_per_node}
-        rows.append(about | machine_limits(machine) | {"description": machine.description})
-    return described(DataFrame(rows).drop(columns="name"))

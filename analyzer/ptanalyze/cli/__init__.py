@@ -288,17 +288,17 @@ def defaults_of(context: click.Context, program: click.Group, name: str) -> dict
     shared = {key: value for key, value in table.items() if key not in own}
     command = program.get_command(context, name)
     assert command is not None
-    if shared.keys() - options(command).keys():
-        known = {key for one in commands for key in options(program.get_command(context, one))}
+    if shared.keys() - options_of(command).keys():
+        known = {key for one in commands for key in options_of(program.get_command(context, one))}
         for key in shared.keys() - known:
             raise UsageError(f"{path}: {key}: no command has this option; {meant(key, known)}".rstrip("; "))
     return of_command(command, shared, own.get(name, {}), f"{path}: [{name}")
 
 
-def options(command: click.Command | None) -> dict[str, click.Option]:
+def options_of(command: click.Command | None) -> dict[str, click.Option]:
     """{long name without dashes: Option} of a command, or of all below a group; not --json and its like."""
     if isinstance(command, click.Group):
-        return {name: one for under in command.commands.values() for name, one in options(under).items()}
+        return {name: one for under in command.commands.values() for name, one in options_of(under).items()}
     return {
         long.removeprefix("--"): one
         for one in (command.params if command else ())
@@ -319,7 +319,7 @@ def of_command(
             name: of_command(under, shared, own.get(name, {}), f"{where}.{name}")
             for name, under in command.commands.items()
         }
-    known = options(command)
+    known = options_of(command)
     for key in own.keys() - known.keys():
         raise UsageError(f"{where}]: {key}: no such option; {meant(key, known)}".rstrip("; "))
     asked = {key: value for key, value in shared.items() if key in known} | dict(own)

@@ -82,7 +82,7 @@ def every() -> Answer:
     from ..core.machine import load_machine, machine_names
 
     def table() -> DataFrame:
-        from ..analysis.frames import list_machines
+        from ..analysis.catalogue import list_machines
 
         return list_machines()
 

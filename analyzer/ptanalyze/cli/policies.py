@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
 
     def table() -> DataFrame:
-        from ..analysis.frames import list_policies
+        from ..analysis.catalogue import list_policies
 
         return list_policies(chosen)
 

@@ -92,7 +92,7 @@ class KeptCode:
         return stat.S_ISREG(status.st_mode) and private(status)
 
     def load(self):
-        """What was saved, or None."""
+        """What was saved, or None; None too where it names a module that this version does not have."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -104,7 +104,9 @@ class KeptCode:
         whole = content[:head] == MAGIC + hashlib.sha256(content[head:]).digest()
         if not whole or not content.startswith(self.key, head):
             return None
-        return pickle.loads(content[head + len(self.key) :])
+        with suppress(ImportError, AttributeError):
+            return pickle.loads(content[head + len(self.key) :])
+        return None
 
     def save(self, code):
         """Keep a picklable value; OSError where there is no room."""

@@ -14,8 +14,6 @@ from math import isinf
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..core.errors import printable
 from ..formats.text_output import record
@@ -423,6 +421,8 @@ def texts(table: DataFrame, escaped: Callable[[str], str]) -> tuple[Sequence[str
 
 
 def cell(value: object) -> str:
+    import numpy as np  # loaded where there is a table: a survey does without
+
     if isinstance(value, int | float):  # NumPy's float64 is a float
         return "-" if value != value else number(value)
     if isinstance(value, np.number):
