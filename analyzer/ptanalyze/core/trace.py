@@ -79,7 +79,7 @@ class Scratch:
         self._arrays: dict[str, np.ndarray] = {}
 
     def empty(self, name: str, n: int, dtype: type) -> np.ndarray:
-        """`dtype`[n] of any contents; a name always has the same dtype."""
+        """Array of n elements of `dtype`, of any contents; a name always has the same dtype."""
         array = self._arrays.get(name)
         if array is None or len(array) < n:
             array = self._arrays[name] = np.empty(n + n // 8, dtype)

@@ -143,14 +143,14 @@ def html(page: Page, progress: Progress = None) -> str:
 
 def drawn(studies: Sequence[Study], progress: Progress) -> list[Chapter]:
     """A Chapter of each study; drawing takes a second or two for each of its three parts."""
-    parts, several = (where, change, where), len(studies) > 1
+    parts, several = (where.pictures, change.pictures, where.pictures_deeper), len(studies) > 1
     chapters = []
     for k, study in enumerate(studies):
         pictures = []
         for at, part in enumerate(parts):
             if progress is not None:
                 progress(at + len(parts) * k, len(parts) * len(studies), "drawing figures")
-            pictures.append(list(part.pictures(study)))
+            pictures.append(list(part(study)))
         chapters.append(Chapter(f"c{k}-" if several else "", study, *pictures))
     if progress is not None:
         progress(len(parts) * len(studies), len(parts) * len(studies), "drawing figures")
@@ -175,11 +175,9 @@ def environment() -> Environment:
         "cautions": cautions,
         "captured": captured,
         "glance": glance,
-        "actions": change,
         "walkers": walkers,
         "where": where,
         "change": change,
-        "compared": change,
     }
     jinja.globals |= {
         "check_grid": check_grid,
