@@ -13,12 +13,12 @@ All functions raise core.errors.UsageError for what cannot be asked (it names th
 and core.errors.CaptureError for a damaged capture. How the numbers come about: docs/data-path.md.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from .core.process import __version__
 
+TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in which Ctrl-C is a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from .analysis.advise import advise
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify
@@ -91,7 +91,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name not in API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f".{API[name]}", __name__)

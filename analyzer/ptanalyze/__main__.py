@@ -1,26 +1,30 @@
-"""`ptanalyze` and `python -m ptanalyze`."""
+"""`ptanalyze` and `python -m ptanalyze`: whatever takes time to import is imported where Ctrl-C is heeded."""
 
 import os
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 
 class Terminated(KeyboardInterrupt):
     """Another signal that asks us to end: everything is cleaned up as after Ctrl-C."""
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Run the command line. SIGTERM and SIGHUP end it as Ctrl-C does, with exit code 128 + their number."""
     asked = 0
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: "FrameType | None") -> None:
         nonlocal asked
         asked = number
         raise Terminated
 
     try:
+        import signal
+
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and so do we then
                 signal.signal(number, end)

@@ -234,3 +234,37 @@ def test_a_file_cut_short_is_named_with_its_sizes(pt, own_sample, name):
     ran = pt("whatif", own_sample, "-p", "hydra")
     assert is_one_line(ran, 1)
     assert f"{name}: contents = {whole // 2} bytes, sealed with {whole}: damaged" in ran.err
+
+
+INTERRUPTED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+seen = []
+
+class CtrlC(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        seen.append(name)
+        if name == {at!r}:
+            raise KeyboardInterrupt
+
+for name in ("typing", "importlib", "signal", "types", "__future__"):
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["ptanalyze", "--version"]
+from ptanalyze.__main__ import main
+before = len(seen)
+try:
+    main()
+finally:
+    print(*seen[:before])
+"""
+
+
+@pytest.mark.parametrize("at", ["signal", "typing", "importlib", "ptanalyze.cli", "click"])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(at):
+    argv = [sys.executable, "-c", INTERRUPTED.format(at=at)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stderr == "ptanalyze: interrupted\n" and done.returncode == 130
+    early = done.stdout.split()
+    assert early and all(name.startswith("ptanalyze") for name in early), "heeded only by Python itself"

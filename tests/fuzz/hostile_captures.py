@@ -3,6 +3,8 @@
 import json
 import zlib
 
+from ptanalyze.formats.capture_dir import manifest_crc
+
 from .changes import json_changed, maps_changed, tables_changed, trace_changed
 from .noise import changed
 
@@ -72,6 +74,8 @@ def reseal(files):
             for name, content in files.items()
             if name != "capture.json"
         }
+        manifest.setdefault("crc32", 0)
+        manifest["crc32"] = manifest_crc(json.dumps(manifest).encode())
         files["capture.json"] = json.dumps(manifest).encode()
     except (ValueError, TypeError, RecursionError):
         pass

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ptanalyze.capture.live.account import Account
 
 from native import tracing
 from native.dumping import PROGRAMS
@@ -25,7 +26,7 @@ from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
-from ptanalyze.capture.live.tracers import Options
+from ptanalyze.capture.live.tracers import Options, not_gained
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.trace import Event
@@ -317,6 +318,12 @@ def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_pa
     child = int(out.read_text().split()[0])
     try:
         assert "not what it started" in said.read_text() and f"still running: PID {child}" in said.read_text()
+        capture = open_capture(tmp_path / "c")
+        kept = json.loads((tmp_path / "c" / "record.json").read_text())["untraced_children"]
+        assert kept["seen"] == 1 and len(kept["names"]) == 1
+        assert describe(capture)["capture"]["children not traced"] == f"1 seen, {kept['names'][0]}"
+        (found,) = (one for one in check_capture(capture) if one.name == "trace: children")
+        assert found.verdict == "note" and found.wrong == 1 and kept["names"][0] in found.reason
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -409,3 +416,28 @@ def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables
     capture = load(tmp_path / "c")
     assert capture.has_trace and not capture.has_snapshot
     assert record([program, changed], tmp_path / "d", dump=False).exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0o4755, "setuid"), (0o2755, "setgid"), (0o6755, "setuid and setgid")]
+)
+def test_a_program_that_would_gain_privileges_is_said_to_run_without_them(known, tmp_path, mode, said):
+    program = shutil.copy(known, tmp_path / "program")
+    os.chown(program, 1234, 1234)
+    os.chmod(program, mode)
+    argv = [
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "record",
+        "--no-dump",
+        "-o",
+        tmp_path / "c",
+        "--",
+        program,
+        "touch",
+    ]
+    ran = subprocess.run(argv, capture_output=True, text=True, env=environment(), check=True)
+    line = f"ptanalyze: {program}: {said}; the emulator runs it as the caller, without those privileges"
+    assert line in ran.stderr.splitlines()
+    assert not not_gained(str(program), Account("its owner", 1234, 1234, (), "/"))

@@ -139,6 +139,19 @@ def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
     assert not wide_on(2, host=[]).fits, "numactl in a guest places nothing of the host's"
 
 
+def test_memory_in_huge_pages_counts_and_the_tracers_does_not():
+    far = 1 << 40
+    pages = [(HEAP, 0), (HEAP + REGION, 512, 2), (HEAP + 2 * REGION, 1024, 2), (far, 1 << 18, 3)]
+    vmas = [
+        (far, 2 * far, "g"),
+        (HEAP, HEAP + 2 * REGION, "h"),
+        (HEAP + 2 * REGION, HEAP + 3 * REGION, "t", True),
+    ]
+    trace = build_trace([(0, [HEAP])])
+    world = captured_world(build_snapshot(pages, vmas=vmas), trace, small_machine(2), "round-robin")
+    assert workload(world).mapped_bytes == 2 * REGION + (1 << 30)
+
+
 def test_the_memory_of_a_host_with_one_node_is_not_compared_with():
     world = captured([(0, VAS)], nodes=2)
     assert "largest node has" in " ".join(workload(world).evidence())

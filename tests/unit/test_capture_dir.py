@@ -1,11 +1,20 @@
 import json
 import os
+import re
 
 import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.manifest import MANIFEST, damaged_files, must_be_new, new_capture, read_manifest, seal
+from ptanalyze.formats.manifest import (
+    MANIFEST,
+    damaged_files,
+    manifest_crc,
+    must_be_new,
+    new_capture,
+    read_manifest,
+    seal,
+)
 
 
 @pytest.fixture
@@ -63,9 +72,31 @@ def test_a_directory_without_manifest_is_no_capture(tmp_path):
 )
 def test_a_foreign_or_hostile_manifest_is_named_by_field_and_value(sealed, change, message):
     manifest = json.loads((sealed / MANIFEST).read_text()) | change
+    manifest["crc32"] = manifest_crc(json.dumps(manifest).encode())
     (sealed / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(CaptureError, match=message):
         read_manifest(sealed)
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed(sealed):
+    seal(sealed, "process", {"command": ["caf\u00e9", "\n"], "seconds": 1.5e300, "interrupted": False})
+    whole = (sealed / MANIFEST).read_bytes()
+    for bit in range(8 * len(whole)):
+        text = bytearray(whole)
+        text[bit // 8] ^= 1 << bit % 8
+        (sealed / MANIFEST).write_bytes(text)
+        with pytest.raises(CaptureError, match=re.escape(f"{sealed / MANIFEST}: ")):
+            read_manifest(sealed)
+    (sealed / MANIFEST).write_bytes(whole)
+    assert read_manifest(sealed).kind == "process"
+
+
+def test_a_damaged_manifest_is_told_in_one_line_with_the_way_out(sealed):
+    text = (sealed / MANIFEST).read_bytes()
+    (sealed / MANIFEST).write_bytes(text.replace(b'"true"', b'"tree"'))
+    with pytest.raises(CaptureError, match=r"CRC-32 = .*damaged.*take another copy.*--trust"):
+        read_manifest(sealed)
+    assert read_manifest(sealed, trusted=True).provenance == {"command": "tree"}
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[1]", b'{"format": '])

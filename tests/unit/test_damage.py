@@ -56,7 +56,7 @@ def test_tables_that_nobody_sealed_are_no_part_of_a_capture(copy):
 
 
 def test_the_share_of_flipped_bits_that_is_noticed_is_all_of_them(copy, capsys):
-    """A bit in every stretch of every file; the manifest names its own format and may hold any provenance."""
+    """A bit in every stretch of every file but the manifest, every bit of which is flipped elsewhere."""
     from ptanalyze.capture.check import check_capture, exit_code
 
     capture = copy("sysbench-memory")

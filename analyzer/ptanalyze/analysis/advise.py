@@ -21,6 +21,7 @@ from ..core.interval import (
     none_faster,
     shown,
 )
+from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back
 from ..core.units import described
 from ..core.walks import threads_placed
@@ -29,6 +30,7 @@ from ..cost.result import TABLE_BYTES, Result
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, label, members, policies
 from ..policies.plan import BrokenPolicyError
+from ..world.address_space import tracers_leaves
 from ..world.thread_placement import RECORDED
 from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally, sentence_of
 from .frames import Replayed, whatif_frame
@@ -40,6 +42,7 @@ from .whatif import baseline_of, planned, replay_world
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..core.machine import Machine
+    from ..core.snapshot import Snapshot
     from ..world.world import World
 
 
@@ -59,7 +62,7 @@ class Workload:
     """
     walks          int64[sockets]  walks by the node they came from
     tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
-    mapped_bytes   upper bound of mapped memory: all leaf tables, each counted as full
+    mapped_bytes   upper bound of mapped memory: huge pages, and leaf tables counted as full
     node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
     assumed        where threads are taken to run, "" where that was recorded
     threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
@@ -116,7 +119,7 @@ class Workload:
             f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
             "from more than one node",
         ]
-        mapped = f"its leaf tables map at most {self.mapped_bytes / 2**30:.2f} GiB"
+        mapped = f"its page tables map at most {self.mapped_bytes / 2**30:.2f} GiB"
         if self.node_bytes:
             mapped += f", the captured machine's largest node has {self.node_bytes / 2**30:.2f} GiB"
         return [*lines, mapped, *filter(None, [self.fits])]
@@ -150,9 +153,18 @@ def workload(world: World) -> Workload:
         tables += np.bincount(_walked_by(world, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     mapped = int(np.count_nonzero((tree.level == 1) & space.program_tables)) * ENTRIES * PAGE_BYTES
+    mapped += huge_bytes(world.snapshot)
     known = [n for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
     frames = [int(np.diff(n.frames, axis=1).sum()) for n in known] if len(known) > 1 else [0]
     return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world))
+
+
+def huge_bytes(snapshot: Snapshot) -> int:
+    """Bytes that the guest's table maps by 2 MiB and 1 GiB pages, without the tracer's."""
+    tree, own, total = snapshot.guest, tracers_leaves(snapshot), 0
+    for level, _, raw in blocks(tree, (2, 3)):
+        total += int(np.count_nonzero(leaf(raw, level, tree.encoding))) << (3 + 9 * level)
+    return total - sum(own.get(level, 0) << (3 + 9 * level) for level in (2, 3))
 
 
 def on_nodes(world: World) -> tuple[str, int, int]:

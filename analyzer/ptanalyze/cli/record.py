@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +129,15 @@ def command(
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import record
-    from ..capture.live.tracers import Options
+    from ..capture.live.supervise import account
+    from ..capture.live.tracers import Options, find_program, not_gained
     from ..core.errors import Strip
     from ..show.progress import Progress, accesses, size
 
     output = output or free_name(command[0])
     progress = Progress()
+    if line := not_gained(find_program(command), account(user) if user else None):
+        echo(f"ptanalyze: {line}", err=True)
     expect(output, region["max_bytes"], progress.terminal)
     recording = record(
         command,
@@ -160,7 +164,7 @@ def command(
         echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
 
 
-def still_running(pids: set[int]) -> str:
+def still_running(pids: Iterable[int]) -> str:
     running = ", ".join(f"PID {pid}" for pid in sorted(pids) if Path(f"/proc/{pid}").exists())
     return f"; still running: {running}" if running else ""
 

@@ -122,7 +122,7 @@ class Capture:
         named = ((PROCESS.fullmatch(path.name), path) for path in self.directory.iterdir())
         inside = {int(name[1]): path for name, path in named if name and path.is_dir()}
         return {
-            pid: Capture(path, read_manifest(path), self.trusted)
+            pid: Capture(path, read_manifest(path, trusted=self.trusted), self.trusted)
             for pid, path in sorted(inside.items())
             if not path.is_symlink()
         }
@@ -191,7 +191,8 @@ def open_capture(directory: PathLike) -> Capture:
     """
     asked, samples = Path(directory), bundled_samples()
     if asked.is_dir():
-        return Capture(asked, read_manifest(asked), TRUST.get())
+        trusted = TRUST.get()
+        return Capture(asked, read_manifest(asked, trusted=trusted), trusted)
     if str(directory) in samples:
         return open_capture(samples[str(directory)])
     here = [path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")]

@@ -1,6 +1,7 @@
 """A capture directory and its manifest `capture.json`: its contents, and whether they are as written."""
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -12,14 +13,15 @@ import msgspec
 
 from ..core.errors import CaptureError, UsageError
 from ..core.safe_files import crc_of, open_inside, pieces, read_inside, unfinished_directory
-from .atomic import give_to_caller, says_where, sync_directory
-from .record import decode_record, write_record
+from .atomic import atomic_write, give_to_caller, says_where, sync_directory
+from .record import decode_record, record_text
 
 MANIFEST = "capture.json"
 TRACE = "trace.ptt"
 FORMAT = "ptanalyze-capture"
 VERSION = 1
 KINDS = ("process", "trace", "vm", "vm-host")
+CRC = b'"crc32"'  # the manifest's own: its last field
 BLOCK = 1 << 22
 
 
@@ -29,11 +31,14 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """crc32: of what stands before that field in the file, byte for byte."""
+
     format: str
     version: int
     kind: str
     files: dict[str, File]
     provenance: dict[str, Any]
+    crc32: int
 
 
 @contextmanager
@@ -74,9 +79,16 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
     directory = Path(directory)
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {name: file_sum(directory / name) for name in names if not name.startswith(".")}
-    manifest = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance)
-    write_record(directory / MANIFEST, manifest)
+    blank = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance, crc32=0)
+    manifest = msgspec.structs.replace(blank, crc32=manifest_crc(record_text(blank)))
+    with atomic_write(directory / MANIFEST) as out:
+        out.write(record_text(manifest))
     return manifest
+
+
+def manifest_crc(text: bytes) -> int:
+    """CRC-32 (zlib) of a manifest's text before its last field, `crc32`."""
+    return zlib.crc32(text.rpartition(CRC)[0])
 
 
 def file_sum(path: Path) -> File:
@@ -96,8 +108,11 @@ def copy_private(source: BufferedReader, target: Path, most: int | None = None) 
         file.truncate(size)
 
 
-def read_manifest(directory: str | PathLike[str]) -> Manifest:
-    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new."""
+def read_manifest(directory: str | PathLike[str], *, trusted: bool = False) -> Manifest:
+    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new.
+
+    trusted  it is not compared with its own checksum
+    """
     path = Path(directory) / MANIFEST
     try:
         text = read_inside(path)
@@ -107,6 +122,9 @@ def read_manifest(directory: str | PathLike[str]) -> Manifest:
             "make one with `ptanalyze record` or `ptanalyze dump`"
         ) from None
     manifest = decode_record(path, text, Manifest, FORMAT, VERSION)
+    if not trusted and (crc := manifest_crc(text)) != manifest.crc32:
+        why = f"damaged: sealed with {manifest.crc32:08x}; take another copy, or read it with --trust"
+        raise CaptureError(path, "CRC-32", f"{crc:08x}", why)
     if manifest.kind not in KINDS:
         raise CaptureError(path, "kind", manifest.kind, f"expected one of {', '.join(KINDS)}")
     for name in manifest.files:

@@ -67,7 +67,12 @@ def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], for
 def write_record(path: str | PathLike[str], record: msgspec.Struct, *, given: bool = False) -> None:
     """Write a msgspec struct as indented JSON: whole, synced, 0600; given: somebody typed `path`."""
     with atomic_write(path, given=given) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+        out.write(record_text(record))
+
+
+def record_text(record: msgspec.Struct) -> bytes:
+    """A msgspec struct as indented JSON, fields in their order."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
 # Answers on disk: FILE.json holds what --json prints, FILE.csv and FILE.parquet the tidy table.

@@ -13,10 +13,11 @@ from ...core.safe_files import NAME, content_of, read_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
 from ...formats.capture import KEPT, Capture
-from ...formats.manifest import TRACE, damaged_files
+from ...formats.manifest import TRACE, damaged_files, read_manifest
 from ...formats.trace_index import INDEX, most_bytes
 from ...world.address_space import known_pages
 from ...world.stream_store import LONGEST_SEAL, SEAL
+from ..describe import untraced
 from .tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tables, finding
 from .vm import check_host, check_joined
 
@@ -257,26 +258,23 @@ END = 1 << 63  # no user address is beyond it
 
 def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
     """uint64[n, 2]: ranges mapped at the snapshot or by an event of the trace, disjoint and sorted."""
-    ranges = [(int(vma["start"]), int(vma["end"])) for vma in snapshot.vmas]
-    for event in trace.events:
-        start, length = int(event["result"]), 0
-        if event["kind"] == Event.MMAP:
-            length = int(event["b"])
-        elif event["kind"] == Event.MREMAP:
-            length = int(event["c"])
-        if start > 0 and length > 0:
-            ranges.append((start, min(start + length, END)))
-    breaks = trace.events["result"][trace.events["kind"] == Event.BRK]
-    breaks = breaks[breaks > 0]
-    if len(breaks):
-        ranges.append((int(breaks.min()), int(breaks.max())))
-    merged: list[list[int]] = []
-    for start, end in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    return np.array(merged, np.uint64).reshape(-1, 2)
+    events, vmas = trace.events, snapshot.vmas
+    mapping = events[np.isin(events["kind"], (Event.MMAP, Event.MREMAP)) & (events["result"] > 0)]
+    length = np.where(mapping["kind"] == Event.MMAP, mapping["b"], mapping["c"])
+    mapping, length = mapping[length > 0], np.minimum(length[length > 0], np.uint64(END))
+    first = mapping["result"].astype(np.uint64)
+    breaks = events["result"][(events["kind"] == Event.BRK) & (events["result"] > 0)].astype(np.uint64)
+    heap = np.array([breaks.min(), breaks.max()] if len(breaks) else [], np.uint64)
+    start = np.concatenate([vmas["start"], first, heap[:1]]).astype(np.uint64)
+    end = np.concatenate([vmas["end"], np.minimum(first + length, np.uint64(END)), heap[1:]]).astype(
+        np.uint64
+    )
+    order = np.lexsort((end, start))
+    start, reached = start[order], np.maximum.accumulate(end[order])
+    begins = np.flatnonzero(np.append(True, start[1:] > reached[:-1])) if len(start) else order
+    return np.stack(
+        [start[begins], reached[np.append(begins[1:], len(start)) - 1 if len(start) else order]], axis=1
+    )
 
 
 def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
@@ -306,7 +304,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
     Damaged files end the list: their contents cannot be trusted.
     quick  compare lengths of files, not contents, and leave the touches of the trace alone
     """
-    damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
+    manifest = read_manifest(capture.directory)  # a trusted capture's is compared here
+    damaged = list(damaged_files(capture.directory, manifest, quick=quick))
     files = len(capture.manifest.files)
     yield Finding(
         "files: as long as sealed" if quick else "files: as sealed",
@@ -330,6 +329,10 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
         interrupted = capture.manifest.provenance.get("interrupted") is True
         snapshot = capture.snapshot if capture.has_snapshot else None
         yield from check_trace(capture.trace, snapshot, interrupted, quick=quick)
+    count, names = untraced(capture)
+    if count:
+        why = f"not traced ({', '.join(names) or 'names unknown'}): --follow-fork traces them"
+        yield Finding("trace: children", count, count, NOTE, why)
     if capture.processes or capture.manifest.provenance.get("processes"):
         yield check_there(capture)
         for pid, one in capture.processes.items():

@@ -37,6 +37,7 @@ from .supervise import (
     end,
     leave_room,
     listening,
+    readable,
     room,
     start,
 )
@@ -245,11 +246,6 @@ def record(
     return recording
 
 
-def readable(word: str) -> str:
-    """An argument as text; bytes that are no UTF-8 as \\xff."""
-    return os.fsencode(word).decode("utf-8", "backslashreplace")
-
-
 def wait_for_writers(directory: Path) -> None:
     """A tracer, or the watcher that finishes its file after a crash, holds a lock as long as it writes."""
     if not (directory / TRACE).exists():
@@ -297,6 +293,8 @@ def finish(
         "huge_pages": huge_pages() or "unknown",
         "trace": trace.facts,
     }
+    if untraced := {pid: name for pid, name in sorted(recording.children.items()) if pid not in followed}:
+        facts["untraced_children"] = {"seen": len(untraced), "names": sorted({*untraced.values()} - {""})}
     if followed:
         facts |= {"pid": trace.facts["pid"], "processes": [*followed]}
     with atomic_write(directory / RECORD, "w") as file:

@@ -278,7 +278,7 @@ class Recording:
     snapshot: bool = False
     held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
     interrupted: bool = False
-    children: set[int] = field_module(default_factory=set)  # PIDs seen while it ran
+    children: dict[int, str] = field_module(default_factory=dict)  # PIDs seen while it ran
     problems: list[str] = field_module(default_factory=list)
     user: int = 0  # whom the program ran as
     grown: Grown | None = None  # the trace at the end
@@ -365,13 +365,26 @@ def dump(dumper: Path, pid: int, place: Path) -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
-def children_of(pid: int) -> set[int]:
-    """PIDs of a process's children now; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+def children_of(pid: int) -> dict[int, str]:
+    """{PID: name} of a process's children now; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
     try:
         listed = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
-        return set()
-    return {int(word) for line in listed for word in line.split()}
+        return {}
+    return {int(word): comm(word) for line in listed for word in line.split()}
+
+
+def comm(pid: str) -> str:
+    """Name of a process as the kernel keeps it, "" if it has ended."""
+    try:
+        return readable(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"))
+    except OSError:
+        return ""
+
+
+def readable(word: str | bytes) -> str:
+    """An argument or name as text; bytes that are no UTF-8 as \\xff."""
+    return os.fsencode(word).decode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager

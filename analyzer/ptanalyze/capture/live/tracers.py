@@ -1,8 +1,10 @@
 """Command lines that run a program under a tracer, and the check that it can be traced."""
 
 import math
+import os
 import re
 import shutil
+import stat
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -12,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...core.errors import Strip, UsageError
 from .native import first, named, native, packaged
+from .supervise import Account
 
 # Choose QEMU's user mode, and the build of the plugin that it takes.
 
@@ -145,6 +148,23 @@ def find_program(command: Sequence[str]) -> str:
         why = f"a {bits}-bit program for ELF machine {machine}; only 64-bit x86-64 programs can be traced"
         raise UsageError(f"{path}: {why}")
     return path
+
+
+def not_gained(program: str, user: Account | None) -> str:
+    """That a setuid or setgid program runs as its caller, in a line; "" where that makes no difference."""
+    status = os.stat(program)
+    uid, gid = (user.uid, user.gid) if user else (os.geteuid(), os.getegid())
+    bits = [
+        name
+        for name, bit, differs in (
+            ("setuid", stat.S_ISUID, status.st_uid != uid),
+            ("setgid", stat.S_ISGID, status.st_gid != gid),
+        )
+        if status.st_mode & bit and differs
+    ]
+    if not bits:
+        return ""
+    return f"{program}: {' and '.join(bits)}; the emulator runs it as the caller, without those privileges"
 
 
 def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
