@@ -13,7 +13,7 @@ All functions raise core.errors.UsageError for what cannot be asked (it names th
 and core.errors.CaptureError for a damaged capture. How the numbers come about: docs/data-path.md.
 """
 
-from .core.process import __version__
+from .core.version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in which Ctrl-C is a traceback
 if TYPE_CHECKING:

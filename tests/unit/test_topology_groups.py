@@ -20,6 +20,8 @@ from ptanalyze.core.cpu_pairs import GAP, known_pairs
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.measured.latency import parse_table
 
+pytestmark = pytest.mark.twin
+
 NAN = np.nan
 
 

@@ -20,6 +20,8 @@ from ptanalyze.world.trees import (
 )
 from strategies import PAGE, REGION, Page, build_snapshot, snapshots
 
+pytestmark = pytest.mark.twin
+
 GIB = 1 << 30
 
 

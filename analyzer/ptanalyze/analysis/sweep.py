@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
-from ..core.process import __version__
+from ..core.version import __version__
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_other_shares
-from ..core.process import Progress, __version__
+from ..core.process import Progress
+from ..core.version import __version__
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
 from ..kernels.jit import compile_beside

@@ -17,8 +17,9 @@ import click
 from click.core import ParameterSource
 
 from ..core.errors import PtanalyzeError, UsageError, meant, printable
-from ..core.process import __version__, forget_what_is_no_number, seen_signals
+from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.safe_files import TRUST
+from ..core.version import __version__
 
 
 class Entry(NamedTuple):

@@ -92,8 +92,3 @@ def forget_what_is_no_number() -> None:
         value = os.environ.get(name, "")
         if not is_whole(value) or len(value) > DIGITS or not int(value):
             os.environ.pop(name, None)
-
-
-# The version of this package.
-
-__version__ = "1.0.0"

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from ...core.errors import UsageError, show_size
-from ...core.process import Progress, __version__
+from ...core.process import Progress
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ...core.version import __version__
 from ...formats.atomic import atomic_write
 from ...formats.capture import Capture, PathLike, load
 from ...formats.manifest import TRACE, new_capture, seal

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from ...analysis.advise import missing
 from ...capture.describe import TITLES, for_people
 from ...core.errors import printable
-from ...core.process import Progress, __version__
+from ...core.process import Progress
+from ...core.version import __version__
 from ...policies import policies
 from ..terminal import number
 from . import change, where
