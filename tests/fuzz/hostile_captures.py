@@ -3,7 +3,7 @@
 import json
 import zlib
 
-from ptanalyze.formats.capture_dir import manifest_crc
+from ptanalyze.formats.manifest import manifest_crc
 
 from .changes import json_changed, maps_changed, tables_changed, trace_changed
 from .noise import changed

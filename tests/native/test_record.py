@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ptanalyze.capture.live.account import Account
 
 from native import tracing
 from native.dumping import PROGRAMS
@@ -26,6 +25,7 @@ from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
+from ptanalyze.capture.live.supervise import Account
 from ptanalyze.capture.live.tracers import Options, not_gained
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import PartialDataError, UsageError
