@@ -10,7 +10,7 @@ import ptanalyze
 
 MINE = '''"""Policies that fail, each in its own way."""
 
-from ptanalyze.policies import fixed_copies
+from ptanalyze.policies import static_replicas
 from ptanalyze.policies.contract import GuestHooks, Part, Policy, hook
 
 
@@ -45,9 +45,9 @@ def early(world, params):
 
 
 def far(world, params):
-    home = fixed_copies.nowhere(world)
+    home = static_replicas.nowhere(world)
     home[:] = 9
-    return (fixed_copies.captured_guest(world), fixed_copies.one_copy(world, home)), 1
+    return (static_replicas.captured_guest(world), static_replicas.one_copy(world, home)), 1
 
 
 def untaken(world, params):
@@ -55,11 +55,11 @@ def untaken(world, params):
 
 
 def plain(world, params):
-    return fixed_copies.captured_guest(world), 1
+    return static_replicas.captured_guest(world), 1
 
 
-def policy(name, on_walk=fixed_copies.on_walk, start=plain, locate=fixed_copies.locate):
-    hooks = GuestHooks(locate, on_walk, fixed_copies.on_step)
+def policy(name, on_walk=static_replicas.on_walk, start=plain, locate=static_replicas.locate):
+    hooks = GuestHooks(locate, on_walk, static_replicas.on_step)
     return Policy(name, name, guest=Part(hooks, start), source="mine", needs=("trace",))
 
 
