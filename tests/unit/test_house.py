@@ -1,13 +1,11 @@
 """Seven floors, arrows only downward: the table of rooms in data-path.md, and who may import whom."""
 
-import ast
 import re
+from collections import Counter
 from graphlib import TopologicalSorter
-from pathlib import Path
 
-import ptanalyze
+from house import ARROWS, FILES, PACKAGE, executed, folder, inner_floor, lines, room, with_one_importer
 
-PACKAGE = Path(ptanalyze.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "data-path.md"
 ROW = re.compile(r"^\| (\d) \| (.+?) \| .+ \|$", re.MULTILINE)
 FLOOR = {
@@ -15,43 +13,6 @@ FLOOR = {
     for floor, rooms in ROW.findall(PAGE.read_text("utf-8"))
     for name in rooms.split(",")
 }
-FILES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))
-}
-
-
-def imported(module):
-    """Files that a file imports, relatively or absolutely, at its top or in a function, for types too."""
-    here = module.split(".")
-    for node in ast.walk(ast.parse(FILES[module].read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = ["ptanalyze", *here[: -node.level]] if node.level else []
-            start = ".".join([*above, *filter(None, [node.module])])
-            targets = [f"{start}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for target in targets:
-            parts = target.split(".")
-            if parts[0] == "ptanalyze":
-                yield file_of(parts[1:])
-
-
-def file_of(parts):
-    """The file behind a dotted name: a module, a package, or the one that defines the name."""
-    for end in range(len(parts), -1, -1):
-        for name in (".".join(parts[:end]), ".".join([*parts[:end], "__init__"])):
-            if name in FILES:
-                return name
-    raise AssertionError(parts)
-
-
-ARROWS = {module: {target for target in imported(module) if target != module} for module in FILES}
-
-
-def room(module):
-    return module.split(".")[0]
 
 
 def test_every_room_stands_on_a_floor_and_nothing_lies_loose():
@@ -76,8 +37,20 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_no_file_is_a_drawer_for_everything():
     assert not {"utils", "helpers", "misc", "common"} & {module.split(".")[-1] for module in FILES}
-    long = {module: n for module in FILES if (n := len(FILES[module].read_text("utf-8").splitlines())) > 900}
-    assert not long
+    assert not {module: n for module in FILES if (n := lines(module)) > 900}
+
+
+def test_rooms_hold_few_deep_modules():
+    """What a reader must find a way through; cli/ has a file for each command."""
+    rooms = Counter(folder(module) for module in FILES)
+    assert len(FILES) <= 226
+    assert not {name: n for name, n in rooms.items() if n > (32 if name == "cli" else 20)}
+    assert max(map(inner_floor, FILES)) <= 10
+    assert not with_one_importer()
+
+
+def test_whatif_runs_through_few_files():
+    assert len(executed()) <= 64
 
 
 def test_lines_for_a_terminal_go_through_one_place():
