@@ -36,7 +36,7 @@ def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_m
         guard = guardian(dumper)
         assert held_capabilities(dumper.pid) == may
         assert wait_for(lambda: held_capabilities(guard) == {KILL})
-        assert len(os.listdir(f"/proc/{guard}/fd")) == 2
+        assert wait_for(lambda: len(os.listdir(f"/proc/{guard}/fd")) == 2), "it begins with its parent's"
     finally:
         dumper.send_signal(signal.SIGCONT)
         dumper.communicate(timeout=60)
