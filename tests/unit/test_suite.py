@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from test_house import ARROWS, file_of, room
+
+from house import ARROWS, file_of, room
 
 UNIT = Path(__file__).parent
 FILES = sorted(UNIT.glob("test_*.py"))
