@@ -1,8 +1,10 @@
 """Loops put together at run time are found again by the next process, and only while they are the same."""
 
+import importlib
 import multiprocessing
 import os
 import runpy
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import pytest
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from ptanalyze.kernels.code_cache import CodeCache, keep_compiled
+from ptanalyze.kernels.code_cache import CodeCache, KeptCode, keep_compiled
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
@@ -362,3 +364,19 @@ def grow_in_loop(pages):
 
 def test_functions_that_are_not_compiled_stay_as_they_are():
     assert keep_compiled(len) is len
+
+
+@pytest.mark.parametrize("left", ["", "Other = 1\n"])
+def test_code_of_a_module_that_was_moved_is_compiled_again(tmp_path, monkeypatch, left):
+    """As after an upgrade: kept code is pickled by the names of modules, and its key does not hold them."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "moved_away.py"
+    module.write_text("class Signature: pass\n")
+    kept = KeptCode(tmp_path, "kernel", "key")
+    kept.save(__import__("moved_away").Signature())
+    assert kept.load() is not None
+    monkeypatch.delitem(sys.modules, "moved_away")
+    module.write_text(left) if left else module.unlink()
+    importlib.invalidate_caches()
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    assert kept.load() is None
