@@ -1,4 +1,4 @@
-"""Twin of policies.hydra_offline and of `never_used`: entries in sets, faults as intervals to be hit."""
+"""Twin of policies.hydra and of `never_used`: entries in sets, faults as intervals to be hit."""
 
 from collections import defaultdict
 

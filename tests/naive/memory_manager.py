@@ -1,4 +1,4 @@
-"""Twin of kernels.mm_steps and faults: a process's memory as lists and dicts, one entry at a time."""
+"""Twin of kernels.memory_manager and faults: a process's memory as lists and dicts, one entry at a time."""
 
 from ptanalyze.core.trace import Event
 

@@ -1,4 +1,4 @@
-"""Twin of world.passed_regions: one mremap after the other, each region looked for on its own."""
+"""Twin of world.mm_events: one mremap after the other, each region looked for on its own."""
 
 from ptanalyze.core.trace import Event
 

@@ -152,7 +152,7 @@ class Capture:
 
 
 def ptemagnet(snapshot, walks, steps, premapped, size, limit):
-    """({page: frame} of the pages served, Counter as kernels.reserve.COUNTS, [unused frames by walk]).
+    """({page: frame} of the pages served, Counter as kernels.reshape.COUNTS, [unused frames by walk]).
 
     walks  page numbers; steps [(before walk, kind, first page, pages, target)]; premapped {page}
     """

@@ -1,4 +1,4 @@
-"""Twin of formats.sample_periods: one sample after the other, in fractions."""
+"""Twin of formats.foreign.perf_samples: one sample after the other, in fractions."""
 
 from fractions import Fraction
 

@@ -54,7 +54,7 @@ def test_whatif_runs_through_few_files():
 
 
 def test_lines_for_a_terminal_go_through_one_place():
-    """Each of these makes what it prints printable; validate/ and show.recording print figures alone."""
+    """Each of these makes what it prints printable; validate/ and show.progress print figures alone."""
     outlets = {
         "__main__",
         "cli.__init__",

@@ -41,7 +41,7 @@ Why, and what it rests on:
 
 
 def page(rows):
-    """The page for rows as of validate.show.flat."""
+    """The page for rows as of validate.run.flat."""
     parts = [HEAD.format(most=MOST)]
     for paper, (name, figures) in FIGURES.items():
         for figure in figures:

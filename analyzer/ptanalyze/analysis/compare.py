@@ -69,7 +69,7 @@ def rows_of(source: DataFrame | PathLike) -> list[dict[str, Any]]:
 
 
 def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Comparison of two lists of rows (Result.row, or rows of formats.result_file.read_rows).
+    """Comparison of two lists of rows (Result.row, or rows of formats.record.read_rows).
 
     Rows are matched by policy and parameters; two single rows are compared whatever their policies.
     """

@@ -321,7 +321,7 @@ def fit_frame(fit: Any) -> DataFrame:
 
 
 def coefficients_frame(calibration: Any) -> DataFrame:
-    """A cost.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+    """A cost.law.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
 
     Coefficients that were not counted have no row; a stretch is a latency over the local latency.
     """
@@ -340,7 +340,7 @@ def coefficients_frame(calibration: Any) -> DataFrame:
 
 
 def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of validate.show.flat, published figures beside ours: a missing number is NaN."""
+    """Rows of validate.run.flat, published figures beside ours: a missing number is NaN."""
     names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
     return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
 

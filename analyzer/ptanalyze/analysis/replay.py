@@ -70,7 +70,7 @@ MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MA
 
 
 def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
-    """SystemCalls of a World's region of interest from chunk `first` on; mapped: of kernels.faults."""
+    """SystemCalls of a World's region of interest from chunk `first` on; mapped: of kernels.replay."""
     events, steps = world.trace.events, world.history.steps
     region = region_of_interest(events)
     node = world.placement.cpu_node[world.placement.event_cpu]
@@ -450,7 +450,7 @@ def replay_walks(
 
     Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
-    length. Returns the final kernels.faults.Mapped.
+    length. Returns the final kernels.replay.Mapped.
     """
     mapped = world.history.mapped()
     compile_together(first_calls(runs, world, mapped))

@@ -61,13 +61,14 @@ class Setup:
     """Machine, placement and options of every replay; `Setup.of` takes names and files.
 
     threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
-                  world.placement.place
+                  world.thread_placement.place
     baseline      policy that speed-ups are over; "auto": linux where the capture has several nodes or no
                   trace, else first-touch (on one node every table is on node 0)
     calibration   scales run-time estimates to this measured run
     contended     use loaded instead of idle DRAM latencies
     moves         how data pages move, None: by the trace's events alone
-    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see world.thread_moves
+    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see
+                  world.thread_placement
     windows       number of equal-length time windows that each Result.series has
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
                   with what a policy does before it, instead of a further run with warm ones

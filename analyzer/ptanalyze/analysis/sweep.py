@@ -268,7 +268,7 @@ def sweep(
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
 
     grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, latency_ratio
-          (remote over local DRAM latency, core.latency_ratio), or a parameter of a policy, "prefetch"
+          (remote over local DRAM latency, core.machine), or a parameter of a policy, "prefetch"
           or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None
           in its rows.
     on    "dask:HOST:PORT": points are replayed by the workers of that cluster, with the same results

@@ -231,9 +231,10 @@ def import_capture(
 
     form    of FORMATS; None: recognised
     nested  the VM's nested table beside it, of DUMPS
-    nodes   file that says where physical memory is (formats.table_dump.read_nodes), gptdump only
+    nodes   file that says where physical memory is (formats.foreign.table_dump.read_nodes), gptdump only
     strip   what touches to leave out of a trace of all accesses (STRIPPED); others are never stripped
-    pages   page tables beside a trace: a capture of them, or a file of mapped pages (formats.mapped_pages)
+    pages   page tables beside a trace: a capture of them, or a file of mapped pages
+            (formats.foreign.recognise)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     for file in (source, pages):

@@ -432,7 +432,7 @@ def calibrate_runs(
 ) -> Calibration:
     """Calibration from a Run, all local unless `at` says otherwise, and, better, a second one at `placement`.
 
-    placement  name or shares of the second run's placement, cost.placement
+    placement  name or shares of the second run's placement, cost.law
     at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
     latency    NodeLatency measured there (formats/measured/latency.py)

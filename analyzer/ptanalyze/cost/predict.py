@@ -54,7 +54,7 @@ class Prediction:
 
 
 def predict_placement(calibration: Calibration, name: str) -> Prediction:
-    """Prediction for a placement by name or shares (cost.placement); UsageError for a native placement of a
+    """Prediction for a placement by name or shares (cost.law); UsageError for a native placement of a
     virtual machine's run, or the reverse.
 
     Where both runs have wall-clock times, these are what is predicted, and cycles apart from them. Else

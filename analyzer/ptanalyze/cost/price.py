@@ -520,7 +520,7 @@ NEVER = math.inf
 def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
     """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER.
 
-    A gain counts where it can be read in the speed-up (core.gain).
+    A gain counts where it can be read in the speed-up (core.interval).
     """
     run, unknown = law
 

@@ -78,7 +78,7 @@ def trace_writer(
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
 
-    A CaptureError within the block, where damage may be passed over (formats.salvage), ends the trace there.
+    A CaptureError within the block, where damage may be passed over, ends the trace there.
 
     strip  what accesses_of leaves out
     """

@@ -152,7 +152,7 @@ def wrong_node(returned):
 
 @cache
 def replay_for(guest, host, any_steps=True):
-    """Compile the loop for the hooks of both dimensions (policies.base: GuestHooks, HostHooks).
+    """Compile the loop for the hooks of both dimensions (policies.contract: GuestHooks, HostHooks).
 
     any_steps  False: `steps` is empty, and nothing is compiled for steps
 

@@ -329,7 +329,7 @@ def pick(entries, parts, pool_of, users, captured, now, kept):
 
 @kernel
 def mark_walked(page, region_base, now):
-    """Pages that are FREE and walked for become WAITING. page, region_base: as in kernels.reserve.run."""
+    """Pages that are FREE and walked for become WAITING. page, region_base: as in kernels.reshape.run."""
     for i in range(len(page)):
         base = region_base[page[i] >> np.uint32(9)]
         if base != NONE:

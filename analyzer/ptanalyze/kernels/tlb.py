@@ -4,7 +4,7 @@ The set is always that of the real page number. Tags are dense page numbers (reg
 slot; a huge page's tag is its first touched region's, slot 0): no region has entries of two sizes, so that
 tags of several sizes may share an array. `filter_common` takes the shape of x86 cores whose 4 KiB pages have
 at most 512 sets of up to 16 ways, a power of two, at both levels: the low bits of a dense number select the
-right set, too. `filter_any` takes every other shape. Both touch sets as vectors (kernels.setrows).
+right set, too. `filter_any` takes every other shape. Both touch sets as vectors (kernels.lru).
 """
 
 from typing import NamedTuple

@@ -94,7 +94,7 @@ class Trees(NamedTuple):
     host_of: np.ndarray  # int32[D], AddressSpace.host_of
     levels: int
     host_levels: int
-    code: int  # of the guest's entries, kernels.entries.CODES
+    code: int  # of the guest's entries, kernels.walker.CODES
 
 
 def scratch():

@@ -56,7 +56,7 @@ class State(NamedTuple):
     owner    int16[T]             node of each host table as captured
     tables   uint64[T]            bit n: node n has this host table page
     raw      uint64[H, 512]       entries as captured: what the owner has
-    options  int64[5]             prefetch degree; 1: only with a table's first copy; kernels.entries.CODES;
+    options  int64[5]             prefetch degree; 1: only with a table's first copy; kernels.walker.CODES;
                                   flat id of the first host table; rows given out
     """
 

@@ -69,7 +69,7 @@ class State(NamedTuple):
     again    int16[T]         `home` of a table that is made again after it was freed
     children int16[T, nodes]  valid entries of each table that point to each node
     data     int8[L, 512]     by row and slot (the guest's), by host_row and slot (the host's): node of the
-                              data, negative where nothing is mapped, as in kernels.data_moves
+                              data, negative where nothing is mapped, as in kernels.data_migration
     row      int32[T]         the host's host_row
     moved    int64[nodes, nodes]  tables put right before the first walk, from and to
     written  int64[nodes]         their parents' entries, by node of the parent

@@ -59,7 +59,6 @@ from .static_replicas import State as FixedCopiesState
 # longer than the hysteresis: what the daemon decides then is the state of a further run.
 
 MOST_SAMPLES = 1_000_000
-NS = 1e9
 
 
 class Thresholds(NamedTuple):

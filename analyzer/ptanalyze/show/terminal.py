@@ -421,10 +421,10 @@ def texts(table: DataFrame, escaped: Callable[[str], str]) -> tuple[Sequence[str
 
 
 def cell(value: object) -> str:
-    import numpy as np  # loaded where there is a table: a survey does without
-
     if isinstance(value, int | float):  # NumPy's float64 is a float
         return "-" if value != value else number(value)
+    import numpy as np  # there where a table is: a survey does without
+
     if isinstance(value, np.number):
         return number(value.item())
     return "-" if value is None else printable(str(value))

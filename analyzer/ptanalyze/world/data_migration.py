@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataNodes:
-    """Nodes of data pages when the trace begins, as in kernels.data_moves: int8 by row and slot.
+    """Nodes of data pages when the trace begins, as in kernels.data_migration: int8 by row and slot.
 
     guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture
                             with a single node, and pages that an event of the trace moved before the

@@ -31,7 +31,7 @@ from .address_space import AddressSpace, Slots
 from .mm_events import addresses, carried_out, made, merging, numbers, region_of_interest
 from .thread_placement import HomeMove, LiveCpus
 
-# A trace's memory-management calls as steps: the arrays that kernels.mm_steps works on, and what it made.
+# A trace's memory-management calls as steps: arrays that kernels.memory_manager works on, and what it made.
 
 WALKS_AT_ONCE = 1 << 20
 WORTH_COMPILING = 5_000  # calls
@@ -305,7 +305,7 @@ class History:
         return int(np.bitwise_count(self.valid).sum())
 
     def mapped(self) -> Mapped:
-        """A fresh kernels.faults.Mapped: the state that mark_faults changes."""
+        """A fresh kernels.replay.Mapped: the state that mark_faults changes."""
         steps = len(self.steps.at)
         return Mapped(
             self.valid.copy(),

@@ -12,7 +12,7 @@ from ..core.errors import CaptureError
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
 from ..kernels.steps import CLEAR, UPDATE
 
-# Memory-management events that did something, as rows for kernels.mm_steps, and what they mapped.
+# Memory-management events that did something, as rows for kernels.memory_manager, and what they mapped.
 
 TOP = np.uint64(1 << 63)  # what lies above is no address but a wrapped length
 LAST = np.uint64((1 << 63) - 1)
@@ -40,7 +40,7 @@ def carried_out(events: np.ndarray) -> np.ndarray:
 
 
 def addresses(events: np.ndarray) -> np.ndarray:
-    """uint64[C, 5]: FROM, TO, CUT, THERE, THERE_TO of kernels.mm_steps of such events."""
+    """uint64[C, 5]: FROM, TO, CUT, THERE, THERE_TO of kernels.memory_manager of such events."""
     kind, result = events["kind"], events["result"].astype(np.uint64)
     start = np.where(kind == Event.MMAP, result, events["a"])
     brk, moved = kind == Event.BRK, kind == Event.MREMAP
@@ -52,7 +52,7 @@ def addresses(events: np.ndarray) -> np.ndarray:
 
 
 def numbers(events: np.ndarray) -> np.ndarray:
-    """int64[C]: NUMBER of kernels.mm_steps of such events."""
+    """int64[C]: NUMBER of kernels.memory_manager of such events."""
     kind, c, d = events["kind"], events["c"], events["d"]
     advice = np.where(np.isin(c, ADVICE_THAT_CLEARS), CLEAR, UPDATE)
     stays = (d & MREMAP_DONTUNMAP > 0).astype(np.int64)

@@ -35,9 +35,9 @@ class GuestPages:
 
     table     int32[L]      flat id of each leaf table: the snapshot's, and those the trace touched
     base      int64[T]      number of the first page of each flat id, -1 for other tables
-    captured  uint32[L<<9]  frame of each mapped page that may get another frame, else kernels.reserve.FREE
-    now       uint32[L<<9]  kernels.reserve.FREE where the allocator serves a page, else KEPT
-    users     uint8[D<<9]   by guest frame, as in kernels.guest_frames
+    captured  uint32[L<<9]  frame of each mapped page that may get another frame, else kernels.reshape.FREE
+    now       uint32[L<<9]  kernels.reshape.FREE where the allocator serves a page, else KEPT
+    users     uint8[D<<9]   by guest frame, as in kernels.reshape
     pool_of   uint8[D]      host node (its rank) with the ePT leaf entries of each 2 MiB
                             of guest memory: reservations keep it, so that only cache lines change
     kept      {reason: pages of the program that stay}
@@ -144,7 +144,7 @@ class Reservations:
     """Outcome of the allocator.
 
     snapshot  the guest's leaf entries with the frames it gave, all else as it was
-    counts    {kernels.reserve.COUNTS: number}, at the end of the trace
+    counts    {kernels.reshape.COUNTS: number}, at the end of the trace
     kept      {reason: pages of the program that keep their frames}
     early     pages it mapped before the trace, in address order: pages that no walk faults in
     late      pages it mapped after the trace: the trace's events had freed them, the snapshot has them
@@ -197,7 +197,7 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
 
 
 def _touched(world: World, pages: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:
-    """(region_base, Steps, row_base) of kernels.reserve.run; empty without a trace."""
+    """(region_base, Steps, row_base) of kernels.reshape.run; empty without a trace."""
     regions = world.space.regions
     region_base = np.where(regions.level == 1, pages.base[regions.leaf], -1)
     if not world.traced:

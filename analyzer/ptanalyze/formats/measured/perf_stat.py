@@ -382,7 +382,7 @@ WEIGHTS = ("walks", "4k", "leaf")  # the best first
 
 
 def read_class_shares(path: str | PathLike[str]) -> str:
-    """Name of a placement (cost.placement) with the shares of all sockets together, weighted by their walks.
+    """Name of a placement (cost.law) with the shares of all sockets together, weighted by their walks.
 
     Where the file has no walks, leaf entries are taken. CaptureError names file, field and value.
     """

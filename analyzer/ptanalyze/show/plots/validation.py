@@ -146,7 +146,7 @@ def left_out(table: DataFrame, rows: DataFrame) -> str:
 
 
 def headline(table: DataFrame) -> str:
-    """Errors of the rows that are evidence, as validate.tally counts them."""
+    """Errors of the rows that are evidence, as validate.row counts them."""
     evidence = table[table["kind"].map(lambda kind: KINDS[kind][2]) & (table["bound"] == "")]
     if not len(evidence):
         return f"{len(table)} rows, none of them evidence"

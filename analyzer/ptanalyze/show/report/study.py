@@ -23,7 +23,7 @@ class Study:
     findings       of capture.check
     results        [Result], the baseline's first
     ranked         advise's frame: a row per policy, best first, policies over the budget last
-    reads, leaves, calls, timeline  as in analysis.replayed.Replayed
+    reads, leaves, calls, timeline  as in analysis.frames.Replayed
     fits           one node that a Wide program would fit, and how to run it there; "" elsewhere
     sentence, workload, evidence, refused  as in analysis.advise.Advised
     traced         whether walks of the trace count, not pages
