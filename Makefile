@@ -15,7 +15,7 @@ QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks rendered test check check-twins check-golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
+.PHONY: demo notebooks rendered test check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -43,6 +43,10 @@ check-twins: $(VENV)/.installed-test
 
 check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden
+
+# the numbers of every answer beside those stored; WRITE=1 stores them, KEEP=DIR keeps each answer's values as text
+golden: $(VENV)/.installed-test
+	WRITE=$(WRITE) KEEP=$(KEEP) $(VENV)/bin/python tests/golden/frozen.py
 
 # every policy's loop compiled once, before the processes of the suite would each do so
 warm: $(VENV)/.installed-test
