@@ -162,6 +162,7 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
     host = int(reads.host_leaf[0]) if kind == HOST_DATA else int(reads.leaf[0])
     row = [
         len(reads.page) - 3,
+        0,
         kind,
         0,
         1 if kind == TABLE_DATA else int(reads.slot[0]),

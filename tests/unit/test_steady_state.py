@@ -20,6 +20,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
+from ptanalyze.kernels.steps import CLEAR
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort, first_walks, steady_part
 from ptanalyze.world.world import World
@@ -64,6 +65,20 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
     assert sum(int(events[:, TABLE_MOVED].sum()) for events in done) == moves * tables
     remote = run.counters.reads.sum(axis=(0, 3))
     assert remote.sum() == remote.trace()
+
+
+@pytest.mark.parametrize("begin, at", [(0, [1, 2]), (2, [0])])
+def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(begin, at):
+    page, chunks = HEAP, 5
+    gone = [(chunk, 0, Event.MADVISE, (page, PAGE, 4), 0) for chunk in (1, 2)]
+    trace = build_trace([(0, [page]) for _ in range(chunks)], [BEGIN, *gone])
+    process = case(build_snapshot([(page, 1)], vmas=[(page, page + PAGE, "h")]), trace)
+    every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
+    world = world_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
+    again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
+    vars(world).update(again_stream=again, steady=world.steady._replace(chunk=begin))
+    steps = world.again().history.steps
+    assert steps.at[steps.kind == CLEAR].tolist() == at
 
 
 @pytest.mark.parametrize("name", ["linux", "first-touch", "mitosis", "hydra"])

@@ -137,8 +137,15 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
 @kernel
 def take(regions, tables, rows, where, schedule, events, state, out):
     """Pass the next event's step on, or turn a RANGE into moves."""
-    step, guest = state.clock[STEP], state.guest
+    step, begin = state.clock[STEP], state.clock[OUT]
     state.clock[STEP] += 1
+    pass_on(step, regions, tables, rows, where, schedule, events, state, out)
+    out.chunk[begin : state.clock[OUT]] = events.chunk[step]
+
+
+@called_hook
+def pass_on(step, regions, tables, rows, where, schedule, events, state, out):
+    guest = state.guest
     kind, to = events.kind[step], np.int64(node_now(events, step))
     row, lo, hi = slot_range(events, step)
     row, lo, hi = np.int64(row), np.int64(lo), np.int64(hi)
@@ -237,6 +244,7 @@ def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
     k = state.clock[OUT]
     out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
     out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call
+    out.chunk[k] = state.clock[CHUNK]
     state.clock[OUT] = k + 1
 
 

@@ -184,7 +184,7 @@ SLOTS, LEVELS = 512, 5
 (MMAP, MUNMAP, MPROTECT, MREMAP, MADVISE, BRK), MOVE_PAGES = range(3, 9), 11  # as trace.Event
 RUNS = 0  # a call that is none: most threads run on another node from now on
 OLDER, YOUNGER = -1, -2  # a VMA older than all calls, of lineage FLAGS; a range that was not mapped then
-KIND, AT, NODE, NUMBER, FLAGS, EVENT, FROM, TO, CUT, THERE, THERE_TO, COLUMNS = range(12)  # of calls
+KIND, AT, CHUNK, NODE, NUMBER, FLAGS, EVENT, FROM, TO, CUT, THERE, THERE_TO, COLUMNS = range(13)  # of calls
 VA, ROW, SLOT, LEAF, HUGE, FIRST, PAST, BY_ID, REGION_COLUMNS = range(9)
 PARENT, BELOW, ABOVE, OF_TABLE, LEVEL, BASE, HUGE_FROM, HUGE_TO, ALIVE, TABLE_COLUMNS = range(10)
 TABLE, TOUCHED, FREED = range(3)  # of near
@@ -198,9 +198,10 @@ NO_VMA = -1  # lineage of no VMA that is known
 class Writer(NamedTuple):
     """All that turns calls into steps; C calls, R regions, T tables, H huge entries.
 
-    calls     int64[C, 11]   KIND (trace.Event, or those below), AT (before this walk), NODE (of the caller's
-                             CPU), EVENT (its index), and edges: FROM..TO the range, CUT where a shorter or
-                             longer one ends (mremap), THERE..THERE_TO where mremap moved it
+    calls     int64[C, 12]   KIND (trace.Event, or those below), AT (before this walk), CHUNK (before this
+                             chunk), NODE (of the caller's CPU), EVENT (its index), and edges: FROM..TO the
+                             range, CUT where a shorter or longer one ends (mremap), THERE..THERE_TO where
+                             mremap moved it
                              NUMBER: protection (mmap, mprotect), CLEAR or UPDATE (madvise), 1 if the old VMA
                              stays (mremap), node (move_pages), node before (RUNS), protection (OLDER)
                              FLAGS: what mmap and its neighbours must share to merge, -1: nothing merges
@@ -247,7 +248,7 @@ def add(w, kind, row, lo, hi, was, number, to, extra):
         steps = w.steps
         steps.at[n], steps.kind[n], steps.row[n], steps.lo[n], steps.hi[n] = call[AT], kind, row, lo, hi
         steps.was[n], steps.number[n], steps.to[n], w.extra[n] = was, number, to, extra
-        steps.node[n], steps.call[n] = call[NODE], call[KIND]
+        steps.node[n], steps.call[n], steps.chunk[n] = call[NODE], call[KIND], call[CHUNK]
     w.now[STEPS], w.now[LAST_AT], w.now[LAST_KIND] = n + 1, call[AT], kind
 
 

@@ -30,6 +30,7 @@ class Steps(NamedTuple):
     """S steps, sorted by `at`. A row is one leaf table that the trace touches; its slots are the 512 entries.
 
     at    int64[S]  before walk number `at` of the stream
+    chunk int32[S]  before the walks of this chunk of the trace, or among them
     kind  uint8[S]  SET ... HINT
     row   int32[S]  of the slots; FREE: the table's, -1 where it has none
     node  int16[S]  node of the CPU that made the system call
@@ -51,6 +52,7 @@ class Steps(NamedTuple):
     """
 
     at: np.ndarray
+    chunk: np.ndarray
     kind: np.ndarray
     row: np.ndarray
     lo: np.ndarray
@@ -64,10 +66,10 @@ class Steps(NamedTuple):
 
 def blank_steps(count):
     """Steps, all numbers 0."""
-    at, (row, number) = np.zeros(count, np.int64), np.zeros((2, count), np.int32)
+    at, (chunk, row, number) = np.zeros(count, np.int64), np.zeros((3, count), np.int32)
     kind, call = np.zeros((2, count), np.uint8)
     lo, hi, was, to, node = np.zeros((5, count), np.int16)
-    return Steps(at, kind, row, lo, hi, was, number, to, node, call)
+    return Steps(at, chunk, kind, row, lo, hi, was, number, to, node, call)
 
 
 class Shootdowns(NamedTuple):

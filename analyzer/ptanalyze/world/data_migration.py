@@ -258,8 +258,7 @@ def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History
 
     steps, flushes, after = _steps(site, past, data)
     page = steps.lo[flushes] != ANY
-    walk = steps.at[flushes] - page  # the walk to a page that moves is over
-    live = np.vstack([past.shootdowns.live, _live(site, past, walk)])
+    live = np.vstack([past.shootdowns.live, _live(site, past, steps.chunk[flushes])])
     level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
     single, kernel = past.shootdowns[1:]
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
@@ -281,11 +280,9 @@ def _check(site: Site, targets: np.ndarray) -> None:
         )
 
 
-def _live(site: Site, past: History, walk: np.ndarray) -> np.ndarray:
-    """int32[n, nodes]: CPUs to interrupt when the CPU that walks at each walk (the last CPU after the trace)
-    shoots down."""
-    offset, chunk_cpu = site.stream.offset, site.placement.chunk_cpu
-    chunk = np.minimum(np.searchsorted(offset, walk, side="right") - 1, len(chunk_cpu) - 1)
+def _live(site: Site, past: History, chunk: np.ndarray) -> np.ndarray:
+    """int32[n, nodes]: CPUs to interrupt when the CPU that runs each chunk shoots down."""
+    chunk_cpu = site.placement.chunk_cpu
     alike, which = np.unique(chunk, return_inverse=True)
     counts = [past.live.others_then(one, int(chunk_cpu[one])) for one in alike.tolist()]
     return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]

@@ -186,6 +186,7 @@ def _calls(
             np.zeros((len(moves), 1), np.uint64),
             KIND=kernels.RUNS,
             AT=stream.offset[[move.chunk for move in moves]],
+            CHUNK=[move.chunk for move in moves],
             NODE=[move.after for move in moves],
             NUMBER=[move.before for move in moves],
         ),
@@ -194,6 +195,7 @@ def _calls(
             addresses(chosen),
             KIND=chosen["kind"],
             AT=stream.offset[chosen["chunk"]],
+            CHUNK=chosen["chunk"],
             NODE=placement.cpu_node[cpu],
             NUMBER=numbers(chosen),
             FLAGS=merging(chosen),
@@ -354,22 +356,23 @@ def history(
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
-def once_more(past: History, stream: WalkStream, again: WalkStream, chunk: int) -> History:
+def once_more(past: History, again: WalkStream, chunk: int) -> History:
     """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.
 
-    past    of the whole trace, whose walks are `stream`; again: walks of the second run
+    past   of the whole trace; again: walks of the second run
     The same calls are made before the same chunks. What they find mapped is another matter: memory that was
     mapped in the first run and not unmapped is still there, and faults no more. Where
     the trace ended with most threads on another node than at `chunk`, a RUN back comes first.
     """
     steps = past.steps
-    kept = np.flatnonzero(steps.at >= stream.offset[chunk])
-    at = again.offset[np.searchsorted(stream.offset, steps.at[kept])]
-    more = Steps(*(column[kept] for column in steps))._replace(at=at.astype(np.int64))
+    kept = np.flatnonzero(steps.chunk >= chunk)
+    at = again.offset[steps.chunk[kept]].astype(np.int64)
+    more = Steps(*(column[kept] for column in steps))._replace(at=at)
     runs = np.flatnonzero(steps.kind[kept] == RUN)
     if len(runs) and (begin := more.was[runs[0]]) != (end := more.to[runs[-1]]):
         back = Steps(*(column[runs[:1]] for column in more))
-        back.at[:], back.was[:], back.to[:], back.node[:] = again.offset[chunk], end, begin, begin
+        back.at[:], back.chunk[:] = again.offset[chunk], chunk
+        back.was[:], back.to[:], back.node[:] = end, begin, begin
         more = Steps(*map(np.concatenate, zip(back, more, strict=True)))
     return replace(past, steps=more)
 

@@ -147,7 +147,7 @@ class World(Site):
         (_, data), then = self._moved, copy(self)
         passes = vars(then)
         passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
-        passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
+        passes["_past"] = once_more(self._past, self.again_stream, self.steady.chunk)
         passes.pop("_moved")
         for name in ("history", "walks_by_chunk"):
             passes.pop(name, None)
