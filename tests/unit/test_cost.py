@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,9 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.price import held_ns, lock_note
-from ptanalyze.cost.result import CallCost
-from ptanalyze.kernels.replay import FAULT, LL, RL, counters
+from ptanalyze.cost.result import CallCost, SystemCalls
+from ptanalyze.kernels.replay import FAULT, LL, RL, Counters, counters
+from ptanalyze.kernels.steps import CALLS
 from strategies import build_trace, small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
@@ -50,6 +52,46 @@ def test_the_speed_up_follows_the_additive_law_at_each_end():
     assert found.high == pytest.approx(law(0.9, 0.5, 0))
     assert found.low == pytest.approx(law(0.5, 2.0, 1))
     assert found.middle == pytest.approx(law(0.7, 1.25, 0.5))
+
+
+@st.composite
+def several_runs(draw):
+    """([Counters], [SystemCalls], [instructions]) of as many runs."""
+    runs, made, executed = [], [], []
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32)))
+    for _ in range(draw(st.integers(1, 4))):
+        run = counters(2)
+        for array in run:
+            array[...] = numbers.integers(0, 1000, array.shape) * (numbers.random(array.shape) < 0.3)
+        runs.append(run)
+        made.append(SystemCalls(*numbers.integers(0, 50, (3, len(CALLS), 2))))
+        executed.append(float(numbers.integers(1, 10**6)))
+    return runs, made, executed
+
+
+@given(several_runs())
+def test_runs_along_an_axis_are_priced_as_each_alone(drawn):
+    """To the last bit."""
+    runs, made, executed = drawn
+    more = {"collapsed_ns": 7.0}
+    alone = [
+        cost.price(
+            run, MACHINE, COSTS, cost.price(run, MACHINE, COSTS, None, n, False, m), n, False, m, **more
+        )
+        for run, m, n in zip(runs, made, executed, strict=True)
+    ]
+    stacked = Counters(*map(np.stack, zip(*runs, strict=True)))
+    calls = SystemCalls(*map(np.stack, zip(*made, strict=True)))
+    base = cost.price(stacked, MACHINE, COSTS, None, np.array(executed), False, calls)
+    found = cost.price(stacked, MACHINE, COSTS, base, np.array(executed), False, calls, **more)
+    assert found.of(0) == alone[0]
+    assert [replace(found.of(k), system_calls=()) for k in range(len(runs))] == [
+        replace(one, system_calls=()) for one in alone
+    ]
+    if len(runs) > 1:
+        covering = found.covering(0).speedup
+        assert covering.low == min(one.speedup.low for one in alone[:-1])
+        assert covering.high == max(one.speedup.high for one in alone[:-1])
 
 
 def test_fewer_walks_wait_for_their_data_as_the_baselines_do():

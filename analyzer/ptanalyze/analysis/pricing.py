@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..core.errors import RefusedError, UsageError
-from ..core.interval import Interval
 from ..core.jackknife import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
 from ..cost.price import lock_note, pays_back
-from ..cost.result import EVERY_NODE, Once, Result
+from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, counters
 from ..policies.contract import RECORD
@@ -27,15 +26,14 @@ from ..world.site import LEFT_OUT
 from ..world.world import World
 from .findings import bound_note, cached, elsewhere, missing_in_longer, notes, short_region
 from .leaf_classes import RESHAPED, classify_heat, classify_pages, note
-from .replay import Run, by_socket, label, start, system_calls
+from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
 
 if TYPE_CHECKING:
-    from ..cost.result import Price, SystemCalls
+    from ..cost.result import Price
     from ..policies import Plan
     from ..world.address_space import AddressSpace
     from .leaf_classes import Classification
-    from .replay import Finished
     from .setup import Setup
 
 
@@ -48,21 +46,77 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
           the speed-up's interval
     """
-    shares = list(zip(*done, strict=True))
-    cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
-    _must_be_alike([runs[0] for runs in shares], setup)
-    setup = _with_data_in_dram([runs[0] for runs in shares], setup)
-    bases = [_price(runs[0], None, setup) for runs in shares]
-    prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
-    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
-    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], strict=True)]
-    middle = longer if cold[0] else covering
-    traced, first = _traced(done[0][0], None, setup), shares[0]
-    return [
-        _result(one, first[0], price, at, (middle[0], traced), setup, provenance)
-        for one, price, at in zip(first, covering, middle, strict=True)
-    ]
+    baselines = done[0]
+    _must_be_alike(baselines, setup)
+    setup = _with_data_in_dram(baselines, setup)
+    short = [_short(one) for one in baselines]
+    alone = _price(done[0], short, None, setup)
+    prices = [_price(runs, short, alone, setup) for runs in done]
+    middle = len(baselines) if short[0] else 0  # of Counted: as in a longer region
+    results = []
+    for (own, *_), price in zip(done, prices, strict=True):
+        whole, run = price.covering(middle), own.run
+        once = _once(own, price.of(middle), price.of(-1) if own.warm else whole, prices[0], middle, setup)
+        if own is baselines[0]:
+            once = replace(once, pays_back=None)
+        series = run.series and rated(run.series, own.world.machine, setup.costs, setup.contended)
+        said = _notes(own, whole, setup)
+        results.append(
+            _result([own], whole, once, baselines[0].run.plan.name, said, provenance, series=series)
+        )
+    return results
+
+
+def _price(runs: Sequence[Finished], short: Sequence[str], baseline: Price | None, setup: Setup) -> Price:
+    """Price of all runs of a plan."""
+    counted, world = _counted(runs, short, setup), runs[0].world
+    how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
+    return cost.price(counted.counters, world.machine, setup.costs, baseline, *how)
+
+
+class Counted(NamedTuple):
+    """What is priced of a plan, along a leading axis of runs.
+
+    First the run as it is counted, at each share of the caches; where the region is short, as in a longer
+    one, and at each share where it is, of the walks of the first run; at last as traced.
+    """
+
+    counters: Counters
+    made: SystemCalls
+    instructions: np.ndarray
+    collapsed_ns: np.ndarray
+
+
+def _counted(runs: Sequence[Finished], short: Sequence[str], setup: Setup) -> Counted:
+    """Where the run is not warm, it is counted as traced."""
+    own, before = runs[0], runs[0].run.before
+    world, warm = own.world, own.warm
+
+    def traced(done: Finished) -> Counters:
+        first = done.first
+        return first._replace(
+            events=first.events + before.events, host_events=first.host_events + before.host_events
+        )
+
+    def cold(done: Finished) -> Counters:
+        return done.first._replace(events=done.counted.events, host_events=done.counted.host_events)
+
+    counted = [done.counted if warm else traced(done) for done in runs]
+    if short[0]:
+        counted.append(_with_missing(own, missing_in_longer(own)))
+    region = len(counted) if warm else 0
+    counted += [cold(done) for done, note in zip(runs, short, strict=True) if note]
+    first = system_calls(world, own.mapped)
+    further = system_calls(own.again, own.still, own.chunk) if warm else first
+    part, whole = (cost.instructions(world.trace, setup.costs, chunk)[0] for chunk in (own.chunk, 0))
+    more = len(counted) - region
+    once = collapse_ns(world, setup)
+    return Counted(
+        Counters(*map(np.stack, zip(*counted, traced(own), strict=True))),
+        SystemCalls(*map(np.stack, zip(*[further] * len(counted), first, strict=True))),
+        np.array([*[part] * region, *[whole] * more, whole]),
+        np.array([*[0.0 if warm else once] * len(counted), once]),
+    )
 
 
 def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
@@ -127,21 +181,6 @@ def _short(done: Finished) -> str:
     return short_region(done.first.reads, done.counted.reads, done.world) if done.warm else ""
 
 
-def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
-    """Prices of the runs if the caches held no more than in the first: the other end of what a short region
-    leaves open."""
-    base = _cold_price(runs[0], None, setup)
-    return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
-
-
-def _longer_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
-    """Prices of the runs as in a longer region: between what the caches held in the first and in the further
-    run."""
-    part = missing_in_longer(runs[0])
-    base = _price(runs[0], None, setup, _with_missing(runs[0], part))
-    return [base, *(_price(run, base, setup, _with_missing(run, part)) for run in runs[1:])]
-
-
 def _with_missing(done: Finished, part: float) -> Counters:
     """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
     are where the further run had them."""
@@ -159,129 +198,61 @@ def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
     return share
 
 
-def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the walks of the first run, with the faults and system calls of the further one."""
-    counted = done.counted
-    walks = done.first._replace(events=counted.events, host_events=counted.host_events)
-    made = system_calls(done.again, done.still, done.chunk)
-    executed, _ = cost.instructions(done.world.trace, setup.costs)
-    return _priced(done, walks, made, baseline, setup, executed)
-
-
-def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price with the middles of the second: of run cycles, of speed-up and shares of the run,
-    whose intervals cover those of all."""
-    first, *others = prices
-    every = (*others, first)
-    return replace(
-        first,
-        run_cycles=every[0].run_cycles,
-        speedup=_covering([price.speedup for price in every]),
-        walk_share=_covering([price.walk_share for price in every]),
-        kernel_share=_covering([price.kernel_share for price in every]),
-        table_share=_covering([price.table_share for price in every]),
-    )
-
-
-def _covering(intervals: Sequence[Interval | None]) -> Interval | None:
-    """The first, widened to cover all; None where there are none."""
-    known = [interval for interval in intervals if interval is not None]
-    if not known:
-        return None
-    return Interval(min(one.low for one in known), known[0].middle, max(one.high for one in known))
-
-
 def _result(
-    done: Finished,
-    first: Finished,
+    each: Sequence[Finished],
     price: Price,
-    middle: Price,
-    base: tuple[Price, Price],
-    setup: Setup,
+    once: Once,
+    baseline: str,
+    notes: Iterable[str],
     provenance: dict[str, str],
+    **more: Any,
 ) -> Result:
-    run, world, mapped = done.run, done.world, done.mapped
-    space, count = world.space, by_socket(done.counted, world.domains)
-    short = _short(done)
-    guest = mapped.exists.copy()
-    guest[space.guest_tables : space.guest_tables + space.host_tables] = False
-    guest[: space.guest_tables] = (
-        space.program_tables
-    )  # tables freed by the trace's events, yet in the snapshot, were made again
+    """Result of a Plan; each: without a trace, of all processes, whose counts are added."""
+    run, world = each[0].run, each[0].world
+    count = _added([by_socket(done.counted, done.world.domains) for done in each])
     return Result(
         policy=run.plan.name,
         params=run.plan.params,
         machine=world.machine.name,
-        placement=world.placement.how,
-        baseline=first.run.plan.name,
-        walks=done.walks,
-        hits=done.again.hits,
+        placement=world.placement.how or EVERY_NODE,
+        baseline=baseline,
+        walks=int(count.classes.sum()),
+        hits=each[0].again.hits,
         reads=count.reads,
         classes=count.classes,
         calls=count.events,
         host_calls=count.host_events,
-        table_pages=int(done.first.pages[0]),
-        table_pages_peak=int(done.first.pages[1]),
-        single_copy=int(np.count_nonzero(guest)),
-        host_pages=int(run.counters.host_pages[0]),
-        host_single_copy=space.host_tables,
-        aside_pages=world.aside_pages,
+        table_pages=sum(int(done.first.pages[0]) for done in each),
+        table_pages_peak=sum(int(done.first.pages[1]) for done in each),
+        single_copy=sum(done.single_copy for done in each),
+        host_pages=int(count.host_pages[0]),
+        host_single_copy=sum(done.world.space.host_tables for done in each),
+        aside_pages=sum(done.world.aside_pages for done in each),
         gone_share=world.gone_share,
-        short_region=short,
+        short_region=_short(each[0]),
         price=price,
-        once=_once(done, first, middle, base, setup),
-        facts=run.facts(world),
-        notes=(
-            *notes(done, cost.instructions(world.trace, setup.costs)[1]),
-            *filter(None, [short]),
-            *run.plan.notes,
-            *_lock(done, price, setup),
-        ),
+        once=once,
+        facts=run.facts(world) if len(each) == 1 else {},
+        notes=tuple(notes),
         provenance=provenance,
-        series=run.series and rated(run.series, world.machine, setup.costs, setup.contended),
+        **more,
     )
 
 
-def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
-    """Of the run that is counted: as traced, with everything that is done before it.
-
-    counters  of a further run, default: as it was counted
-    """
-    if not done.warm:
-        return _traced(done, baseline, setup)
-    executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
-    made = system_calls(done.again, done.still, done.chunk)
-    return _priced(done, counters or done.counted, made, baseline, setup, executed)
+def _added(each: Sequence[Counters]) -> Counters:
+    return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the first run, with everything that is done before it."""
-    executed, _ = cost.instructions(done.world.trace, setup.costs)
-    first, before = done.first, done.run.before
-    whole = first._replace(
-        events=first.events + before.events, host_events=first.host_events + before.host_events
-    )
-    made = system_calls(done.world, done.mapped)
-    return _priced(done, whole, made, baseline, setup, executed, collapse_ns(done.world, setup))
+def _notes(done: Finished, price: Price, setup: Setup) -> Iterator[str]:
+    """With the note on the lock where the price is of the region itself."""
+    yield from notes(done, cost.instructions(done.world.trace, setup.costs)[1])
+    lock = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
+    yield from filter(None, [_short(done), *done.run.plan.notes, lock])
 
 
-def _priced(
-    done: Finished,
-    counters: Counters,
-    made: SystemCalls,
-    baseline: Price | None,
-    setup: Setup,
-    executed: float,
-    collapsed_ns: float = 0.0,
-) -> Price:
-    how = setup.contended, made, setup.calibration, collapsed_ns
-    return cost.price(counters, done.world.machine, setup.costs, baseline, executed, *how)
-
-
-def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Price], setup: Setup) -> Once:
-    """bases: the baseline's Prices of the counted run and of the run as traced."""
-    base, base_traced = bases
-    traced = price if not done.warm else base_traced if done is first else _traced(done, base_traced, setup)
+def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
+    """bases: Price of all runs of the baseline, of which the one that is `middle` stands beside `price`."""
+    base, base_traced = bases.of(middle), bases.of(-1)
     cycles, pays, run_cycles, seconds = cycles_before(done.run, done.world, setup), None, None, None
     if done.warm:
         cycles = max(traced.management_cycles - price.management_cycles, 0.0)
@@ -289,29 +260,23 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
         executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
         law = cost.run_law(base, setup.costs, executed, setup.calibration)
         if law is not None:
-            pays = None if done is first else pays_back(more, base, price, law)
+            pays = pays_back(more, base, price, law)
             run_cycles = cost.region_cycles(price, law)
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
-        *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
-        seconds, traced.speedup, not done.warm,
+        *_once_events(done), done.world.data_copied, cycles, pays, int(done.counted.classes.sum()),
+        run_cycles, seconds, traced.speedup, not done.warm,
     )  # fmt: skip
 
 
 def cycles_before(run: Run, world: World, setup: Setup) -> float:
     """Cycles of everything that is done before the first walk."""
-    spent = cost.management_cycles(run.before, world.machine, setup.costs)
+    spent = float(cost.management_cycles(run.before, world.machine, setup.costs))
     return spent + collapse_ns(world, setup) * world.machine.ghz
 
 
 def collapse_ns(world: World, setup: Setup) -> float:
     return cost.collapse_ns(world.data_copied, world.data_zeroed, setup.costs)
-
-
-def _lock(done: Finished, price: Price, setup: Setup) -> list[str]:
-    """The note on the lock, where the price is of the region itself."""
-    note = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
-    return [note] if note else []
 
 
 def _hertz(done: Finished) -> float:
@@ -368,9 +333,7 @@ def static_results(
 class _Process(NamedTuple):
     """A Plan on the World of one process; unresolved, remote: as _count returns them."""
 
-    run: Run
-    world: World
-    counted: Counters
+    done: Finished
     unresolved: dict[str, int]
     remote: np.ndarray | None
 
@@ -382,8 +345,10 @@ def _process(plan: Plan, world: World) -> _Process:
     heat, guest = world.snapshot.heat, world.snapshot.guest
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
-    run = start(plan, world)
-    return _Process(run, world, *_count(world, served(plan, run, world)))
+    run, mapped = start(plan, world), world.history.mapped()
+    count, unresolved, remote = _count(world, served(plan, run, world))
+    run.counters = count._replace(pages=run.counters.pages, host_pages=run.counters.host_pages)
+    return _Process(Finished(run, world, mapped, world, mapped), unresolved, remote)
 
 
 def _untraced_result(
@@ -394,60 +359,30 @@ def _untraced_result(
     setup: Setup,
     provenance: dict[str, str],
 ) -> Result:
-    each = [_process(plan, world) for world in worlds]
-    first = each[0].world
+    found = [_process(plan, world) for world in worlds]
+    each, first = [one.done for one in found], found[0].done.world
     beyond = elsewhere(first.snapshot, first.machine)
     if len(each) > 1 and any(one.world.data_copied for one in each):
         raise RefusedError(ONCE_EACH, plan.name)
-    count = _added([one.counted for one in each])
-    ran = _added([one.run.counters for one in each])
-    pages, host_pages = int(ran.pages[0]), int(ran.host_pages[0])
-    return Result(
-        policy=plan.name,
-        params=plan.params,
-        machine=first.machine.name,
-        placement=EVERY_NODE,
-        baseline=baseline,
-        walks=int(count.classes.sum()),
-        hits=np.zeros(3, np.int64),
-        reads=count.reads,
-        classes=count.classes,
-        calls=ran.events,
-        host_calls=ran.host_events,
-        table_pages=pages,
-        table_pages_peak=pages,
-        single_copy=sum(int(np.count_nonzero(one.world.space.program_tables)) for one in each),
-        host_pages=host_pages,
-        host_single_copy=sum(one.world.space.host_tables for one in each),
-        aside_pages=sum(one.world.aside_pages for one in each),
-        each_once=first.snapshot.heat is None,
-        cached=held,
-        elsewhere=beyond,
-        price=cost.price(count, first.machine, setup.costs, contended=setup.contended),
-        once=_untraced_once(each, setup),
-        facts=each[0].run.facts(first) if len(each) == 1 else {},
-        notes=(
-            note([one.world.snapshot for one in each], first.left_out),
-            bound_note(len(first.machine.cpu_nodes)),
-            *filter(None, [held, beyond]),
-            *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
-            *dict.fromkeys(note for one in each for note in one.world.notes),
-            *_left_out(sum((Counter(one.unresolved) for one in each), Counter())),
-            *(f"{plan.name}: {line}" for line in _sampling([one.remote for one in each])),
-            *plan.notes,
-        ),
-        provenance=provenance,
+    notes = (
+        note([one.world.snapshot for one in each], first.left_out),
+        bound_note(len(first.machine.cpu_nodes)),
+        *filter(None, [held, beyond]),
+        *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
+        *dict.fromkeys(note for one in each for note in one.world.notes),
+        *_left_out(sum((Counter(one.unresolved) for one in found), Counter())),
+        *(f"{plan.name}: {line}" for line in _sampling([one.remote for one in found])),
+        *plan.notes,
     )
+    count = _added([one.counted for one in each])
+    price = cost.price(count, first.machine, setup.costs, contended=setup.contended)
+    bound = {"each_once": first.snapshot.heat is None, "cached": held, "elsewhere": beyond}
+    return _result(each, price, _untraced_once(each, setup), baseline, notes, provenance, **bound)
 
 
-def _added(each: Sequence[Counters]) -> Counters:
-    return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
-
-
-def _untraced_once(each: Sequence[_Process], setup: Setup) -> Once:
+def _untraced_once(each: Sequence[Finished], setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
-    own = sum(one.run.before.events.sum(axis=0) for one in each)
-    host = sum(one.run.before.host_events.sum(axis=0) for one in each)
+    own, host = (np.sum(events, axis=0) for events in zip(*map(_once_events, each), strict=True))
     spent = sum(cycles_before(one.run, one.world, setup) for one in each)
     copied = sum(one.world.data_copied for one in each)
     return Once(own, host, copied, spent, None, 0, None, None, None)

@@ -115,10 +115,6 @@ class Finished:
         return self.run.counters
 
     @property
-    def walks(self) -> int:
-        return len(self.again.stream)
-
-    @property
     def first(self) -> Counters:
         """Counts of the first run."""
         return self.run.first or self.run.counters
@@ -131,6 +127,14 @@ class Finished:
     def chunk(self) -> int:
         """First chunk of what is counted."""
         return self.world.steady.chunk if self.warm else 0
+
+    @property
+    def single_copy(self) -> int:
+        """Guest table pages without further copies; those that the trace's events freed, yet are in the
+        snapshot, were made again."""
+        space, exists = self.world.space, self.mapped.exists
+        gone = exists[space.guest_tables + space.host_tables :]
+        return int(np.count_nonzero(space.program_tables)) + int(np.count_nonzero(gone))
 
 
 # Policies that cannot run on a capture: they are named, and the others compared without them.

@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec import structs
@@ -43,19 +44,21 @@ from ..kernels.replay import (
 )
 from ..kernels.steps import CALLS
 from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
-from .result import CallCost, Price
+from .result import CallCost, Price, SystemCalls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
     from .law import Calibration
-    from .result import Once, SystemCalls
+    from .result import Once
 
 
 # (run cycles of a Price, given its unknowns; Interval of each unknown)
-RunLaw: TypeAlias = tuple[Callable[..., float], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
+RunLaw: TypeAlias = tuple[Callable[..., Any], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
+Cycles: TypeAlias = Any  # a float, or float64[...] over the leading axes of Counters
 
 LEVEL_BITS = 8
+READS_AXES = 4  # of Counters.reads of a single run
 CLEARING = (
     "mmap",
     "munmap",
@@ -80,12 +83,12 @@ def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
     return np.stack([cached, dram], axis=-1)
 
 
-def walk_cycles(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[float, float]:
+def walk_cycles(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
     """(guest, host) cycles of all reads; reads of the same walk depend on each other, so they add up."""
     return _by_dimension(reads, read_cycles(machine, contended))
 
 
-def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float]:
+def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[Cycles, Cycles]:
     """(guest, host) cycles of the same reads if every table were local."""
     cycles = read_cycles(machine)
     own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
@@ -94,7 +97,7 @@ def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float
 
 def calibrated_walk_cycles(
     reads: np.ndarray, machine: Machine, calibration: Calibration, contended: bool = False
-) -> tuple[float, float]:
+) -> tuple[Cycles, Cycles]:
     """(guest, host) cycles of the same reads with the tables where the calibrated run had them: at its `at`
     (remote: the mean latency of the other sockets), else where they are.
 
@@ -133,9 +136,9 @@ def cycles_per_walk(
     return Interval((middle - spread) / walks, middle / walks, (max(most, middle) + spread) / walks)
 
 
-def data_cycles(classes: np.ndarray, machine: Machine) -> float:
+def data_cycles(classes: np.ndarray, machine: Machine) -> Cycles:
     """Cycles of one read of own DRAM per walk; classes as in Counters."""
-    return float(classes.sum() * machine.latency_cycles().diagonal().mean())
+    return classes.sum(axis=(-2, -1)) * machine.latency_cycles().diagonal().mean()
 
 
 def walks_with_data_in_dram(counters: Counters) -> int:
@@ -153,21 +156,25 @@ def with_data_in_dram(costs: Costs, share: float) -> Costs:
     return structs.replace(costs, data_exposed=Interval(least, max(middle, least), high))
 
 
-def dram_shares(
-    reads: np.ndarray, machine: Machine, contended: bool = False
-) -> tuple[float | None, float | None]:
-    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None without reads."""
+def dram_shares(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
+    """(guest, host) share of walk cycles that waits for DRAM, f of the law; NaN without reads."""
     cycles = read_cycles(machine, contended)
     dram = cycles * np.array([0.0, 1.0])
     parts = zip(_by_dimension(reads, dram), _by_dimension(reads, cycles), strict=True)
-    guest, host = (part / whole if whole else None for part, whole in parts)
+    guest, host = (_ratio(part, whole, np.nan) for part, whole in parts)
     return guest, host
 
 
-def _by_dimension(reads: np.ndarray, cycles: np.ndarray) -> tuple[float, float]:
-    by_bit = np.einsum("bnmd,nmd->b", reads.astype(np.float64), cycles)
-    guest = float(by_bit[::LEVEL_BITS].sum())
-    return guest, float(by_bit.sum()) - guest
+def _by_dimension(reads: np.ndarray, cycles: np.ndarray) -> tuple[Cycles, Cycles]:
+    by_bit = np.einsum("...bnmd,nmd->...b", reads.astype(np.float64), cycles)
+    guest = by_bit[..., ::LEVEL_BITS].sum(axis=-1)
+    return guest, by_bit.sum(axis=-1) - guest
+
+
+def _ratio(part: Cycles, whole: Cycles, without: float) -> Cycles:
+    """part / whole; `without` where the whole is 0."""
+    there = np.asarray(whole) != 0
+    return np.where(there, part / np.where(there, whole, 1.0), without)
 
 
 def same_socket(machine: Machine) -> np.ndarray:
@@ -179,7 +186,7 @@ def same_socket(machine: Machine) -> np.ndarray:
 def busy_ns(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> np.ndarray:
-    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without the CPUs that they interrupt.
+    """float64[..., calls]: ns that CPUs are busy on behalf of each of CALLS, without those they interrupt.
 
     For a system call, the wait of all its callers; "walk" is faults and other work that a walk causes.
     made  calls.SystemCalls; without it calls cost only their changes
@@ -193,7 +200,7 @@ def busy_ns(
         + copy * _total(guest, PTE_FANOUT) / STORES
         + (costs.fault_ns + costs.entry.fill.first) * faults
         + costs.zero_ns * _total(guest, PAGES_ZEROED)
-        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1) / STORES
+        + costs.remote_entry_ns * guest[..., PTE_WRITE, :, :][..., far].sum(axis=-1) / STORES
         + costs.entry.rewrite.first * _total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
         + costs.pte_copy_ns * _total(both, PTE_COPY)
@@ -201,16 +208,16 @@ def busy_ns(
         + costs.vm_exit_ns * (_total(guest, VM_EXIT) + _total(host, PTE_WRITE, FAULT, REPLICA_FAULT))
         + costs.table_ns * _total(both, TABLE_NEW, TABLE_FREE)
         + costs.table_move_ns * _total(both, TABLE_MOVED)
-        + costs.ipi_local_ns * guest[:, IPI, ~far].sum(axis=1)
-        + costs.ipi_remote_ns * guest[:, IPI, far].sum(axis=1)
+        + costs.ipi_local_ns * guest[..., IPI, :, :][..., ~far].sum(axis=-1)
+        + costs.ipi_remote_ns * guest[..., IPI, :, :][..., far].sum(axis=-1)
         + _fixed_ns(guest, costs, made)
     )
     return busy
 
 
 def _total(events: np.ndarray, *kinds: int) -> np.ndarray:
-    """float64[calls]: events of these kinds, to any node."""
-    total: np.ndarray = events[:, kinds].sum(axis=(1, 2, 3))
+    """float64[..., calls]: events of these kinds, to any node."""
+    total: np.ndarray = events[..., kinds, :, :].sum(axis=(-3, -2, -1))
     return total
 
 
@@ -223,30 +230,31 @@ def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.ndarray:
-    """float64[calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
+    """float64[..., calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
 
     The numbers of copies started, and of shootdowns that interrupt any CPU, are not counted: the smallest of
     their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
     every call; never in favour of a policy that spares some.
     """
     begun, shootdowns = _begun(events, made)
-    ns: np.ndarray = costs.copies_ns * begun.sum(axis=(1, 2)) + costs.ipi_first_ns * shootdowns.sum(axis=1)
+    ns: np.ndarray = costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shootdowns.sum(axis=-1)
     return ns if made is None else ns + _calls_ns(made, costs)
 
 
 def _begun(events: np.ndarray, made: SystemCalls | None) -> tuple[np.ndarray, np.ndarray]:
-    """(copies started on, float64[calls, nodes, nodes]; shootdowns, float64[calls, nodes])."""
-    fanned, interrupted = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=2)
+    """(copies started on, float64[..., calls, nodes, nodes]; shootdowns, float64[..., calls, nodes])."""
+    fanned = events[..., PTE_FANOUT, :, :] / STORES[:, None, None]
+    interrupted = events[..., IPI, :, :].sum(axis=-1)
     if made is None:
         return fanned, interrupted
-    flushed = made.flushes.sum(axis=1) > 0
-    begun = np.where(flushed[:, None, None], np.minimum(fanned, made.flushes[:, :, None]), fanned)
+    flushed = made.flushes.sum(axis=-1) > 0
+    begun = np.where(flushed[..., None, None], np.minimum(fanned, made.flushes[..., None]), fanned)
     return begun, np.minimum(interrupted, made.shootdowns)
 
 
 def _calls_ns(made: SystemCalls, costs: Costs) -> np.ndarray:
-    """float64[calls]: ns of calls that change nothing."""
-    ns: np.ndarray = np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=1)
+    """float64[..., calls]: ns of calls that change nothing."""
+    ns: np.ndarray = np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=-1)
     return ns
 
 
@@ -273,24 +281,24 @@ def _shared_out(whole: np.ndarray, by_group: np.ndarray) -> np.ndarray:
 
 
 def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
-    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
-    stolen: np.ndarray = costs.ipi_handler_ns * counters.events[:, IPI].sum(axis=(1, 2))
+    """float64[..., calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
+    stolen: np.ndarray = costs.ipi_handler_ns * counters.events[..., IPI, :, :].sum(axis=(-2, -1))
     return stolen
 
 
 def taken_ns(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> np.ndarray:
-    """float64[calls]: ns that the program's CPUs are busy or interrupted."""
+    """float64[..., calls]: ns that the program's CPUs are busy or interrupted."""
     taken: np.ndarray = busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs)
     return taken
 
 
 def management_cycles(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
-) -> float:
+) -> Cycles:
     """Cycles of the program's CPUs for faults, system calls and their shootdowns."""
-    return float(taken_ns(counters, machine, costs, made).sum()) * machine.ghz
+    return taken_ns(counters, machine, costs, made).sum(axis=-1) * machine.ghz
 
 
 def call_costs(
@@ -328,21 +336,20 @@ def price(
     machine: Machine,
     costs: Costs,
     baseline: Price | None = None,
-    instructions: float = 0.0,
+    instructions: Cycles = 0.0,
     contended: bool = False,
     made: SystemCalls | None = None,
     calibration: Calibration | None = None,
-    collapsed_ns: float = 0.0,
+    collapsed_ns: Cycles = 0.0,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
     collapsed_ns  of making huge pages of small ones, besides
-    No speed-up where neither instructions are known (0) nor a Calibration is given.
+    No speed-up where neither instructions are known (0) nor a Calibration is given. Of several runs, along a
+    leading axis of all arrays, `instructions` and `collapsed_ns` too, each number is float64[runs]: Price.of.
     """
     guest, host = walk_cycles(counters.reads, machine, contended)
-    calls = (
-        call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ()) if made else ()
-    )
+    taken: Cycles = taken_ns(counters, machine, costs, made)
     priced = Price(
         walk_cycles=guest + host,
         guest_walk_cycles=guest,
@@ -353,37 +360,54 @@ def price(
         else calibrated_walk_cycles(counters.reads, machine, calibration, contended),
         data_cycles=data_cycles(counters.classes, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
-        management_cycles=management_cycles(counters, machine, costs, made) + collapsed_ns * machine.ghz,
+        management_cycles=taken.sum(axis=-1) * machine.ghz + collapsed_ns * machine.ghz,
         speedup=None,
         run_cycles=None,
         walk_share=None,
-        assumptions=assumptions(costs, contended, calibration, timed=bool(instructions)),
-        system_calls=calls,
-        fault_ns=float(taken_ns(counters, machine, costs, made)[WALK]),
+        assumptions=assumptions(costs, contended, calibration, timed=bool(np.all(instructions))),
+        system_calls=() if made is None else _call_costs(counters, machine, costs, made, baseline),
+        fault_ns=taken[..., WALK],
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration)
-    if law is None:
-        return priced
-    run, unknown = law
-    speedup = over_corners(lambda *at: run(base, *at) / run(priced, *at), *unknown)
-    walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
+    if law is not None:
+        run, unknown = law
+        walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
 
-    def share_beyond(less: Price) -> Interval:
-        return over_corners(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
+        def share_beyond(less: Price) -> Interval:
+            return _extremes(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
 
-    return replace(
-        priced,
-        speedup=speedup,
-        run_cycles=run(priced, *(interval.middle for interval in unknown)),
-        walk_share=share_beyond(walkless),
-        kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
-        table_share=share_beyond(replace(walkless, management_cycles=0.0)),
-    )
+        priced = replace(
+            priced,
+            speedup=_extremes(lambda *at: run(base, *at) / run(priced, *at), *unknown),
+            run_cycles=run(priced, *(interval.middle for interval in unknown)),
+            walk_share=share_beyond(walkless),
+            kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
+            table_share=share_beyond(replace(walkless, management_cycles=0.0)),
+        )
+    return priced if counters.reads.ndim > READS_AXES else priced.of(())
+
+
+def _call_costs(
+    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls, baseline: Price | None
+) -> tuple[CallCost, ...]:
+    """Of the first run, where there are several."""
+    if counters.reads.ndim > READS_AXES:
+        counters = Counters(*(array[0] for array in counters))
+        made = SystemCalls(*(array[0] for array in made))
+    return call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ())
+
+
+def _extremes(function: Callable[..., Cycles], *unknown: Interval) -> Interval:
+    """interval.over_corners of several runs: float64[runs] in place of numbers."""
+    middle = function(*(of.middle for of in unknown))
+    found = [function(*corner) for corner in product(*({of.low, of.high} for of in unknown))]
+    ends = np.array(np.broadcast_arrays(middle, *found))
+    return Interval(ends.min(axis=0), middle, ends.max(axis=0))
 
 
 def run_law(
-    base: Price, costs: Costs, instructions: float, calibration: Calibration | None = None
+    base: Price, costs: Costs, instructions: Cycles, calibration: Calibration | None = None
 ) -> RunLaw | None:
     """Run cycles as a function of a Price and of what is not known; None where nothing is known.
 
@@ -401,7 +425,7 @@ def region_cycles(price: Price, law: RunLaw) -> float:
     middles = [interval.middle for interval in unknown]
     whole = run(price, *middles)
     more = replace(price, management_cycles=price.management_cycles + whole)
-    return whole * whole / (run(more, *middles) - whole) if whole else 0.0
+    return float(whole * whole / (run(more, *middles) - whole)) if whole else 0.0
 
 
 def moving_ns(pages: int, costs: Costs) -> float:
@@ -415,13 +439,13 @@ def collapse_ns(copied: int, zeroed: int, costs: Costs) -> float:
     return copied * costs.collapse_ns + zeroed * costs.zero_ns
 
 
-def _assumed(base: Price, instructions: float, costs: Costs) -> RunLaw | None:
+def _assumed(base: Price, instructions: Cycles, costs: Costs) -> RunLaw | None:
     """By e, cycles per instruction and waits for data; None where instructions are not known."""
-    if not instructions:
+    if not np.all(instructions):
         return None
     unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
 
-    def run(priced: Price, exposed: float, cycles: float, waits: float) -> float:
+    def run(priced: Price, exposed: float, cycles: float, waits: float) -> Cycles:
         outside = instructions * cycles + waits * base.data_cycles
         return outside + exposed * priced.walk_cycles + priced.management_cycles
 
@@ -435,15 +459,15 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
     replayed = counted(base.calibrated_walk_cycles, "replay: walk cycles of the calibrated run")
     simulated = sum(replayed)
-    if not simulated:
+    if not np.all(simulated):
         return None
-    grown = [measured / own if own else 0.0 for measured, own in zip((gpt, ept), replayed, strict=True)]
+    grown = [_ratio(measured, own, 0.0) for measured, own in zip((gpt, ept), replayed, strict=True)]
 
-    def run(priced: Price, exposed: float, shared: float) -> float:
+    def run(priced: Price, exposed: float, shared: float) -> Cycles:
         walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
         extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
         outside = outside_cycles(cycles, exposed * (gpt + ept), shared)
-        return run_cycles(outside, exposed * walks, shared) + extra
+        return np.vectorize(run_cycles, [float])(outside, exposed * walks, shared) + extra
 
     return run, (e, calibration.shared)
 
@@ -530,7 +554,7 @@ def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
         ratio = before / after if after else 1.0
         if extra <= 0 and not interval.slower(ratio):
             return 0.0
-        return (run(paid, *at) - after) / (before - after) if interval.faster(ratio) else NEVER
+        return float((run(paid, *at) - after) / (before - after)) if interval.faster(ratio) else NEVER
 
     return over_corners(runs, *unknown)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -107,7 +107,7 @@ class CallCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """From price.price: cycles are summed over all CPUs.
+    """From price.price: cycles are summed over all CPUs. Of several runs: float64[runs] for each number.
 
     walk_cycles        all reads, at the machine's latencies
     local_walk_cycles  (guest, host) of the same reads if every table were local
@@ -142,6 +142,36 @@ class Price:
     table_share: Interval | None = None
     fault_ns: float = 0.0
     calibrated_walk_cycles: tuple[float, float] | None = None
+
+    def of(self, run: int | tuple[()]) -> Price:
+        """The Price of one of several runs; (): there is but one, in arrays without axes."""
+        numbers = {name: _of(value, run) for name, value in vars(self).items() if name not in PLAIN}
+        return replace(self, **numbers)
+
+    def covering(self, middle: int) -> Price:
+        """The Price of the first run with the best guesses and run cycles of the run `middle`, and bounds
+        that cover those of all runs but the last."""
+        covered: dict[str, Any] = {"run_cycles": self.of(middle).run_cycles}
+        for name in INTERVALS:
+            if (all_ := getattr(self, name)) is not None:
+                low, high = all_.low[:-1].min(), all_.high[:-1].max()
+                covered[name] = Interval(float(low), float(all_.middle[middle]), float(high))
+        return replace(self.of(0), **covered)
+
+
+PLAIN = "assumptions", "system_calls"
+INTERVALS = "speedup", "walk_share", "kernel_share", "table_share"
+
+
+def _of(value: Any, run: int | tuple[()]) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Interval):
+        return Interval(*(_of(end, run) for end in value))
+    if isinstance(value, tuple):
+        return tuple(_of(part, run) for part in value)
+    number = float(np.asarray(value)[run])
+    return None if math.isnan(number) else number
 
 
 class Rate(NamedTuple):

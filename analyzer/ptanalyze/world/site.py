@@ -197,7 +197,7 @@ class Site:
         """WalkStream; that of the original Site where page sizes are the same."""
         if not self.traced:
             return WalkStream(
-                np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3))
+                np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3), np.int64)
             )
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.stream
