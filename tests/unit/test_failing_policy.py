@@ -11,7 +11,7 @@ import ptanalyze
 MINE = '''"""Policies that fail, each in its own way."""
 
 from ptanalyze.policies import static_replicas
-from ptanalyze.policies.contract import GuestHooks, Part, Policy, hook
+from ptanalyze.policies.contract import GuestHooks, PolicySide, Policy, hook
 
 
 @hook
@@ -21,7 +21,7 @@ def away(state, tables, leaf, row, slot, node, fault, counters):
 
 @hook
 def below(state, table, node):
-    return -1  # of locate
+    return -1  # of server_of
 
 
 @hook
@@ -58,13 +58,13 @@ def plain(world, params):
     return static_replicas.captured_guest(world), 1
 
 
-def policy(name, on_walk=static_replicas.on_walk, start=plain, locate=static_replicas.locate):
-    hooks = GuestHooks(locate, on_walk, static_replicas.on_step)
-    return Policy(name, name, guest=Part(hooks, start), source="mine", needs=("trace",))
+def policy(name, on_walk=static_replicas.on_walk, start=plain, server_of=static_replicas.server_of):
+    hooks = GuestHooks(server_of, on_walk, static_replicas.on_step)
+    return Policy(name, name, guest=PolicySide(hooks, start), source="mine", needs=("trace",))
 
 
 AWAY, MISSPELT, UNTYPED = policy("away", away), policy("misspelt", misspelt), policy("untyped", untyped)
-EARLY, FAR, BELOW = policy("early", start=early), policy("far", start=far), policy("below", locate=below)
+EARLY, FAR, BELOW = policy("early", start=early), policy("far", start=far), policy("below", server_of=below)
 BESIDE, FINE = policy("beside", beside), policy("fine")
 UNTAKEN = policy("untaken", start=untaken)
 '''

@@ -60,10 +60,8 @@ def modules(code):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in policies.POLICIES if policies.takes(name).startswith("today")]
+    "name", [name for name in policies.POLICIES if policies.availability(name).startswith("today")]
 )
 def test_a_line_to_type_comes_with_whom_it_touches(name):
-    if "nothing to do" not in policies.takes(name):
-        assert policies.besides(name).startswith(
-            ("This program alone", "The whole host", "The whole machine")
-        )
+    if "nothing to do" not in policies.availability(name):
+        assert policies.caveat(name).startswith(("This program alone", "The whole host", "The whole machine"))

@@ -399,11 +399,11 @@ def served(plan: Plan, run: Run, world: World) -> np.ndarray:
         strict=True,
     ):
         with own_code(plan):
-            served = part.at_rest(state, ids) if part.at_rest else None
+            served = part.initial_servers(state, ids) if part.initial_servers else None
         if served is None:
             missing = f"depends on what threads touch, and no trace tells: {RECORD}"
             raise RefusedError(LEFT_OUT if world.left_out else missing, plan.name)
-        check_nodes(plan.name, "at_rest returned", served, world.machine)
+        check_nodes(plan.name, "initial_servers returned", served, world.machine)
         servers.append(served)
     return np.concatenate(servers)
 

@@ -390,10 +390,10 @@ class Run:
         """Let the policy do what it does between two runs; then count anew, with the tables there are."""
         for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
             count = self.counters
-            if part.between:
+            if part.between_runs:
                 happened = (count.host_events if side else count.events)[BALANCING]
                 with own_code(self.plan):
-                    part.between(self.states[side], happened, count.host_pages if side else count.pages)
+                    part.between_runs(self.states[side], happened, count.host_pages if side else count.pages)
         self.first, self.step = self.counters, 0
         self.counters = self.first._replace(
             **{name: np.zeros_like(getattr(self.first, name)) for name in self.first._fields}
@@ -404,9 +404,9 @@ class Run:
         """Account for the tables that the kernel filled by itself."""
         pages = (self.first or self.counters).pages
         part, _ = self.plan.guest
-        if part.settle:
+        if part.implicit_tables:
             with own_code(self.plan):
-                pages[0] += part.settle(self.states[0], world, missing)
+                pages[0] += part.implicit_tables(self.states[0], world, missing)
         pages[1] = max(pages)
 
     def facts(self, world: World) -> dict[str, Any]:
@@ -433,8 +433,8 @@ def start(plan: Plan, world: World) -> Run:
             states[side], (count.host_pages if side else count.pages)[:] = part.start(world, params)
             check_types(states[side])
             check_placed(plan.name, states[side], world.machine)
-            if part.at_once:
-                part.at_once(states[side], world, happened)
+            if part.setup_events:
+                part.setup_events(states[side], world, happened)
     return Run(plan, (states[0], states[1]), count, before)
 
 

@@ -165,7 +165,7 @@ def replay_for(guest, host, any_steps=True):
 
     socket  int16[nodes]: nodes of the same number are local to each other
     """
-    locate, on_walk, on_step = guest
+    server_of, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host
 
     @called_hook
@@ -240,7 +240,7 @@ def replay_for(guest, host, any_steps=True):
                     guest += 1
                 at = 8 * guest
                 if (mask >> np.uint64(at)) & ONE:
-                    server = locate(guest_state, table, node)
+                    server = server_of(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
                     counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
@@ -408,7 +408,7 @@ def grouped_for(hooks):
     state, counts, first, step, last): cpu_node int16[cpus] is what hooks are told, reader int16[cpus] where
     the CPU is; group int32[n] of each walk, step_group int32[S]; the rest as in replay.replay_for.
     """
-    locate, on_walk, on_step = hooks
+    server_of, on_walk, on_step = hooks
 
     @called_hook
     def take(tables, rows, steps, step_group, shootdowns, mapped, state, counts, step):
@@ -441,7 +441,7 @@ def grouped_for(hooks):
             while table >= 0:
                 at = np.uint64(8 * np.int64(level[table]))
                 if (mask >> at) & ONE:
-                    counts.reads[of, here, locate(state, table, node), (dram >> at) & ONE] += 1
+                    counts.reads[of, here, server_of(state, table, node), (dram >> at) & ONE] += 1
                 table = np.int64(parent[table])
         while last and step < due.size:
             take(tables, rows, steps, step_group, shootdowns, mapped, state, counts, step)

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .registry import (
         NOT_MAINLINE,
-        besides,
+        availability,
+        caveat,
         find,
         label,
         members,
         plan_for,
         policies,
         share_settings,
-        takes,
     )
 
 DEFINED_IN = {
     "NOT_MAINLINE": "registry",
-    "besides": "registry",
-    "takes": "registry",
+    "caveat": "registry",
+    "availability": "registry",
     "RESEARCH": "contract",
     "Policy": "contract",
     "parameters": "contract",
@@ -43,7 +43,8 @@ __all__ = [
     "RESEARCH",
     "Plan",
     "Policy",
-    "besides",
+    "availability",
+    "caveat",
     "find",
     "has_parameter",
     "label",
@@ -53,7 +54,6 @@ __all__ = [
     "plan_for",
     "policies",
     "share_settings",
-    "takes",
 ]
 
 

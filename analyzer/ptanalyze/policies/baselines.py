@@ -26,7 +26,7 @@ from msgspec import Meta
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from . import static_replicas
-from .contract import Part, Policy, World, captured_nodes, nodes_of
+from .contract import Policy, PolicySide, World, captured_nodes, nodes_of
 from .static_replicas import State
 
 Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
@@ -68,8 +68,8 @@ def bind(world: World, params: BindParams) -> Rule:
     return static_replicas.BIND, params.node, ()
 
 
-def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
-    """The guest's and the host's Part, with tables placed by rule_of(world, params)."""
+def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[PolicySide, PolicySide]:
+    """The guest's and the host's PolicySide, with tables placed by rule_of(world, params)."""
 
     def guest(world: World, params: Any) -> State:
         """The root existed before the first walk: it has the first turn."""
@@ -131,7 +131,7 @@ FIRST_TOUCH = Policy(
     *BY_FIRST_TOUCH,
     source=LINUX,
     needs=("trace",),
-    takes="today: nothing to do, this is Linux's default",
+    availability="today: nothing to do, this is Linux's default",
 )
 INTERLEAVE = Policy(
     "interleave",
@@ -139,8 +139,8 @@ INTERLEAVE = Policy(
     *_parts(interleave),
     InterleaveParams,
     source=LINUX,
-    takes="today: numactl --interleave=all ./app (its data, too)",
-    besides="This program alone; most of its data become remote, which is not priced here",
+    availability="today: numactl --interleave=all ./app (its data, too)",
+    caveat="This program alone; most of its data become remote, which is not priced here",
 )
 BIND = Policy(
     "bind",
@@ -148,8 +148,8 @@ BIND = Policy(
     *_parts(bind),
     BindParams,
     source=LINUX,
-    takes="today: numactl --membind=0 ./app (its data, too)",
-    besides="This program alone; it is killed when the node is full, and its data move there, which is not "
+    availability="today: numactl --membind=0 ./app (its data, too)",
+    caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",
 )
 TABLES_IN_DRAM = Policy(
@@ -159,7 +159,7 @@ TABLES_IN_DRAM = Policy(
     static_replicas.host_part(_host_in_dram),
     needs=("slow nodes",),
     source="Radiant (Kumar et al., ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
-    takes="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: it can hold no page tables)",
-    besides="The whole machine: any program's data may then land on the device, and movable memory holds no "
+    availability="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: no page tables there)",
+    caveat="The whole machine: any program's data may then land on the device, and movable memory holds no "
     "kernel data either",
 )

@@ -1,12 +1,12 @@
-"""The contract of placement policies: a name, typed parameters, and a Part for each dimension of the walks.
+"""The contract of placement policies: a name, typed parameters, and a side for each dimension.
 
 The walks, their demand faults, and the steps of the memory manager are the same under every policy
-(docs/data-path.md). Only the tables differ: a Part describes a dimension by a state and three
+(docs/data-path.md). Only the tables differ: a PolicySide describes a dimension by a state and three
 Numba functions that never allocate.
 
 The guest's (or, native, the only) table, GuestHooks:
 
-locate(state, table, node) -> node
+server_of(state, table, node) -> node
     Which node serves a read of `table` (flat id) by a CPU of `node`? Inlined.
 on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
@@ -21,7 +21,7 @@ on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
 
 The host's, HostHooks:
 
-locate(state, table, node) -> node
+server_of(state, table, node) -> node
 on_walk(state, tables, table, slot, node, counters) -> node
     A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and
     returns what the guest's on_walk does. Inlined.
@@ -46,46 +46,47 @@ from ..world.first_touches import placed_by_touch
 from ..world.site import LEFT_OUT
 from ..world.world import World
 
-__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
+__all__ = ["GuestHooks", "HostHooks", "Policy", "PolicySide", "World", "called_hook", "hook", "kernel"]
 
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
 
 class GuestHooks(NamedTuple):
-    locate: Hook
+    server_of: Hook
     on_walk: Hook
     on_step: Hook
 
 
 class HostHooks(NamedTuple):
-    locate: Hook
+    server_of: Hook
     on_walk: Hook
     on_step: Hook
 
 
-class Part(NamedTuple):
+class PolicySide(NamedTuple):
     """Tables of a dimension under a policy. Its state and its params are of types of the policy's own.
 
     start(world, params) -> (state of the hooks, table pages it starts with)
-    settle(state, world, tables) -> table pages: number of pages needed to make `tables` (flat ids), which
-    the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
-    at_rest(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each reader
-    before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
+    implicit_tables(state, world, tables) -> table pages: number of pages needed to make `tables` (flat ids),
+    which the snapshot has though the trace's events had freed them: the kernel filled them on the program's
+    behalf.
+    initial_servers(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each
+    reader before anything is touched, or None where that depends on it. Without it the policy needs a trace.
     facts(state, world, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
     Counters.
-    at_once(state, world, events): counts what it takes to get from the captured tables to the policy's
+    setup_events(state, world, events): counts what it takes to get from the captured tables to the policy's
     before the first walk, into int64[kinds, nodes, nodes].
-    between(state, events, pages): changes the tables once, between the trace and its further run, counted
-    into int64[kinds, nodes, nodes] and `pages` as in Counters.
+    between_runs(state, events, pages): changes the tables once, between the trace and its further run,
+    counted into int64[kinds, nodes, nodes] and `pages` as in Counters.
     """
 
     hooks: GuestHooks | HostHooks
     start: Callable[[World, Any], tuple[Any, int]]
-    settle: Callable[[Any, World, np.ndarray], int] | None = None
-    at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
+    implicit_tables: Callable[[Any, World, np.ndarray], int] | None = None
+    initial_servers: Callable[[Any, slice], np.ndarray | None] | None = None
     facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
-    at_once: Callable[[Any, World, np.ndarray], None] | None = None
-    between: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
+    setup_events: Callable[[Any, World, np.ndarray], None] | None = None
+    between_runs: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
 TODAY = "today: "  # mainline Linux can do it; what to type follows
@@ -95,35 +96,35 @@ RESEARCH = "research kernel"  # no mainline Linux has it
 class Policy(NamedTuple):
     """`guest` and `host` are what the policy does in each dimension, None: as captured.
 
-    source   the paper and section it follows
-    needs    names of NEEDS, all required
-    elsewhere  {parameter: policy that has it}, of parameters that people may look for here
-    note     what a reader of its results must know, a line
-    takes    what it takes to have it on a machine: TODAY and the line to type, RESEARCH, or in words why not
-    besides  whom that line touches and what to know before it is typed, "" where there is nothing to do
-    needs_with  (params) -> names of NEEDS that these parameters require besides
-    reshape  (world, params) -> World, before anything is replayed
-    acts     (params) -> names of what it acts on; policies that share a name do not go together.
-             "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
-    over_guest  (Part, its params, params) -> (Part, its params) put over what another policy does to the
-             guest's table, (None, None) where none does
+    source        the paper and section it follows
+    needs         names of NEEDS, all required
+    see_also      {parameter: policy that has it}, of parameters that people may look for here
+    note          what a reader of its results must know, a line
+    availability  how to get it on a machine: TODAY and the line to type, RESEARCH, or in words why not
+    caveat        whom that line touches and what to know before it is typed, "" where there is nothing to do
+    extra_needs   (params) -> names of NEEDS that these parameters require besides
+    reshape       (world, params) -> World, before anything is replayed
+    scope         (params) -> names of what it acts on; policies that share a name do not go together.
+                  "gPT" and "ePT" also say which of its sides take effect. None: those of its sides
+    wrap_guest    (PolicySide, its params, params) -> (PolicySide, its params) put over what another policy
+                  does to the guest's table, (None, None) where none does
     """
 
     name: str
     doc: str
-    guest: Part | None = None
-    host: Part | None = None
+    guest: PolicySide | None = None
+    host: PolicySide | None = None
     params: type[msgspec.Struct] = Strict
     source: str = ""
     needs: tuple[str, ...] = ()
     reshape: Callable[[World, Any], World] | None = None
-    acts: Callable[[Any], Collection[str]] | None = None
-    over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
-    needs_with: Callable[[Any], Collection[str]] | None = None
-    elsewhere: Mapping[str, str] | None = None
+    scope: Callable[[Any], Collection[str]] | None = None
+    wrap_guest: Callable[[PolicySide | None, Any, Any], tuple[PolicySide, Any]] | None = None
+    extra_needs: Callable[[Any], Collection[str]] | None = None
+    see_also: Mapping[str, str] | None = None
     note: str = ""
-    takes: str = RESEARCH
-    besides: str = ""
+    availability: str = RESEARCH
+    caveat: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
@@ -131,16 +132,16 @@ class Policy(NamedTuple):
 
     def needed(self, params: msgspec.Struct) -> tuple[str, ...]:
         """Names of NEEDS that the policy has with these parameters."""
-        return (*self.needs, *(self.needs_with(params) if self.needs_with else ()))
+        return (*self.needs, *(self.extra_needs(params) if self.extra_needs else ()))
 
     def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
         """Names of what the policy acts on with these parameters."""
-        if self.acts is not None:
-            return frozenset(self.acts(params))
+        if self.scope is not None:
+            return frozenset(self.scope(params))
         return frozenset(name for name, part in (("gPT", self.guest), ("ePT", self.host)) if part)
 
 
-LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.acts
+LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.scope
 RECORD = (
     "record one with `ptanalyze record -o DIR -- COMMAND`, or of a process that runs, where perf samples TLB "
     "misses, with `ptanalyze record -p PID`"
@@ -184,7 +185,7 @@ OF_THE_TRACE = ("trace", "events", "data nodes")  # needs that a trace meets
 
 
 def nodes_in_guest(params: Any) -> Collection[str]:
-    """Policy.needs_with of a policy whose parameter `layers` says whether the guest's kernel takes part."""
+    """Policy.extra_needs of a policy whose parameter `layers` says whether the guest's kernel takes part."""
     return ("node numbers",) if "gPT" in LAYERS_ACT[params.layers] else ()
 
 
@@ -226,7 +227,7 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
 
 def hint(policy: Policy, key: str) -> str:
     """ "; policy P has it" where another policy has this parameter, else ""."""
-    there = (policy.elsewhere or {}).get(key)
+    there = (policy.see_also or {}).get(key)
     return f"; policy {there} has it" if there else ""
 
 

@@ -47,11 +47,11 @@ POLICY = Policy(
     "page tables of five levels in the guest, the host, or both: cold walks read up to 35 entries for 24",
     params=Params,
     source="Intel 5-Level Paging and 5-Level EPT, white paper 335252; vMitosis, section 1",
-    takes="today: a CPU and a kernel with la57",
-    besides="The whole machine, from boot (no5lvl turns it off): every process walks one more level",
+    availability="today: a CPU and a kernel with la57",
+    caveat="The whole machine, from boot (no5lvl turns it off): every process walks one more level",
     reshape=reshape,
-    acts=lambda params: ACTS[params.layers],
-    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),
+    scope=lambda params: ACTS[params.layers],
+    extra_needs=lambda params: ("nested tables",) if params.layers == "ept" else (),
 )
 
 
@@ -114,5 +114,5 @@ DOMAINS_POLICY = Policy(
     source="Hydra, ATC '24, section 6 (an outlook)",
     needs=("trace",),
     reshape=reshape_domains,
-    acts=lambda params: {"domains"},
+    scope=lambda params: {"domains"},
 )

@@ -47,7 +47,7 @@ from ..kernels.steps import (
     word_mask,
 )
 from ..world.history import History
-from .contract import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
+from .contract import GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook, owner_masks
 
 FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
 DEGREE = (
@@ -78,7 +78,7 @@ NOTHING, SEVERAL = -1, -2  # of State.flushed
 class State(NamedTuple):
     """
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
-    ring       uint64[L, nodes]     bit n of ring[row, m]: copies of nodes m and n are linked; 0: m has none
+    sharers    uint64[L, nodes]     bit n of sharers[row, m]: copies on m and n are linked; 0: m has none
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
@@ -89,7 +89,7 @@ class State(NamedTuple):
     """
 
     entries: np.ndarray
-    ring: np.ndarray
+    sharers: np.ndarray
     tables: np.ndarray
     vma: np.ndarray
     mixed_row: np.ndarray
@@ -101,7 +101,7 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     return node
 
 
@@ -152,9 +152,9 @@ def need_table(state, tables, leaf, row, node, by, counters):
         counters.events[TABLE_NEW, by, node] += 1
         grow(counters.pages, 1)
         table = tables.parent[table]
-    first = state.ring[row, node] == 0
+    first = state.sharers[row, node] == 0
     if first:
-        state.ring[row, node] = bit
+        state.sharers[row, node] = bit
     return first
 
 
@@ -186,10 +186,10 @@ def copy(state, row, slot, node, owner, first):
 @hook
 def link(state, row, node, owner):
     """Merge the circular lists of the two copies."""
-    joined = state.ring[row, node] | state.ring[row, owner]
-    for member in range(state.ring.shape[1]):
+    joined = state.sharers[row, node] | state.sharers[row, owner]
+    for member in range(state.sharers.shape[1]):
         if (joined >> np.uint64(member)) & ONE:
-            state.ring[row, member] = joined
+            state.sharers[row, member] = joined
 
 
 @called_hook
@@ -207,14 +207,14 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         row, slot = data_page(steps, step)
         owner = owner_of(state, row, slot)
         write(state, row, owner, node, mapped.changed[step], counters)
-        state.sharing[by] |= state.ring[row, owner]
+        state.sharing[by] |= state.sharers[row, owner]
         state.flushed[by] = SEVERAL
         spread(state, row, owner, slot, slot + 1)
     elif kind in (CLEAR, UPDATE, MOVE):
         row, lo, hi = slot_range(steps, step)
         owner = slots_owner(steps, step)
         write(state, row, owner, node, stores(kind) * mapped.changed[step], counters)
-        state.sharing[by] |= state.ring[row, owner]
+        state.sharing[by] |= state.sharers[row, owner]
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
         if kind == UPDATE:
@@ -239,8 +239,8 @@ def belong(state, steps, step):
 def write(state, row, owner, node, entries, counters):
     """Write `entries` entries of the owner's copy and of every linked copy, whether it has them or not."""
     counters.events[PTE_WRITE, node, owner] += entries
-    for sharer in range(state.ring.shape[1]):
-        if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
+    for sharer in range(state.sharers.shape[1]):
+        if sharer != owner and (state.sharers[row, owner] >> np.uint64(sharer)) & ONE:
             counters.events[PTE_FANOUT, node, sharer] += entries
 
 
@@ -257,8 +257,8 @@ def spread(state, row, owner, lo, hi):
     """Slots lo..hi were written in every linked copy: all have what the owner has (4.1)."""
     for word in range(lo >> 6, (hi + 63) >> 6):
         new = state.entries[row, owner, word] & word_mask(lo, hi, word)
-        for sharer in range(state.ring.shape[1]):
-            if (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
+        for sharer in range(state.sharers.shape[1]):
+            if (state.sharers[row, owner] >> np.uint64(sharer)) & ONE:
                 state.entries[row, sharer, word] |= new
 
 
@@ -288,7 +288,7 @@ def move(state, tables, rows, steps, mapped, counters, step):
 
 @hook
 def free(state, row, table, by, node, counters):
-    for sharer in range(state.ring.shape[1]):
+    for sharer in range(state.sharers.shape[1]):
         if (state.tables[table] >> np.uint64(sharer)) & ONE:
             counters.events[TABLE_FREE, node, sharer] += 1
     grow(counters.pages, -popcount(state.tables[table]))
@@ -296,7 +296,7 @@ def free(state, row, table, by, node, counters):
     state.flushed[by] = SEVERAL
     state.tables[table] = 0
     if row >= 0:
-        state.ring[row] = 0
+        state.sharers[row] = 0
 
 
 @hook
@@ -316,20 +316,20 @@ def shoot_down(state, number, by, node, shootdowns, counters):
         counters.events[kind, node, there] += live[there]
 
 
-HOOKS = GuestHooks(locate, on_walk, on_step)
+HOOKS = GuestHooks(server_of, on_walk, on_step)
 
 
 def start(world: World, params: Params) -> tuple[State, int]:
     history, nodes = world.history, world.nodes
     entries = _owners_entries(history, nodes)
-    ring = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
-    tables = _owners_tables(world, ring)
+    sharers = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
+    tables = _owners_tables(world, sharers)
     options = np.array(
         [params.prefetch, params.prefetch_on == "first", FILTERS.index(params.tlbflush)], np.int64
     )
     state = State(
         entries,
-        ring,
+        sharers,
         tables,
         history.vma.copy(),
         history.mixed_row,
@@ -356,7 +356,7 @@ def _owners_entries(history: History, nodes: int) -> np.ndarray:
     return entries
 
 
-def _owners_tables(world: World, ring: np.ndarray) -> np.ndarray:
+def _owners_tables(world: World, sharers: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each guest table page at the start: all have the root, owners what they map."""
     tables, history = world.space.tables, world.history
     exists = guest_exists(world)
@@ -366,7 +366,7 @@ def _owners_tables(world: World, ring: np.ndarray) -> np.ndarray:
     childless[history.rows.leaf] = False
     ids = np.flatnonzero(childless)
     have[ids] = owner_masks(world, ids)
-    have[history.rows.leaf] |= np.bitwise_or.reduce(ring, axis=1)
+    have[history.rows.leaf] |= np.bitwise_or.reduce(sharers, axis=1)
     for level in range(1, int(tables.level.max(initial=1))):
         below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))
         np.bitwise_or.at(have, tables.parent[below], have[below])
@@ -374,7 +374,7 @@ def _owners_tables(world: World, ring: np.ndarray) -> np.ndarray:
     return have
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
     """The kernel filled these tables for their VMAs' owners, upper levels included."""
     parent, made = world.space.tables.parent, 0
     for table, mask in zip(tables.tolist(), owner_masks(world, tables).tolist(), strict=True):
@@ -388,7 +388,7 @@ def settle(state: State, world: World, tables: np.ndarray) -> int:
 POLICY = Policy(
     "hydra",
     "lazy, partial replicas: an entry is copied to a node at its first use there; shootdowns go to sharers",
-    guest=Part(HOOKS, start, settle),
+    guest=PolicySide(HOOKS, start, implicit_tables),
     params=Params,
     source="Hydra, ATC '24, sections 3 and 4",
     needs=("trace", "node numbers"),
@@ -458,19 +458,19 @@ def offline_on_step(state, tables, rows, steps, shootdowns, mapped, counters, st
 
 def start_offline(world: World, params: Strict) -> tuple[OfflineState, int]:
     lazy, pages = start(world, Params(prefetch=0))
-    rows, nodes = len(lazy.ring), world.nodes
+    rows, nodes = len(lazy.sharers), world.nodes
     made, asked = np.zeros((rows, 512), np.int32), np.full((rows, nodes), -1, np.int32)
     return OfflineState(lazy, made, asked, np.zeros(1, np.int32)), pages
 
 
 def offline_settle(state: OfflineState, world: World, tables: np.ndarray) -> int:
-    return settle(state.lazy, world, tables)
+    return implicit_tables(state.lazy, world, tables)
 
 
 HYDRA_OFFLINE = Policy(
     "hydra-offline",
     "hydra that knows the walks to come: no degree of prefetching costs less",
-    guest=Part(GuestHooks(locate, offline_on_walk, offline_on_step), start_offline, offline_settle),
+    guest=PolicySide(GuestHooks(server_of, offline_on_walk, offline_on_step), start_offline, offline_settle),
     source="least points that hit intervals, of table pages and nodes",
     needs=POLICY.needs,
 )

@@ -22,8 +22,8 @@ from . import hydra
 from .contract import (
     LAYERS_ACT,
     HostHooks,
-    Part,
     Policy,
+    PolicySide,
     World,
     called_hook,
     captured_nodes,
@@ -71,7 +71,7 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     return node
 
 
@@ -165,7 +165,7 @@ def update(state, table, node, events):
             events[PTE_FANOUT, node, sharer] += 1
 
 
-HOOKS = HostHooks(locate, on_walk, on_host_step)
+HOOKS = HostHooks(server_of, on_walk, on_host_step)
 
 
 def start_host(world: World, params: Params) -> tuple[State, int]:
@@ -208,11 +208,11 @@ def _owners_tables(world: World, owner: np.ndarray) -> np.ndarray:
 POLICY = Policy(
     "hydra-2d",
     "lazy, partial replicas in both dimensions of a VM: an entry is copied to a node at its first use there",
-    guest=Part(hydra.HOOKS, hydra.start, hydra.settle),
-    host=Part(HOOKS, start_host),
+    guest=PolicySide(hydra.HOOKS, hydra.start, hydra.implicit_tables),
+    host=PolicySide(HOOKS, start_host),
     params=Params,
     source="Hydra, ATC '24, sections 3, 4 and (an outlook) 6",
     needs=("trace", "nested tables"),
-    acts=lambda params: LAYERS_ACT[params.layers],
-    needs_with=nodes_in_guest,
+    scope=lambda params: LAYERS_ACT[params.layers],
+    extra_needs=nodes_in_guest,
 )

@@ -12,7 +12,7 @@ POLICY = Policy(
     "as captured: every table page on the node the dump found it on",
     *AS_CAPTURED,
     source="Linux 6.x: page tables are never moved; KVM allocates ePT pages on the faulting vCPU's node",
-    takes="today: nothing to do, it runs like this",
+    availability="today: nothing to do, it runs like this",
 )
 
 
@@ -39,5 +39,5 @@ IDEAL = Policy(
     static_replicas.host_part(start),
     source="a bound of locality, not a system",
     note=NOTE,
-    takes="a bound",
+    availability="a bound",
 )

@@ -14,7 +14,7 @@ from ..core.machine import Strict
 from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
 from ..kernels.steps import RUN, node_now
 from . import static_replicas
-from .contract import NODES, GuestHooks, Part, Policy, World, called_hook, guest_exists, replica_nodes
+from .contract import NODES, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, replica_nodes
 from .static_replicas import FOLLOW, State, nearest
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
@@ -45,7 +45,7 @@ def follow(state, to, counters):
     state.serve[:] = to
 
 
-HOOKS = GuestHooks(static_replicas.locate, static_replicas.on_walk, on_step)
+HOOKS = GuestHooks(static_replicas.server_of, static_replicas.on_walk, on_step)
 
 
 def start(world: World, params: Params) -> tuple[State, int]:
@@ -67,15 +67,21 @@ def _state(world: World, params: Params) -> State:
     return state
 
 
-def at_rest(state: State, ids: slice) -> np.ndarray | None:
-    """As Part.at_rest; where the process runs a snapshot does not say."""
-    return None if state.rule[0] == FOLLOW else static_replicas.at_rest(state, ids)
+def initial_servers(state: State, ids: slice) -> np.ndarray | None:
+    """As PolicySide.initial_servers; where the process runs a snapshot does not say."""
+    return None if state.rule[0] == FOLLOW else static_replicas.initial_servers(state, ids)
 
 
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
-    guest=Part(HOOKS, start, static_replicas.settle, at_rest, at_once=static_replicas.copy_guest),
+    guest=PolicySide(
+        HOOKS,
+        start,
+        static_replicas.implicit_tables,
+        initial_servers,
+        setup_events=static_replicas.copy_guest,
+    ),
     params=Params,
     needs=("node numbers",),
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",

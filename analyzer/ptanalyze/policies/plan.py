@@ -13,7 +13,7 @@ import numpy as np
 from ..core.errors import PtanalyzeError, UsageError
 from ..core.machine import Machine
 from ..kernels.jit import is_ours, uncompiled
-from .contract import Part, Policy, World, check_needs, nodes_of, share_out
+from .contract import Policy, PolicySide, World, check_needs, nodes_of, share_out
 from .static_replicas import AS_CAPTURED, BIND, NOWHERE, State
 from .table import POLICIES
 
@@ -28,8 +28,8 @@ class Plan(NamedTuple):
 
     name: str
     members: tuple[tuple[Policy, Any], ...]
-    guest: tuple[Part, Any]
-    host: tuple[Part, Any]
+    guest: tuple[PolicySide, Any]
+    host: tuple[PolicySide, Any]
 
     @property
     def params(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     def check(self, world: World) -> None:
         """RefusedError where the capture behind the World lacks a need of a member."""
-        by_guest = not any(policy.over_guest for policy, _ in self.members)
+        by_guest = not any(policy.wrap_guest for policy, _ in self.members)
         for policy, params in self.members:
             check_needs(policy, params, world.captured, by_guest)
 
@@ -88,13 +88,13 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     guest, of_guest = _part(members, "gPT", 0)
     host, of_host = _part(members, "ePT", 1)
     for policy, params in members:
-        if policy.over_guest:
-            guest, of_guest = policy.over_guest(guest, of_guest, params)
+        if policy.wrap_guest:
+            guest, of_guest = policy.wrap_guest(guest, of_guest, params)
     return Plan(name, members, (guest or AS_CAPTURED[0], of_guest), (host or AS_CAPTURED[1], of_host))
 
 
-def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> tuple[Part | None, Any]:
-    """(Part, parameters) of the member that acts on `what`; (None, None) where none does."""
+def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> tuple[PolicySide | None, Any]:
+    """(PolicySide, parameters) of the member that acts on `what`; (None, None) where none does."""
     for policy, params in members:
         part = (policy.guest, policy.host)[dimension]
         if part is not None and what in policy.acts_on(params):

@@ -95,5 +95,5 @@ POLICY = Policy(
     source="PTEMagnet, ASPLOS '21, section 4",
     needs=("nested tables",),
     reshape=reshape,
-    acts=lambda params: {"guest frames"},
+    scope=lambda params: {"guest frames"},
 )

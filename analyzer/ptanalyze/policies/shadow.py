@@ -27,7 +27,7 @@ from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.trees import shadow_table, split_tables
 from .baselines import BY_FIRST_TOUCH
-from .contract import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
+from .contract import GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook
 from .static_replicas import AS_CAPTURED
 
 PLACE = (
@@ -60,7 +60,7 @@ def trapping(hooks: GuestHooks) -> GuestHooks:
     inner_locate, inner_walk, inner_step = hooks
 
     @hook
-    def locate(state, table, node):
+    def server_of(state, table, node):
         return inner_locate(state.inner, table, node)
 
     @hook
@@ -75,7 +75,7 @@ def trapping(hooks: GuestHooks) -> GuestHooks:
         counters.events[VM_EXIT, node, node] += written(state.split, rows, steps, mapped, step)
         inner_step(state.inner, tables, rows, steps, shootdowns, mapped, counters, step)
 
-    return GuestHooks(locate, on_walk, on_step)
+    return GuestHooks(server_of, on_walk, on_step)
 
 
 @called_hook
@@ -102,8 +102,8 @@ def entries_of(split, table, changed):
     return np.int64(1) if split[table] else changed
 
 
-def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]:
-    """(Part, its parameters) of the shadow table: those of the policy that acts on it, else of `place`."""
+def wrap_guest(part: PolicySide | None, params: Any, mine: Params) -> tuple[PolicySide, Any]:
+    """(PolicySide, its parameters) of the shadow table: of the policy that acts on it, else of `place`."""
     place, _ = BY_FIRST_TOUCH if mine.place == "first-touch" else AS_CAPTURED
     acting = part or place
 
@@ -114,14 +114,14 @@ def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]
     def inner(ask: Callable[..., Any] | None) -> Callable[..., Any] | None:
         return ask and (lambda state, *others: ask(state.inner, *others))
 
-    def at_once(state: State, world: World, events: np.ndarray) -> None:
+    def setup_events(state: State, world: World, events: np.ndarray) -> None:
         """Every mapped page traps once as its entry is built, after the switch to shadow paging."""
         _build(world, events)
-        if acting.at_once:
-            acting.at_once(state.inner, world, events)
+        if acting.setup_events:
+            acting.setup_events(state.inner, world, events)
 
-    part = Part(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:]))
-    return part._replace(at_once=at_once), params
+    part = PolicySide(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:]))
+    return part._replace(setup_events=setup_events), params
 
 
 def _build(world: World, events: np.ndarray) -> None:
@@ -162,10 +162,11 @@ POLICY = Policy(
     "shadow paging: one table for both dimensions, a VM exit for every entry that the guest writes",
     params=Params,
     source="vMitosis, section 5.2; arch/x86/kvm/mmu/mmu.c",
-    takes="today, with all VMs off: modprobe -r kvm_intel; modprobe kvm_intel ept=0 (AMD: kvm_amd npt=0)",
-    besides="The whole host: all VMs on it run with shadow paging, until the module is loaded without ept=0",
+    availability="today, with all VMs off: modprobe -r kvm_intel; modprobe kvm_intel ept=0 "
+    "(AMD: kvm_amd npt=0)",
+    caveat="The whole host: all VMs on it run with shadow paging, until the module is loaded without ept=0",
     needs=("nested tables",),
     reshape=reshape,
-    acts=lambda params: {"paging mode", "ePT", "levels of ePT"},
-    over_guest=over_guest,
+    scope=lambda params: {"paging mode", "ePT", "levels of ePT"},
+    wrap_guest=wrap_guest,
 )

@@ -43,7 +43,7 @@ from ..kernels.steps import (
 from .contract import (
     GuestHooks,
     HostHooks,
-    Part,
+    PolicySide,
     World,
     called_hook,
     captured_nodes,
@@ -95,7 +95,7 @@ def in_turn(rule: int, placed: Any, turns: int) -> Any:
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     server = state.serve[node]
     if server < 0:
         server = state.home[table]
@@ -108,19 +108,19 @@ def locate(state, table, node):
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if fault:
         install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return locate(state, leaf, node)
+    return server_of(state, leaf, node)
 
 
 @hook
 def on_nested(state, tables, table, slot, node, counters):
-    return locate(state, table, node)
+    return server_of(state, table, node)
 
 
 @called_hook
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
     make(state, tables, leaf, node, made, counters)
-    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    counters.events[FAULT, node, server_of(state, leaf, node)] += 1
     write(state, leaf, node, 1, counters.events)
 
 
@@ -131,7 +131,7 @@ def make(state, tables, leaf, node, made, counters):
         for _ in range(above):
             table = tables.parent[table]
         if state.copies.size == 0:
-            counters.events[TABLE_NEW, node, locate(state, table, node)] += 1
+            counters.events[TABLE_NEW, node, server_of(state, table, node)] += 1
         for copy in state.copies:
             counters.events[TABLE_NEW, node, copy] += 1
     grow(counters.pages, made * max(state.copies.size, 1))
@@ -140,7 +140,7 @@ def make(state, tables, leaf, node, made, counters):
 @hook
 def write(state, leaf, node, entries, events):
     """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
-    first = locate(state, leaf, node)
+    first = server_of(state, leaf, node)
     events[PTE_WRITE, node, first] += entries
     for copy in state.copies:
         if copy != first:
@@ -172,7 +172,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 @hook
 def free(state, table, node, counters):
     if state.copies.size == 0:
-        counters.events[TABLE_FREE, node, locate(state, table, node)] += 1
+        counters.events[TABLE_FREE, node, server_of(state, table, node)] += 1
     for copy in state.copies:
         counters.events[TABLE_FREE, node, copy] += 1
     grow(counters.pages, -max(state.copies.size, 1))
@@ -196,19 +196,19 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
             write(state, table, steps.node[step], 1, counters.host_events)
 
 
-GUEST = GuestHooks(locate, on_walk, on_step)
-HOST = HostHooks(locate, on_nested, on_host_step)
+GUEST = GuestHooks(server_of, on_walk, on_step)
+HOST = HostHooks(server_of, on_nested, on_host_step)
 
 Begin: TypeAlias = Callable[[World, Any], State]  # of a World and the policy's parameters
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
     """Tables that the kernel filled on the program's behalf take one page a copy."""
     return len(tables) * max(len(state.copies), 1)
 
 
-def at_rest(state: State, ids: slice) -> np.ndarray | None:
-    """As Part.at_rest: homes in the order of the tables where the rule is round-robin."""
+def initial_servers(state: State, ids: slice) -> np.ndarray | None:
+    """As PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin."""
     home, nodes, (rule, node) = state.home[ids], len(state.serve), state.rule.tolist()
     if (state.serve >= 0).all():
         return np.broadcast_to(state.serve, (len(home), nodes))
@@ -222,14 +222,14 @@ def at_rest(state: State, ids: slice) -> np.ndarray | None:
 
 
 def copy_guest(state: State, world: World, events: np.ndarray) -> None:
-    """Part.at_once: replicas of the guest's tables that exist when the trace begins."""
+    """PolicySide.setup_events: replicas of the guest's tables that exist when the trace begins."""
     space = world.space
     exists = guest_exists(world)
     copy_tables(world, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
 
 
 def copy_host(state: State, world: World, events: np.ndarray) -> None:
-    """Part.at_once: replicas of all captured tables of the host."""
+    """PolicySide.setup_events: replicas of all captured tables of the host."""
     first = world.space.guest_tables
     copy_tables(world, np.arange(first, first + world.space.host_tables), state.copies, events)
 
@@ -239,7 +239,7 @@ def copy_tables(
 ) -> None:
     """Count what it takes to copy `tables` (flat ids) to the nodes `copies`, but to those they are on.
 
-    events  int64[kinds, nodes, nodes] as Part.at_once gets them: tables made, entries copied
+    events  int64[kinds, nodes, nodes] as PolicySide.setup_events gets them: tables made, entries copied
 
     RefusedError where a table was captured on a node that the machine lacks: how far it is, no file says.
     """
@@ -256,24 +256,24 @@ def copy_tables(
         np.add.at(events[PTE_COPY, copy], home[new], entries[new])
 
 
-def guest_part(begin: Begin) -> Part:
+def guest_part(begin: Begin) -> PolicySide:
     """Part of the guest's tables; begin(world, params) -> State."""
 
     def start(world: World, params: Any) -> tuple[State, int]:
         state = begin(world, params)
         return state, int(np.count_nonzero(guest_exists(world))) * max(len(state.copies), 1)
 
-    return Part(GUEST, start, settle, at_rest, at_once=copy_guest)
+    return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
 
 
-def host_part(begin: Begin) -> Part:
+def host_part(begin: Begin) -> PolicySide:
     """Part of the host's tables; begin(world, params) -> State."""
 
     def start(world: World, params: Any) -> tuple[State, int]:
         state = begin(world, params)
         return state, world.space.host_tables * max(len(state.copies), 1)
 
-    return Part(HOST, start, at_rest=at_rest, at_once=copy_host)
+    return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
 
 def one_copy(

@@ -40,8 +40,8 @@ from .contract import (
     LAYERS_ACT,
     GuestHooks,
     HostHooks,
-    Part,
     Policy,
+    PolicySide,
     World,
     called_hook,
     captured_nodes,
@@ -85,7 +85,7 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     return state.home[table]
 
 
@@ -261,8 +261,8 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
 
 
 @kernel
-def add_up(tables, first, last, exists, home, count, at_once, moved, written):
-    """Count the child tables of each table first..last-1, children first; `at_once`: put them right.
+def add_up(tables, first, last, exists, home, count, setup_events, moved, written):
+    """Count the child tables of each table first..last-1, children first; `setup_events`: put them right.
 
     exists bool[T]; home int16[T], count int16[T, nodes] with the data entries; changed. moved int64[nodes,
     nodes], written int64[nodes]: tables moved from and to, parents' entries written by node of the parent.
@@ -271,7 +271,7 @@ def add_up(tables, first, last, exists, home, count, at_once, moved, written):
         if not exists[table] or home[table] < 0:
             continue
         parent, there = np.int64(tables.parent[table]), np.int64(home[table])
-        best = most(count, table, there) if at_once else there
+        best = most(count, table, there) if setup_events else there
         home[table] = best
         if parent >= 0:
             count[parent, best] += 1
@@ -281,8 +281,8 @@ def add_up(tables, first, last, exists, home, count, at_once, moved, written):
                 written[home[parent]] += 1
 
 
-GUEST = GuestHooks(locate, on_walk, on_step)
-HOST = HostHooks(locate, on_nested, on_host_step)
+GUEST = GuestHooks(server_of, on_walk, on_step)
+HOST = HostHooks(server_of, on_nested, on_host_step)
 
 
 def start_guest(world: World, params: Params) -> tuple[State, int]:
@@ -298,8 +298,8 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
     data = world.data.guest.copy()
     for node in range(world.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
-    at_once = params.verify == "start" and not by_host(world)
-    state = _state(world, home, count, data, exists, (0, split), at_once)._replace(again=again)
+    setup_events = params.verify == "start" and not by_host(world)
+    state = _state(world, home, count, data, exists, (0, split), setup_events)._replace(again=again)
     return state, int(np.count_nonzero(exists))
 
 
@@ -329,25 +329,25 @@ def _state(
     data: np.ndarray,
     exists: np.ndarray,
     span: tuple[int, int],
-    at_once: bool,
+    setup_events: bool,
 ) -> State:
     again = home.copy()
     moved, written = np.zeros((world.nodes, world.nodes), np.int64), np.zeros(world.nodes, np.int64)
-    add_up(world.space.tables, *span, exists, home, count, at_once, moved, written)
+    add_up(world.space.tables, *span, exists, home, count, setup_events, moved, written)
     return State(home, again, count, data, world.data.host_row, moved, written)
 
 
-def at_once(state: State, world: World, events: np.ndarray) -> None:
-    """Part.at_once: the tables put right; their parents' entries are written on the parents' nodes."""
+def setup_events(state: State, world: World, events: np.ndarray) -> None:
+    """As PolicySide.setup_events: tables are put right; their parents write the entries, on their nodes."""
     events[TABLE_MOVED] += state.moved
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
     return len(tables)
 
 
-def at_rest(state: State, ids: slice) -> np.ndarray:
+def initial_servers(state: State, ids: slice) -> np.ndarray:
     home = state.home[ids]
     return np.broadcast_to(home[:, None], (len(home), state.children.shape[1]))
 
@@ -355,11 +355,11 @@ def at_rest(state: State, ids: slice) -> np.ndarray:
 POLICY = Policy(
     "vmitosis-migrate",
     "one copy of each table page that follows most of its children, when data move: for one-socket workloads",
-    Part(GUEST, start_guest, settle, at_rest, at_once=at_once),
-    Part(HOST, start_host, None, at_rest, at_once=at_once),
+    PolicySide(GUEST, start_guest, implicit_tables, initial_servers, setup_events=setup_events),
+    PolicySide(HOST, start_host, None, initial_servers, setup_events=setup_events),
     Params,
     source="vMitosis, section 3.2",
     needs=("data nodes",),
-    acts=lambda params: LAYERS_ACT[params.layers],
-    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),
+    scope=lambda params: LAYERS_ACT[params.layers],
+    extra_needs=lambda params: ("nested tables",) if params.layers == "ept" else (),
 )

@@ -26,8 +26,8 @@ from .contract import (
     LAYERS_ACT,
     NODES,
     GuestHooks,
-    Part,
     Policy,
+    PolicySide,
     World,
     called_hook,
     guest_exists,
@@ -79,7 +79,7 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     if state.misplaced[table]:
         return state.away.serve[node]
     return state.here.serve[node]
@@ -89,13 +89,13 @@ def locate(state, table, node):
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if fault:
         install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return locate(state, leaf, node)
+    return server_of(state, leaf, node)
 
 
 @called_hook
 def install(state, tables, leaf, node, made, counters):
     static_replicas.make(state.here, tables, leaf, node, made, counters)
-    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    counters.events[FAULT, node, server_of(state, leaf, node)] += 1
     write(state, leaf, node, 1, counters.events)
 
 
@@ -122,7 +122,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         static_replicas.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
 
 
-HOOKS = GuestHooks(locate, on_walk, on_step)
+HOOKS = GuestHooks(server_of, on_walk, on_step)
 
 
 def drawn(tables: int, share: float, seed: int) -> np.ndarray:
@@ -135,11 +135,11 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
-    return static_replicas.settle(state.here, world, tables)
+def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+    return static_replicas.implicit_tables(state.here, world, tables)
 
 
-def at_rest(state: State, ids: slice) -> np.ndarray:
+def initial_servers(state: State, ids: slice) -> np.ndarray:
     return np.where(state.misplaced[ids, None], state.away.serve, state.here.serve)
 
 
@@ -170,7 +170,7 @@ def _replicas(world: World, params: Params) -> State:
 
 
 def copy_guest(state: State, world: World, events: np.ndarray) -> None:
-    """Part.at_once of the replicas that are where they belong."""
+    """PolicySide.setup_events of the replicas that are where they belong."""
     static_replicas.copy_guest(state.here, world, events)
 
 
@@ -236,11 +236,11 @@ def _cache_facts(
 POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
-    Part(HOOKS, start_guest, settle, at_rest, guest_facts, copy_guest),
+    PolicySide(HOOKS, start_guest, implicit_tables, initial_servers, guest_facts, copy_guest),
     static_replicas.host_part(start_host)._replace(facts=host_facts),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
-    acts=lambda params: LAYERS_ACT[params.layers],
-    needs_with=lambda params: nodes_in_guest(params) if params.mode == "nv" else (),
+    scope=lambda params: LAYERS_ACT[params.layers],
+    extra_needs=lambda params: nodes_in_guest(params) if params.mode == "nv" else (),
 )

@@ -34,8 +34,8 @@ from .baselines import BY_FIRST_TOUCH
 from .contract import (
     LAYERS_ACT,
     GuestHooks,
-    Part,
     Policy,
+    PolicySide,
     World,
     called_hook,
     guest_exists,
@@ -178,8 +178,8 @@ STEERING = Policy(
     static_replicas.host_part(start_steering),
     SteeringParams,
     source="the steering matrix of WASP, ASPLOS '24, without its switching",
-    acts=lambda params: LAYERS_ACT[params.layers],
-    needs_with=needs,
+    scope=lambda params: LAYERS_ACT[params.layers],
+    extra_needs=needs,
 )
 
 
@@ -231,10 +231,10 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, node):
+def server_of(state, table, node):
     if state.now[ON]:
         return state.many.serve[node]
-    return static_replicas.locate(state.off, table, node)
+    return static_replicas.server_of(state.off, table, node)
 
 
 @hook
@@ -245,7 +245,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     state.now[WALK] += 1
     if fault:
         install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return locate(state, leaf, node)
+    return server_of(state, leaf, node)
 
 
 @called_hook
@@ -297,7 +297,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 def switch(state, number, events, pages):
     """Switch number `number`: the main thread copies all tables to all nodes, or frees the copies."""
     main, nodes, existing = np.int64(state.main[number]), state.many.copies.size, 0
-    root = static_replicas.locate(state.off, np.int64(0), main)
+    root = static_replicas.server_of(state.off, np.int64(0), main)
     kind = TABLE_FREE if state.now[ON] else TABLE_NEW
     for table in range(state.exists.size):
         if not state.exists[table]:
@@ -372,16 +372,16 @@ def _who(world: World, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
     return cpus, np.array(main, np.int16)
 
 
-def settle(state: State, world: World, tables: np.ndarray) -> int:
-    """As Part.settle. What these tables hold is not known: they are copied as if empty."""
+def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+    """As PolicySide.implicit_tables. What these tables hold is not known: they are copied as if empty."""
     state.exists[tables] = True
     if state.now[ON]:
         state.off.home[tables] = state.off.home[0]
     return len(tables) * (len(state.many.copies) if state.now[ON] else 1)
 
 
-def between(state: State, events: np.ndarray, pages: np.ndarray) -> None:
-    """Part.between: the daemon's decision once the program has gone on for longer than the hysteresis."""
+def between_runs(state: State, events: np.ndarray, pages: np.ndarray) -> None:
+    """The daemon's decision once the program has gone on for longer than the hysteresis."""
     if bool(state.now[ON]) != bool(state.now[STEADY]):
         switch(state, np.int64(len(state.at)), events, pages)
     state.now[NEXT] = len(state.at)
@@ -401,9 +401,15 @@ def facts(state: State, world: World, params: Any, pages: np.ndarray) -> dict[st
 POLICY = Policy(
     "wasp",
     "replicas as mitosis's and the steering matrix, switched on and off by access rate and TLB misses",
-    guest=Part(GuestHooks(locate, on_walk, on_step), start, settle, facts=facts, between=between),
+    guest=PolicySide(
+        GuestHooks(server_of, on_walk, on_step),
+        start,
+        implicit_tables,
+        facts=facts,
+        between_runs=between_runs,
+    ),
     params=Params,
     source="WASP, ASPLOS '24, as its public port does: waspd.c (e93634b), WASP-linux-7.0.0 (d0b9a1a6a)",
     needs=("trace", "node numbers"),
-    elsewhere={"steer": "steering", "layers": "steering"},
+    see_also={"steer": "steering", "layers": "steering"},
 )

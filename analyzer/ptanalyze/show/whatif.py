@@ -34,8 +34,7 @@ from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
-from ..policies import BOUND, NOT_MAINLINE, RESEARCH, besides, members, names
-from ..policies import takes as policies_takes
+from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
 from ..world.huge_pages import ADVISED, FORBIDDEN, PRCTL
 from .progress import this_program
 from .terminal import number
@@ -86,15 +85,15 @@ def table(named: Mapping[str, Result], explained: bool = True, said: str = "") -
         if (
             result is base
             or not may_gain(result)
-            or not (how := policies_takes(result.policy)).startswith(TODAY)
+            or not (how := availability(result.policy)).startswith(TODAY)
         ):
             continue
         lines.append(f"{name} {how}")
-        if first := besides(result.policy):
+        if first := caveat(result.policy):
             lines.append(f"  {first}.")
     notes = dict.fromkeys(note for one in named.values() for note in known(one, base))
     lines += [f"{note}." for note in notes if CAREFUL not in note or note.partition(CAREFUL)[2] not in said]
-    if any(policies_takes(result.policy) == RESEARCH for result in named.values()):
+    if any(availability(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
 
@@ -134,7 +133,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.price.speedup, policies_takes(result.policy)
+    speedup, how = result.price.speedup, availability(result.policy)
     needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs

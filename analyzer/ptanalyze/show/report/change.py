@@ -9,7 +9,7 @@ from ...analysis.advise import reshapes, share_sentence, verdict
 from ...core import interval as gain
 from ...core import interval as interval_module
 from ...core.errors import size_in_words
-from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
+from ...policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat
 from .. import plots
 from ..plots.speedup import priced
 from ..whatif import earned
@@ -441,7 +441,7 @@ def research(study: Study) -> str:
 
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
-        how = takes(str(row["policy"]))
+        how = availability(str(row["policy"]))
         if (
             row is study.base
             or row["over"]
@@ -454,5 +454,5 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
         if how.startswith(TODAY) == on_mainline:
             when, _, line = how.removeprefix(TODAY).partition(": ")
             careful = [text for one in study.results if one.policy == row["policy"] for text in one.careful]
-            first = "; ".join(filter(None, (besides(str(row["policy"])), *dict.fromkeys(careful))))
+            first = "; ".join(filter(None, (caveat(str(row["policy"])), *dict.fromkeys(careful))))
             yield Action(str(row["label"]), study.written(row), when, line, first)
