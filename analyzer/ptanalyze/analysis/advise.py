@@ -722,7 +722,7 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
     if share is None or not others:
         return None
     if share.high < LITTLE:
-        return "Not worth it: page walks and the kernel's work on page tables cost this run next to nothing."
+        return "Not worth it: page walks and page-table updates are negligible in this run."
     speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
     sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:

@@ -389,7 +389,7 @@ class Chosen:
         return next(p for p in self.known.points if (p.tier, p.degree) == (tier, degree))
 
     def never_used(self, point: Point) -> np.ndarray:
-        """int64[V]: entries copied that their node does not use before they are written anew or cleared.
+        """int64[V]: entries copied that their node does not use before they are rewritten or cleared.
 
         Every degree copies what degree 0 does, sooner or later: that is what is used.
         """

@@ -254,7 +254,7 @@ def heated(capture: Capture) -> dict[int, Snapshot]:
 
 
 def alike(number: int, by_heat: bool) -> str:
-    """Line for people about an answer that counts so many processes."""
+    """Line for people: how many processes an answer counts."""
     how = "what a process maps counts, not how busy it is"
     if by_heat:
         how = "a page counts by the walks of the process that maps it, estimated for the same time"
@@ -268,7 +268,7 @@ def asked_of_processes(capture: Capture, setup: Setup) -> str:
 
 
 def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
-    """Line for people: an answer is of a Capture's first process and so many more; "" where it is one."""
+    """Line for people: the number of processes beside the Capture's first that are counted; "" for none."""
     known = others(capture)
     if not known:
         return ""

@@ -37,7 +37,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "import": Entry("import_", "Read what other tools recorded or dumped."),
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),
-        "doctor": Entry("doctor", "Say what of this host can be used."),
+        "doctor": Entry("doctor", "Check what this host supports."),
         "redact": Entry("redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
@@ -46,7 +46,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "check": Entry("check", "Verify that a capture is usable."),
         "walk": Entry("walk", "Explain one address translation."),
         "diff": Entry("diff", "Compare the page tables of two captures."),
-        "classify": Entry("classify", "Count local and remote leaf entries."),
+        "classify": Entry("classify", "Show local and remote page-table entries."),
         "fragmentation": Entry("fragmentation", "Measure how scattered ePT cache lines are."),
     },
     "Ask": {

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
     from ..analysis.answer import Section
 
-REDACTED = (
-    "frames are numbered anew there, so that what is the same may be counted as moved or in other frames"
-)
+REDACTED = "frames are renumbered there, so an unchanged page may count as moved or as in another frame"
 
 
 @click.command("diff")

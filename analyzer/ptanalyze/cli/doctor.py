@@ -7,7 +7,7 @@ import click
 
 @click.command("doctor")
 def command() -> None:
-    """Say what of this host can be used: tracer, dumper, rights, counters, KVM, nodes, disk.
+    """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
 
     What is missing comes with what it would give and how to get it. Nothing is changed; as root it reads its
     own page tables to see whether that works. Analysis alone needs none of it.

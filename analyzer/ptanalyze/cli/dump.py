@@ -16,15 +16,15 @@ max_stop_option = click.option(
     type=click.IntRange(1, 1 << 30),
     metavar="MS",
     default=None,
-    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
+    help="Resume the process after this many milliseconds even if the dump is incomplete. Default: no limit.",
 )
 memory_option = click.option(
     "--memory",
     type=SIZE,
     default=None,
     metavar="SIZE",
-    help="Tables to collect in memory before they go to the disk, for which a stopped process waits: 512M, "
-    "8G. Default: 4 GiB, at most half of what is free.",
+    help="Buffer for page tables, 512M or 8G; a stopped process waits while it is flushed to disk. Default: "
+    "4 GiB, at most half of the free memory.",
 )
 
 

@@ -41,9 +41,9 @@ from .options import DURATION, PID, free_name, new_capture_option
 def command(pid: int, seconds: float, tree: bool, output: str | None, add: str | None, lengths: str) -> None:
     """Sample which pages process PID uses, by the accessed bits of its page tables, and dump the tables.
 
-    Again and again the kernel clears these bits, and after a while they are read: a page that was walked for
-    in between has its bit set again. `classify`, `whatif` and `advise` weigh pages by it (--weight heat).
-    Nothing is stopped. Needs root. Ctrl-C while it samples keeps what was sampled, with exit code 0.
+    The accessed bits are cleared repeatedly and read back after a delay; a set bit means that the page was
+    walked in between. `classify`, `whatif` and `advise` weigh pages by it (--weight heat). The process keeps
+    running. Needs root. Ctrl-C keeps the samples taken so far, with exit code 0.
 
     \b
     Examples:

@@ -126,12 +126,13 @@ def command(
 ) -> None:
     """List the processes and VMs of this host, those with the most remote page tables first, then by size.
 
-    Page tables are counted by eBPF: nothing is stopped, no entry is kept. The remote share is of walks, if
-    all leaf tables are walked alike and threads stay on the nodes where they ran last. With --counters, on
-    machines that count them, also what walks cost now and the most that local tables can save. Needs root.
+    eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is of walks,
+    assuming that every leaf table is walked equally often and that threads stay on the nodes where they ran
+    last. With --counters, where the CPU counts walks: their cost now, and the most that local tables can
+    save. Needs root.
 
-    With --guest the processes inside a VM, read from outside: those that the guest's Linux lists, by name;
-    of another system, those whose CR3 its vCPUs have while it is sampled. Nodes are the host's.
+    --guest lists the processes inside a VM, read from outside: by name for a Linux guest; for other guests,
+    the address spaces (CR3) seen on its vCPUs while sampling. Nodes are the host's.
 
     \b
     Examples:
@@ -261,7 +262,7 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
     most = next((one for one in found if one.leaf and one.kind != "vm"), None)
     if most:
         out = f"{most.pid}.capture"
-        yield "fewer page walks, by huge pages, may:"
+        yield "huge pages may reduce page walks; to estimate:"
         yield f"  ptanalyze dump process {most.pid} -o {out}"
         yield f"  ptanalyze whatif {out} -p thp"
 

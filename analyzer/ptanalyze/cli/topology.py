@@ -183,7 +183,9 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     default=None,
     help="Number of groups to form. Default: detected from the latencies.",
 )
-@click.option("--one-group-ok", is_flag=True, help="Accept latencies without a gap as one group of all CPUs.")
+@click.option(
+    "--one-group-ok", is_flag=True, help="Accept a single group of all CPUs if the latencies show no gap."
+)
 @click.option(
     "--compare-with-kernel",
     is_flag=True,

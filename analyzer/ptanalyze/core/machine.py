@@ -438,7 +438,7 @@ def _sharing(machine: Machine, share: float, shares: tuple[float, float] | None)
     return replace(machine, llc=replace(machine.llc, share=share, shares=shares))
 
 
-# A machine whose remote nodes are so many times as far as a node's own memory.
+# A machine with a given ratio of remote to local latency.
 
 MOST_LATENCY_RATIO = 1000  # remote over local latency
 

@@ -1,4 +1,4 @@
-"""Files that others made: opened only where they are what they should be, and never read without limit."""
+"""Untrusted files: opened only if regular, reads bounded."""
 
 import errno
 import fcntl
@@ -75,7 +75,7 @@ def read_given(path: str | PathLike[str], most: int = MANY) -> bytes:
     return content
 
 
-# Directories of the user's own, and which they are where nobody says so.
+# User-owned directories, with XDG defaults.
 
 
 def own_directory(directory: Path) -> bool:
@@ -154,7 +154,7 @@ def _new_directory(place: Path, final: str) -> tuple[Path, int]:
 
 
 def hold(fd: int, path: Path) -> bool:
-    """Lock what was made under `path`, so that nobody takes it for left behind; False: somebody has already.
+    """Lock what was made under `path`, so that no cleanup removes it; False: already locked.
 
     Where a file system has no locks, nothing is ever removed.
     """
@@ -201,7 +201,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def signed(path: Path, content: bytes) -> bytes:
     """Content of the file `path`, signed for a file of that name in a directory of that name.
 
-    Without a key the signature is empty, and nobody believes it.
+    Without a key the signature is empty and never accepted.
     """
     key = own_key()
     return (_signature(key, path, content) if key else b"") + b"\n" + content
@@ -253,7 +253,7 @@ def _make(directory: Path) -> None:
             os.link(inside / KEY, directory / KEY)
 
 
-# CRC-32 (zlib's) of files, without reading what is not there: a hole of a sparse file is so many zeros.
+# CRC-32 (zlib's) of files; holes of sparse files are hashed as zeros without reading them.
 
 POLYNOMIAL = 0xEDB88320
 ONES = 0xFFFFFFFF

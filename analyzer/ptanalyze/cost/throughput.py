@@ -102,7 +102,7 @@ class Window(NamedTuple):
         return float(self.instructions * cpi + data * self.local + exposed * self.waits + self.own)
 
     def per_second(self, hertz: float, costs: Costs) -> Interval:
-        """How often a second its work is done with so many cycles per second."""
+        """Units of work per second at a given number of cycles per second."""
 
         def speed(*at: float) -> float:
             return float(hertz / self.cycles(*at))

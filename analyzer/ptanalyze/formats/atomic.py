@@ -99,7 +99,7 @@ def _is_no_file(path: Path) -> bool:
 
 
 def _new_file(path: Path) -> tuple[int, Path | None]:
-    """(open file, its name or None): locked, so that nobody takes it for left behind."""
+    """(open file, its name or None): locked, so that no cleanup removes it."""
     if os.path.exists(FILES):
         try:
             return os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None

@@ -233,7 +233,7 @@ def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
 
 
 def holds(view: memoryview, at: int, length: int) -> bool:
-    """Whether the CRC-32 of the frame at a place, with a payload of so many bytes, is what the frame says."""
+    """Whether the frame at `place`, with `size` bytes of payload, matches its CRC-32."""
     found = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
     found = zlib.crc32(view[at + 8 : at + trace_codec.FRAME_BYTES + length], found)
     return found == int.from_bytes(view[at + 4 : at + 8], "little")

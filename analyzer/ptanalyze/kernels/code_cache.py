@@ -2,7 +2,7 @@
 
 Numba's own key knows the time of one source file, not of the helpers that are compiled into the code, and not
 the hooks of a loop that is put together at run time. Here it is byte code, constants, globals and closures,
-through all functions that are called: a changed helper or hook is compiled anew, wherever it is written.
+through all functions that are called: a changed helper or hook is recompiled, wherever it is written.
 
 Compiled functions call each other by name. Numba makes names unique by a number that each process counts
 from 1. A process that found the code of two others could have two functions of one name, and ran the first
@@ -33,7 +33,7 @@ from numba.core.extending import _Intrinsic
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 
-# Compiled code on disk: a file per key with a checksum, in a directory that nobody else can write to.
+# Compiled code on disk: a file per key with a checksum, in a directory that only this user can write to.
 #
 # Code that is damaged, or that somebody else may have left, is as good as none.
 
@@ -139,7 +139,7 @@ os.register_at_fork(after_in_child=count_from_random)
 
 
 class NoKey(Exception):
-    """The code uses something of which one cannot say whether it is the same in another process."""
+    """The code refers to an object without a process-independent key."""
 
 
 def keep_compiled(function):

@@ -57,7 +57,7 @@ def number_pages(number, n, table, regions, known, most, page):
     """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
 
     table  int64[2^k + 1]: open-addressed, region << ID_BITS | id, EMPTY where free; last, below 2^30, what
-           keys are xored with, so that nobody can choose addresses that all begin in the same places.
+           keys are xored with, so that no one can choose addresses that collide.
     Returns `known` afterwards, most + 1 at a region beyond `most`: once they are known, nothing but `page` is
     written, and threads may share a table. A loop of its own, apart from decoding: its cache misses overlap.
     """

@@ -1,4 +1,4 @@
-"""first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use;
+"""first-touch, interleave, bind: a single copy of each table page, placed again in the order of first use;
 tables-in-dram: as captured, but none on a node without CPUs.
 
 The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the

@@ -140,7 +140,7 @@ def defaults(policy: str) -> dict[str, Any]:
     }
 
 
-# What it takes to have a policy on a machine: a line to type today, or a research kernel.
+# How to get a policy today: a command, or a research kernel.
 
 NOT_MAINLINE = "none of Mitosis, vMitosis, Hydra, WASP, PTEMagnet is mainline"
 

@@ -25,7 +25,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
 }
 
 
-BOUND = "ideal"  # of locality; a policy that nobody can have
+BOUND = "ideal"  # an upper bound on locality, not a policy to run
 
 
 def names() -> list[str]:

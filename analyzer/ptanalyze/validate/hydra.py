@@ -21,7 +21,7 @@ from .wide import alone, footprint, gib, loading, migrated, sharing, traversal
 PAPER = published("hydra")
 SPINNING = "35 spinning threads per socket, where the figures may end; cost file hydra-haswell"
 FIT = "hydra-haswell is derived from this number (ADR 9)"
-NONE = "nobody shares a table page and nobody runs elsewhere: what Linux does"
+NONE = "no shared table page, no thread on another node: the cost of plain Linux"
 SLOWER_CALL = 3  # section 1: mprotect of Linux 6.5.7 takes about 3 times as long as that of 4.17
 SIZES = {"128 KB": 32, "512 KB": 128}  # pages
 
@@ -71,7 +71,7 @@ def figure_2(bench: Bench) -> Iterator[Row]:
 
 
 def figure_9(bench: Bench) -> Iterator[Row]:
-    """Calls on 128 KB, nobody else running."""
+    """Calls on 128 KB, no other thread running."""
     pages = SIZES["128 KB"]
     note = "mmap writes no entries: faults do"
     yield row(PAPER["mmap-mitosis"], over_linux("mmap", "mitosis", pages), DEFINITION, note)

@@ -92,7 +92,7 @@ def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
 
 
 def _unmapped(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(first region, one past the last, index of the event): regions unmapped, moved away or mapped anew."""
+    """(first region, one past the last, index of the event): regions unmapped, moved away or mapped again."""
     kind, a, b, result = (events[name] for name in ("kind", "a", "b", "result"))
     start = np.where(kind == Event.MMAP, result.astype(np.uint64), a)
     leaves = (kind == Event.MUNMAP) & (result >= 0)
@@ -188,7 +188,7 @@ def place_pages(site: Site, past: History, node: np.ndarray) -> None:
 
 
 def first_touch_notes(site: Site, past: History) -> list[str]:
-    """A note where memory was mapped before the region of interest and nobody noted who touched it first."""
+    """A note where memory was mapped before the region of interest without a record of its first touch."""
     noted = (site.trace.events["kind"] == Event.FIRST_TOUCH).any()
     return [WITHOUT] if past.premapped and not noted else []
 

@@ -147,7 +147,7 @@ class Promoted(NamedTuple):
     regions        promoted: as many table pages are gone
     fragmented     regions that stay 4 KiB for want of contiguous memory, by choice
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
-    bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
+    bloat_pages    4 KiB pages mapped by the huge pages alone
     forbidden      regions that stay 4 KiB as the program forbids them
     tables         int64[regions]: leaf tables of the input tree that are gone
     """

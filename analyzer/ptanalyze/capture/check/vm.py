@@ -91,7 +91,7 @@ def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Finding]:
     )
 
 
-# Pages about which a dump and pagemap disagree, told so that someone who was not there can judge them.
+# Report of pages on which dump and pagemap disagree.
 
 EACH = 3  # examples of each reason
 NOWHERE = np.uint64((1 << 64) - 1)  # in place of a virtual address: in no slot

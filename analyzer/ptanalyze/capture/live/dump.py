@@ -157,7 +157,7 @@ def stopping(stop: bool, max_stop: int | None) -> list[str]:
 
 
 def collecting(memory: int | None) -> list[str]:
-    """Option of ptdump for so many bytes of tables in memory; UsageError for less than a MiB."""
+    """ptdump's option for the size of its table buffer, in bytes; UsageError below 1 MiB."""
     if memory is not None and memory < MIB:
         raise UsageError(f"memory = {memory} bytes: tables are collected in whole MiB, so 1 MiB or more")
     return [] if memory is None else ["--memory", str(memory // MIB)]

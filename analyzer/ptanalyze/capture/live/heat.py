@@ -146,7 +146,7 @@ def reason(said: bytes) -> str:
 
 @contextmanager
 def zeros(size: int) -> Iterator[int]:
-    """Descriptor of a file of so many bytes in memory."""
+    """Descriptor of an in-memory file of `size` bytes."""
     descriptor = os.memfd_create("ptanalyze")
     try:
         os.ftruncate(descriptor, size)

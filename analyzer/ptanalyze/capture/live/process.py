@@ -26,7 +26,7 @@ THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 @dataclass(frozen=True)
 class Process:
-    """A process that is meant, not whoever gets its number: pidfd; proc, its directory in /proc."""
+    """A process pinned by its pidfd, safe against PID reuse; proc: its directory in /proc."""
 
     pid: int
     pidfd: int

@@ -45,9 +45,9 @@ class NodeLatency:
     contended  float64[n, n]: with other threads streaming on the serving node, None where not measured
     source     a line: how the latencies are known
     flags      oddities, a line each
-    memory_nodes  numbers of those of the nodes that have no CPUs: nobody reads from there, so their rows are
+    memory_nodes  numbers of those of the nodes that have no CPUs: no reads start there, so their rows are
                   their columns, and their own memory is as near as to the node that reaches it fastest
-    bandwidth  float64[n, n]: GB/s of reads, 0 where nobody reads, or None
+    bandwidth  float64[n, n]: GB/s of reads, 0 for nodes without CPUs, or None
     """
 
     nodes: tuple[int, ...]

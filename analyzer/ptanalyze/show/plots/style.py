@@ -372,7 +372,7 @@ def rows_high(labels: Sequence[str], least: float = 0.32) -> float:
 
 
 def step_of(names: Sequence[str], inches: float) -> int:
-    """Tick stride at which labels do not overlap within so many inches."""
+    """Tick stride at which labels do not overlap within `inches`."""
     width = 0.12 + 0.09 * max((len(name) for name in names), default=0)
     return max(-int(-len(names) * width // inches), 1)
 
