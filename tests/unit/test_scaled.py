@@ -1,7 +1,8 @@
-"""Captures that stand for larger programs: what they say, and what shrinks when they are replayed."""
+"""Captures that stand for larger runs: what they say, and what shrinks or is folded in a replay."""
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,9 +14,18 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.world.moves import Moves, scaled_machine, scaled_moves
+from ptanalyze.world.moves import Moves
+from ptanalyze.world.scaling import (
+    StandsFor,
+    fixed_vmas,
+    mapped_bytes,
+    scaled_machine,
+    scaled_moves,
+    stands_for,
+)
+from strategies import build_snapshot
 
-MIB = 1 << 20
+KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30
 
 
 def made(place, **parameters):
@@ -107,3 +117,134 @@ def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
     with pytest.raises(CaptureError, match=r"facts\.scale") as caught:
         read_snapshot(tmp_path / "scaled")
     assert "\n" not in str(caught.value)
+
+
+# What is asked, and what is refused.
+
+
+def test_a_factor_or_a_size_is_asked_for(tmp_path):
+    capture = made(tmp_path / "made", size=64 * MIB, accesses=1000)
+    assert stands_for(None) == StandsFor() and stands_for("16") == stands_for("16x") == stands_for(16)
+    assert stands_for("1G").factor(capture.snapshot) == pytest.approx(16)
+    assert stands_for("2.5").factor(capture.snapshot) == 2.5
+    for wrong in ("", "x", "-4", "0.5", "0", "200Q", "1e9", "inf", "4 times", 10**9):
+        with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|write how many)") as caught:
+            stands_for(wrong)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB"):
+        stands_for("32M").factor(capture.snapshot)
+    with pytest.raises(UsageError, match="--fixed heap: of which larger run"):
+        stands_for(None, "heap")
+
+
+VMAS = [
+    (GIB, GIB + 64 * KIB4, "/bin/app"),
+    (2 * GIB, 2 * GIB + 3 * KIB4, "[stack]"),
+    (3 * GIB, 3 * GIB + 4 * KIB4, ""),
+    (4 * GIB, 4 * GIB + 1024 * KIB4, "[heap]"),
+    (5 * GIB, 5 * GIB + 200 * KIB4, "data"),
+    (6 * GIB, 6 * GIB + 512 * KIB4, "tracer", True),
+]
+
+
+def several():
+    """A snapshot that maps every page of VMAS; the first is code."""
+    at = ((start + KIB4 * page, 1) for start, end, *_ in VMAS for page in range((end - start) // KIB4))
+    snapshot = build_snapshot(list(at), vmas=VMAS)
+    snapshot.vmas["prot"] = [5, 3, 3, 3, 3, 5]
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("asked", "fixed"),
+    [
+        ("", [True, True, True, False, False, False]),
+        ("none", [False] * 6),
+        ("heap", [False, False, False, True, False, False]),
+        ("1M", [True, True, True, False, True, False]),
+        (f"{5 * GIB + 5:#x},/bin/app", [True, False, False, False, True, False]),
+        ("tracer", [False] * 6),
+    ],
+)
+def test_which_memory_does_not_grow(asked, fixed):
+    snapshot = several()
+    mapped = mapped_bytes(snapshot)
+    assert mapped.tolist() == [n * KIB4 for n in (64, 3, 4, 1024, 200, 0, 0)]
+    assert fixed_vmas(snapshot, mapped, asked).tolist() == fixed
+
+
+@pytest.mark.parametrize("asked", ["nowhere", "0x5", "heap,", "heap,nowhere", "1K"])
+def test_memory_that_no_vma_is_called_is_refused(asked):
+    snapshot = several()
+    with pytest.raises(UsageError, match=r"^--fixed .*: no VMA of the capture"):
+        fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"weigh": "leaf"}, "page tables alone tell nothing"),
+        ({"cold": True}, "leave out --cold"),
+        ({"fixed": "none"}, None),
+        ({}, None),
+    ],
+)
+def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why):
+    capture = made(tmp_path / "made", size=8 * MIB)
+    if why is None:
+        assert len(whatif(capture, "mitosis", stands_for=4, **how)) == 2
+        return
+    with pytest.raises(UsageError, match=rf"^--stands-for.*{why}") as caught:
+        whatif(capture, "mitosis", stands_for=4, **how)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_that_the_first_tlb_level_holds_tells_nothing_about_a_larger_run(tmp_path):
+    with pytest.raises(UsageError, match="pages are touched beyond the first TLB level"):
+        whatif(made(tmp_path / "tiny", size=4 * MIB, accesses=300), "mitosis", stands_for=64)
+
+
+# One mechanism: made smaller, or asked for larger.
+
+
+def test_a_capture_made_16_times_smaller_answers_as_one_asked_to_stand_for_16_times_as_much(tmp_path):
+    known = {"size": 32 * MIB, "accesses": 100_000, "pattern": "uniform"}
+    scaled = made(tmp_path / "scaled", scale=16, **known)
+    plain = made(tmp_path / "plain", **known)
+    counts = ["walks", "dram_reads_per_walk", "reads_per_walk", "speedup_low", "speedup", "speedup_high"]
+    one, other, both = (
+        whatif(capture, "mitosis", **how)[counts]
+        for capture, how in ((scaled, {}), (plain, {"stands_for": 16}), (scaled, {"stands_for": 4}))
+    )
+    assert other.to_numpy() == pytest.approx(one.to_numpy(), rel=0.02)  # turns of scaled threads are shorter
+    expected = whatif(plain, "mitosis", stands_for=64)[counts].to_numpy()
+    assert both.to_numpy() == pytest.approx(expected, rel=0.02)
+
+
+def test_a_larger_run_has_more_tables_and_more_to_copy_before_it_gains(tmp_path):
+    capture = made(tmp_path / "made", size=32 * MIB, accesses=200_000, nodes=4)
+    small, large = (whatif(capture, "mitosis", stands_for=n) for n in (None, 512))
+    for column in ("pt_bytes", "pt_bytes_extra", "pt_bytes_peak"):
+        assert large[column].tolist() == [512 * size for size in small[column]]
+    assert large["once_cycles"][1] == pytest.approx(512 * small["once_cycles"][1], rel=1e-6)
+    assert small["speedup"][1] == pytest.approx(1, abs=0.001) and large["speedup"][1] > 1.01
+
+
+def test_the_answer_for_a_small_trace_is_that_of_a_direct_trace_at_16_times_the_size(tmp_path):
+    """Uniform reads of 256 MiB, and of 16 MiB that stand for them, on a machine whose caches the lines of the
+    larger exceed. The bar is 5 % of the effect."""
+    known = {"accesses": 400_000, "threads": 4, "nodes": 4, "init": "parallel"}
+    machine = {"machine": scaled_data_caches("vmitosis-cascade-lake", 64), "cache_share": "0.25"}
+    direct = whatif(made(tmp_path / "direct", **known | {"size": 256 * MIB}), "mitosis", **machine)
+    asked = made(tmp_path / "asked", **known | {"size": 16 * MIB})
+    stood = whatif(asked, "mitosis", stands_for="256M", **machine)
+    assert whatif(asked, "mitosis", **machine)["speedup"][1] == pytest.approx(1, abs=0.01)
+    assert direct["speedup"][1] > 1.05
+    assert stood["speedup"][1] - 1 == pytest.approx(direct["speedup"][1] - 1, rel=0.05)
+    assert stood["dram_reads_per_walk"][1] == pytest.approx(direct["dram_reads_per_walk"][1], rel=0.05)
+
+
+def scaled_data_caches(name, by):
+    machine = load_machine(name)
+    small = scaled_machine(machine, by)
+    return msgspec.structs.replace(machine, l2=small.l2, llc=small.llc)

@@ -7,15 +7,20 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kept_streams import put_column
+from naive.fold import naive_fold
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Batches, Event, Piece, Touches
+from ptanalyze.core.walks import WalkStream
 from ptanalyze.formats.trace import read_index, trace_of
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.tlb_filter import TlbFilter
-from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
+from ptanalyze.world.scaling import Growth, fold
+from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, near_tlb
+from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 from trace_copy import write_trace
 
 pytestmark = pytest.mark.twin
@@ -261,3 +266,109 @@ def test_a_second_run_begins_without_what_was_unmapped_after_a_cpu_s_last_chunk(
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
     twice = TlbFilter(trace, space, place(trace, 2, 2), TLB)
     assert len(twice.first()) == 2 and len(twice.again(0)) == 2
+
+
+# The levels of the TLB one after the other, and memory that does not grow folded behind the first.
+
+
+TLBS = [
+    small_tlb((8, 4), (12, 3)),
+    small_tlb((4, 4), (8, 2), l2_1g=(3, 3), l2_holds=("4k",)),
+    small_tlb((16, 4), (16, 16), l2_holds=("4k", "2m", "1g")),
+    small_tlb((6, 2), (9, 3), (3, 1), l2_1g=(2, 1)),
+    small_tlb((12, 4), (10, 2), l2_holds=("2m",)),
+    small_tlb((17, 17), (16, 2)),
+]
+
+
+def split(trace, space, placement, tlb, threads=1, batch=1000, folded=None):
+    sizes = np.unique(space.regions.tlb_level).tolist()
+    near = TlbFilter(trace, space, placement, near_tlb(tlb, sizes), threads, batch=batch)
+    return FarFilter(near, tlb, lambda missed: folded)
+
+
+def columns(stream):
+    return [np.asarray(getattr(stream, name)).tolist() for name in ("page", "write", "offset", "hits")]
+
+
+@pytest.mark.parametrize("tlb", TLBS)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_two_levels_one_after_the_other_walk_as_both_at_once(tlb, data):
+    snapshot = data.draw(snapshots())
+    trace = data.draw(traces(snapshot, max_touches=40))
+    where = trace, address_space(snapshot, trace.regions), place(trace, 2, 2)
+    how = {"threads": data.draw(st.sampled_from([1, 4])), "batch": data.draw(st.sampled_from([1, 7, 1000]))}
+    begin = data.draw(st.integers(0, len(trace.chunks)))
+    whole, far = TlbFilter(*where, tlb, **how), split(*where, tlb, **how)
+    assert columns(far.first()) == columns(whole.first())
+    assert columns(far.again(begin)) == columns(whole.again(begin))
+
+
+PAGES = st.lists(st.integers(0, 5 * 512 - 1), min_size=1, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAGES, st.integers(0, 2000), st.integers(1, 600), st.sampled_from([1.5, 4, 16, 64]))
+def test_pages_are_folded_as_a_dictionary_folds_them(pages, first, count, factor):
+    trace = build_trace([(0, [GIB + KIB4 * page for page in pages])])
+    regions = address_space(build_snapshot([(GIB, 5)]), trace.regions).regions
+    number = GIB // KIB4
+    page = np.concatenate([touches.page for touches in trace.batches(1000)])
+    missed = WalkStream(page, np.zeros(len(page), bool), np.array([0, len(page)]), np.zeros((1, 3), np.int64))
+    fixed = np.array([[number + first, number + first + count]], np.uint64)
+    folded = fold(Growth(factor, fixed), regions, missed)
+    of = naive_fold(pages, range(first, first + count), factor)
+    seen = page if folded is None else folded.of(page)
+    real = (regions.va[seen >> 9].astype(np.int64) << 9 | seen & 511) - number
+    assert real.tolist() == [of.get(page, page) for page in pages]
+
+
+def test_folded_memory_takes_its_share_of_a_smaller_tlb_and_each_page_walks_when_it_is_new():
+    """Eight lines that fit a second level of 64 entries, used over and over: of a run four times as large
+    they fit one of 16, if they are folded onto two."""
+    own = [GIB + KIB4 * page for page in range(64)]
+    trace = build_trace([(0, own * 4), (1, own)])
+    where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 2)
+    fixed = np.array([[GIB // KIB4, GIB // KIB4 + 64]], np.uint64)
+    small = small_tlb((2, 2), (16, 16))
+    near = TlbFilter(*where, near_tlb(small, [1])).first()
+    folded = fold(Growth(4.0, fixed), where[1].regions, near)
+    thin, whole = split(*where, small), split(*where, small, folded=folded)
+    first = whole.first()
+    assert len(thin.first()) == 5 * 64 and len(first) == 2 * 64
+    assert sorted(first.page[:64].tolist()) == sorted({int(page) for page in near.page})
+    assert first.hits.sum() == trace.accesses and first.hits[:, 2].tolist() == [64, 64]
+    assert len(thin.again(0)) == 5 * 64 and len(whole.again(0)) == 0
+
+
+def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
+    own = [GIB + KIB4 * page for page in range(16)]
+    unmapped = [(1, 0, Event.MUNMAP, (own[8], KIB4), 0)]
+    trace = build_trace([(0, own), (0, own[:1])], unmapped)
+    where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
+    small = small_tlb((1, 1), (16, 16))
+    fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
+    folded = fold(Growth(2.0, fixed), where[1].regions, TlbFilter(*where, near_tlb(small, [1])).first())
+    assert np.diff(split(*where, small, folded=folded).first().offset).tolist() == [16, 1]
+
+
+def test_caches_see_folded_lines_and_walks_keep_their_tables():
+    """Pages of two leaf tables that are folded onto the first line: its table alone is read from DRAM."""
+    own = [GIB, GIB + 512 * KIB4, GIB + 8 * KIB4]
+    trace = build_trace([(0, own)])
+    space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
+    stream = TlbFilter(trace, space, placement, small_tlb((1, 1), (1, 1))).first()
+    fixed = np.array([[GIB // KIB4, GIB // KIB4 + 1024]], np.uint64)
+    folded = fold(Growth(64.0, fixed), space.regions, stream)
+    machine = small_machine()
+    reads = [
+        next(cache_pass(space, placement, machine, stream, fold=of, threads=threads))[1]
+        for of in (None, folded)
+        for threads in (1, 2)
+    ]
+    for column in ("cpu", "page", "write", "leaf", "slot", "host_leaf"):
+        assert all(np.array_equal(getattr(one, column), getattr(reads[0], column)) for one in reads)
+    plain, seen = reads[0], reads[2]
+    assert np.array_equal(seen.dram, reads[3].dram) and plain.dram[1] and plain.dram[2]
+    assert not seen.dram[1:].any() and (seen.read[1:] == 1 << 8).all()

@@ -61,9 +61,8 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
             once = replace(once, pays_back=None)
         series = run.series and rated(run.series, own.world.machine, setup.costs, setup.contended)
         said = _notes(own, whole, setup)
-        results.append(
-            _result([own], whole, once, baselines[0].run.plan.name, said, provenance, series=series)
-        )
+        result = _result([own], whole, once, baselines[0].run.plan.name, said, provenance, series=series)
+        results.append(result.of_larger(own.world.growth.factor))
     return results
 
 

@@ -299,7 +299,7 @@ class Windows:
             accesses=accesses,
             instructions=instructions,
             cpus=self._cpus(),
-            scale=world.snapshot.scale,
+            scale=round(world.snapshot.scale * world.growth.factor),
             by_host=world.moves.autonuma and by_host(world),
         )
 

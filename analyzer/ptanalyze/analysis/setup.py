@@ -14,6 +14,7 @@ from ..formats.measured.machine import read_calibration
 from ..policies import Policy
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
+from ..world.scaling import AS_CAPTURED, StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
 from ..world.thread_placement import AUTO
 from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
@@ -38,6 +39,8 @@ class Options(TypedDict, total=False):
     cache_share   share of the LLC left to page tables, "0.25", or its bounds, "0.1:0.5"; None: the machine's
     calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
+    stands_for    times as large as the captured one the run is that the answer is about, or its size, "200G"
+    fixed         memory that does not grow with it, see world.scaling.fixed_vmas
     """
 
     machine: MachineLike
@@ -52,6 +55,8 @@ class Options(TypedDict, total=False):
     windows: int
     cold: bool
     weigh: str
+    stands_for: str | float | StandsFor | None
+    fixed: str
     jobs: int
     progress: Progress
 
@@ -73,6 +78,7 @@ class Setup:
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
                   with what a policy does before it, instead of a further run with warm ones
     weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
+    stands_for    the run that the answer is about
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
@@ -88,6 +94,7 @@ class Setup:
     windows: int = 0
     cold: bool = False
     weigh: str = AUTO
+    stands_for: StandsFor = AS_CAPTURED
     jobs: int = 1
     progress: Progress = None
 
@@ -112,6 +119,9 @@ class Setup:
             machine = sharing(machine, str(share))
         contended = options.get("contended", False)
         machine.latency_cycles(contended)  # UsageError before anything is computed
+        larger = larger_run(options.get("stands_for"), options.get("fixed", ""))
+        if larger != AS_CAPTURED and options.get("cold", False):
+            raise UsageError("--stands-for: a run as traced is of the traced size; leave out --cold")
         return cls(
             machine=machine,
             costs=costs_of(machine, options.get("costs")),
@@ -124,6 +134,7 @@ class Setup:
             windows=options.get("windows", 0),
             cold=options.get("cold", False),
             weigh=options.get("weigh", AUTO),
+            stands_for=larger,
             jobs=options.get("jobs", 1),
             progress=options.get("progress"),
         )
@@ -146,6 +157,7 @@ class Setup:
             moves=self.moves,
             move_threads=self.move_threads,
             left_out=trace is not captured,
+            stands_for=self.stands_for,
         )
 
 
@@ -170,6 +182,10 @@ def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | 
     if isinstance(calibration, (str, os.PathLike)):
         return read_calibration(calibration)
     return calibration
+
+
+def larger_run(asked: str | float | StandsFor | None, fixed: str) -> StandsFor:
+    return asked if isinstance(asked, StandsFor) else stands_for(asked, fixed)
 
 
 def moves_of(autonuma: bool | Settings | Moves | None) -> Moves | None:

@@ -254,6 +254,21 @@ BRIEF = (  # columns of results for Markdown and LaTeX
 )
 BALANCING = ("delay_ms=", "scan_period_ms=", "scan_size_mb=", "rate_limit_mb_s=", "by=guest", "by=host")
 
+larger_run_options = (
+    click.option(
+        "--stands-for",
+        metavar="N|SIZE",
+        help="Answer for a run N times as large as CAPTURE, or of SIZE, as 200G: caches hold 1/N of theirs. "
+        "Default: the run as captured.",
+    ),
+    click.option(
+        "--fixed",
+        default="",
+        metavar="VMA,...",
+        help="Memory that does not grow with --stands-for: parts of VMAs' names, addresses in them, a size "
+        "for all that map no more, or none. Default: code, stacks, and the smallest VMAs with 2 % of all.",
+    ),
+)
 OPTIONS = (
     machine_option,
     threads_on_option,
@@ -277,6 +292,7 @@ OPTIONS = (
         "that a policy makes, before the first access or later, part of the run.",
     ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
+    *larger_run_options,
     jobs_option,
     click.option(
         "--move-threads",

@@ -110,3 +110,27 @@ class Regions(NamedTuple):
     level: np.ndarray
     slot: np.ndarray
     tlb_level: np.ndarray
+
+
+class Fold(NamedTuple):
+    """How caches and TLBs see memory that does not grow with the run that a capture stands for.
+
+    first  int64[R]     where the pages of each region begin in `to`; -1: they are seen as they are
+    to     uint32[...]  as Touches.page: what is seen in place of each
+    """
+
+    first: np.ndarray
+    to: np.ndarray
+
+    def of(self, page: np.ndarray) -> np.ndarray:
+        """uint32[n]: the pages that are seen in place of these."""
+        at, place = self.folded(page)
+        seen = page.copy()
+        seen[at] = self.to[place]
+        return seen
+
+    def folded(self, page: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(int64[k] which of the pages are of folded regions, int64[k] their places in `to`)."""
+        first = self.first[page >> np.uint32(9)]
+        at = np.flatnonzero(first >= 0)
+        return at, first[at] + (page[at] & 511)

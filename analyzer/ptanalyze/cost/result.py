@@ -48,6 +48,18 @@ class Once:
     traced_speedup: Interval | None
     within: bool = False
 
+    def of_larger(self, times: float) -> Once:
+        """As Result.of_larger."""
+        pays = self.pays_back and self.pays_back.through(lambda runs: runs * times)
+        return replace(
+            self,
+            events=np.rint(self.events * times).astype(np.int64),
+            host_events=np.rint(self.host_events * times).astype(np.int64),
+            data_copied=round(self.data_copied * times),
+            cycles=self.cycles * times,
+            pays_back=pays,
+        )
+
     def count(self, kind: int, host: bool = False) -> int:
         """Events of a kind (an index of EVENT_KINDS)."""
         return int((self.host_events if host else self.events)[kind].sum())
@@ -320,6 +332,17 @@ class Result:
     def held_bytes(self) -> int:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
+
+    def of_larger(self, times: float) -> Result:
+        """The Result of a run of `times` the memory: with more table pages, and more that happens once."""
+        if times == 1:
+            return self
+        pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
+        grown = {name: round(getattr(self, name) * times) for name in (*pages, "aside_pages")}
+        held = {
+            fact: round(number * times) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS)
+        }
+        return replace(self, **grown, once=self.once.of_larger(times), facts=self.facts | held)
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.machine import Array, Cache, Machine
 from ..core.trace import chunk_runs, give_back, read_only
-from ..core.walks import Placement, Reads, WalkStream
+from ..core.walks import Fold, Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
 
@@ -28,17 +28,22 @@ class Batch:
     """Walks of a run of chunks, or a piece of them.
 
     flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
+    seen     the walks as caches see them; shares `read` and `dram` with reads
     """
 
     chunks: slice
     reads: Reads
     flushes: np.ndarray
+    seen: Reads
 
     def pieces(self, size: int) -> "Iterator[Batch]":
         for first in range(0, len(self.reads.page), size):
-            columns = (column[first : first + size] for column in self.reads)
+            reads, seen = (
+                Reads(*(column[first : first + size] for column in walks))
+                for walks in (self.reads, self.seen)
+            )
             within = np.searchsorted(self.flushes, [first, first + size])
-            yield Batch(self.chunks, Reads(*columns), self.flushes[slice(*within)] - first)
+            yield Batch(self.chunks, reads, self.flushes[slice(*within)] - first, seen)
 
 
 class Steps:
@@ -55,7 +60,9 @@ class Steps:
 
     def locate(self, piece: Batch, at: int) -> None:
         """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
-        self.kernels.locate(*self._locating(piece, at))
+        self.kernels.locate(*self._locating(piece.reads, at))
+        if piece.seen.page is not piece.reads.page:
+            self.kernels.locate(*self._locating(piece.seen, at))
 
     def descend(self, piece: Batch, at: int) -> int:
         """Which entries the walks of a piece read, after those of the piece before: their number."""
@@ -70,18 +77,18 @@ class Steps:
         """Iterate (kernel, what returns its arguments), the longest to compile first."""
         yield self.kernels.descend, lambda: self._descending(piece, 0)
         yield self.kernels.fetch, lambda: self._fetching(piece, 0, 0)
-        yield self.kernels.locate, lambda: self._locating(piece, 0)
+        yield self.kernels.locate, lambda: self._locating(piece.reads, 0)
 
-    def _locating(self, piece: Batch, at: int) -> tuple[Any, ...]:
-        return piece.reads.page, self.regions, self.trees, self.scratch[at], piece.reads
+    def _locating(self, walks: Reads, at: int) -> tuple[Any, ...]:
+        return walks.page, self.regions, self.trees, self.scratch[at], walks
 
     def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
         known = self.trees, self.caches, self.scratch[at], self.chain
-        return piece.reads.cpu, piece.flushes, *known, piece.reads
+        return piece.seen.cpu, piece.flushes, *known, piece.seen
 
     def _fetching(self, piece: Batch, at: int, reads: int) -> tuple[Any, ...]:
         known = self.caches, self.scratch[at], self.missed
-        return piece.reads.cpu, self.cpu_node, reads, *known, piece.reads
+        return piece.seen.cpu, self.cpu_node, reads, *known, piece.seen
 
 
 def trees_of(space: AddressSpace) -> "walker.Trees":
@@ -197,6 +204,7 @@ def cache_pass(
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
     threads: int = 1,
+    fold: Fold | None = None,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
@@ -207,6 +215,8 @@ def cache_pass(
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     threads  2 or more: two threads share out the steps of walks
+
+    fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
     Walks run in the order of the trace, and all caches keep their contents between batches, so results
     depend neither on `batch` nor on `threads`. Data pages whose guest frame leads nowhere have host_leaf -1
@@ -228,7 +238,12 @@ def cache_pass(
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
         reads = _empty(cpu.astype(np.int32), page, write)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
-        return Batch(slice(first, last), reads, flushes)
+        seen = reads
+        if fold is not None:
+            seen = _empty(reads.cpu, read_only(fold.of(page)), write)._replace(
+                read=reads.read, dram=reads.dram
+            )
+        return Batch(slice(first, last), reads, flushes, seen)
 
     batches = (begun(run) for run in chunk_runs(stream.offset, batch))
     for done in in_turn(steps, batches) if threads < 2 else side_by_side(steps, batches):
@@ -244,7 +259,8 @@ def first_calls(
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
-    return Steps(space, placement, caches).calls(Batch(slice(0), no_reads(), np.zeros(0, np.int64)))
+    none = no_reads()
+    return Steps(space, placement, caches).calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
 
 
 def no_reads() -> Reads:

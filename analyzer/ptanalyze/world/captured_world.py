@@ -13,7 +13,8 @@ from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
 from .mm_events import within_region
-from .moves import NOTHING_MOVES, Moves, scale_notes, scaled_machine, scaled_moves
+from .moves import NOTHING_MOVES, Moves
+from .scaling import AS_CAPTURED, StandsFor, growth, scale_notes, scaled_machine, scaled_moves
 from .site import Effort
 from .thread_placement import AUTO, place
 from .world import World, untouched
@@ -30,6 +31,7 @@ def captured_world(
     moves: Moves | None = None,
     move_threads: str = "",
     left_out: bool = False,
+    stands_for: StandsFor = AS_CAPTURED,
 ) -> World:
     """The World of a Snapshot and a Trace's region of interest.
 
@@ -40,20 +42,26 @@ def captured_world(
     progress      called with (done, total, what) by the TLB filter pass
     moves         how data pages move, None: by the trace's events alone
     left_out      whether the capture has a trace, which was left out as asked
+    stands_for    the run that the answer is about
 
-    A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
+    For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
+    scaled.
     """
     if trace is None:
+        stands_for.must_have_a_trace()
         return untouched(snapshot, machine, left_out)
     trace = within_region(trace)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     again = adding_up(progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
     effort = Effort(jobs, cache_dir, filtered, again)
-    machine = scaled_machine(machine, snapshot.scale)
-    pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
-    notes = scale_notes(snapshot.scale)
-    return with_advice(World(snapshot, trace, machine, placed, effort, moves=pace, notes=notes))
+    larger = growth(snapshot, stands_for)
+    scale = snapshot.scale * larger.factor
+    machine, pace = scaled_machine(machine, scale), scaled_moves(moves or NOTHING_MOVES, scale)
+    notes = *scale_notes(scale), *larger.notes
+    return with_advice(
+        World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, notes=notes)
+    )
 
 
 def with_advice(world: World) -> World:

@@ -12,11 +12,12 @@ from ..core.errors import UNKNOWN_NODE
 from ..core.machine import Machine
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..core.trace import SLOT_BITS, Trace, blocks
-from ..core.walks import Placement, Regions, WalkStream
+from ..core.walks import Fold, Placement, Regions, WalkStream
 from .address_space import AddressSpace, address_space
 from .mm_events import region_of_interest, regions_with_passed
 from .moves import NOTHING_MOVES, Moves
-from .tlb_filter import TlbFilter
+from .scaling import AS_IT_IS, Growth, fold, must_say_something
+from .tlb_filter import FarFilter, TlbFilter, near_tlb
 
 # Page tables for a trace without any: all are inferred from the pages it touches.
 
@@ -124,6 +125,7 @@ class Site:
 
     domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
     moves    moves of data pages while the trace runs
+    growth   of the memory, in the run that the capture stands for; `machine` is scaled already
     origin   the Site from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
     begin    first chunk that is run: that of the steady part in a further run
@@ -136,6 +138,7 @@ class Site:
     effort: Effort = DEFAULT_EFFORT
     domains: int = 1
     moves: Moves = NOTHING_MOVES
+    growth: Growth = AS_IT_IS
     origin: Self | None = None
     left_out: bool = False
     begin: int = 0
@@ -220,7 +223,37 @@ class Site:
         return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk)
 
     @cached_property
+    def fold(self) -> Fold | None:
+        """How caches and TLBs see memory that does not grow; None where all grows, or nothing does."""
+        if self.growth.factor == 1 or not self.traced:
+            return None
+        if self.origin is not None and self._same_touches(self.origin):
+            return self.origin.fold
+        made: Fold | None = self._fold(self._near.first()) if self._is_split else None
+        return made
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether the levels of the TLB run one after the other: one first level for runs of all sizes."""
+        return self.growth.factor > 1 and not self.trace.facts.get("walks")
+
+    def _fold(self, missed: WalkStream) -> Fold | None:
+        found = fold(self.growth, self.space.regions, missed)
+        pages = int(first_walks(missed, self.space.regions).sum())
+        must_say_something(self.growth, self.machine.tlb, self.space.regions, pages)
+        return found
+
+    @cached_property
+    def _near(self) -> TlbFilter:
+        """The first level of the TLB alone."""
+        tlb = near_tlb(self.machine.tlb, np.unique(self.space.regions.tlb_level).tolist())
+        where, effort = (self.trace, self.space, self.placement), self.effort
+        return TlbFilter(*where, tlb, effort.threads, effort.cache_dir, progress=effort.progress)
+
+    @cached_property
     def _filter(self) -> TlbFilter:
+        if self._is_split:
+            return FarFilter(self._near, self.machine.tlb, lambda missed: self.fold)
         where = self.trace, self.space, self.placement, self.machine.tlb
         effort = self.effort
         return TlbFilter(*where, effort.threads, effort.cache_dir, progress=effort.progress)

@@ -5,9 +5,10 @@ TLBs as the first time left them.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -15,11 +16,22 @@ from threading import Event, local
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace as changed
 
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Array, Tlb
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Scratch, Touches, Trace, read_only
-from ..core.walks import Placement, Regions, WalkStream
+from ..core.trace import (
+    PAGE_SHIFT,
+    SLOT_BITS,
+    Batches,
+    Piece,
+    Scratch,
+    Touches,
+    Trace,
+    chunk_runs,
+    read_only,
+)
+from ..core.walks import Fold, Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
 from .cache_pass import shape
@@ -44,6 +56,7 @@ UNDER_WAY = 2  # batches per thread that are begun before the first is done
 MOST_PARTS = 64
 Turn = tuple[int, int]  # CPU and part
 APPEND: Turn = -1, -1
+MORE = np.array([-1, 1])  # hits of the second level, walks: of a page that walks as it is new
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
 
 
@@ -69,10 +82,11 @@ class Batch:
 
     by_cpu  (CPUs, positions of the chunks of each); touches  their number
     turns   of all that the batch uses in turn: (set by the batch before, set by this one when it is done)
+    seen    pages as TLBs see them, those of memory that does not grow folded
     """
 
-    def __init__(self, trace: Trace, piece: Piece, cpus: np.ndarray) -> None:
-        self.piece, self.by_cpu = piece, by_cpu(cpus)
+    def __init__(self, trace: Trace, piece: Piece, cpus: np.ndarray, fold: Fold | None = None) -> None:
+        self.piece, self.by_cpu, self.fold = piece, by_cpu(cpus), fold
         count = trace.chunks["touches"][piece.chunks]
         number = np.arange(piece.chunks.start, piece.chunks.stop)
         self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
@@ -82,6 +96,7 @@ class Batch:
     def decode(self, scratch: Scratch) -> None:
         touches = self.piece.decode(scratch)
         self.page, self.write = read_only(touches.page), read_only(touches.write)
+        self.seen = self.page if self.fold is None else read_only(self.fold.of(self.page))
 
     def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
         """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
@@ -118,6 +133,8 @@ class Filtering:
     """Batches through the TLBs of all CPUs, in order, on `threads` threads.
 
     kernel  filter_any or filter_common; states [CPU][part]
+    fold    of memory that does not grow: a page that is new to a CPU walks, whatever it shares a place with
+    known   bool[CPU][...]: which of the folded pages each CPU has had
     """
 
     def __init__(
@@ -126,8 +143,11 @@ class Filtering:
         tables: "tuple[kernels.Pages, kernels.Shootdowns]",
         states: "list[list[kernels.State]]",
         threads: int,
+        fold: Fold | None = None,
+        known: Sequence[np.ndarray] = (),
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
+        self.fold, self.known = fold, known
         self.latest: dict[Turn, Event] = {}
         self.own = local()
 
@@ -143,7 +163,7 @@ class Filtering:
         append  called with page, write and misses by chunk, in the order of the trace, on any thread; it
                 keeps none of them
         """
-        batches = (self._begun(Batch(trace, piece, chunk_cpu[piece.chunks])) for piece in pieces)
+        batches = (self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.fold)) for piece in pieces)
         if self.threads < 2:
             for batch in batches:
                 yield self._through(batch, append)
@@ -200,8 +220,26 @@ class Filtering:
             chunks = batch.chunks[mine]
             for part, state in enumerate(self.states[cpu]):
                 with batch.turn((cpu, part)):
-                    self.kernel(batch.page, chunks, *self.tables, state, missed)
+                    self.kernel(batch.seen, chunks, *self.tables, state, missed)
+                    if self.fold is not None and part == len(self.states[cpu]) - 1:
+                        state.hits[1:] += self._new(batch, chunks, self.fold, self.known[cpu], missed) * MORE
         return missed
+
+    def _new(
+        self, batch: Batch, chunks: np.ndarray, fold: Fold, known: np.ndarray, missed: np.ndarray
+    ) -> int:
+        """Let the folded pages that are new to a CPU miss: the number of those that did not."""
+        more = 0
+        if known.all():
+            return 0
+        for _, first, count in chunks.tolist():
+            at, place = fold.folded(batch.page[first : first + count])
+            new = np.flatnonzero(~known[place])
+            _, earliest = np.unique(place[new], return_index=True)
+            of = first + at[new[earliest]]
+            more += int(np.count_nonzero(~missed[of]))
+            missed[of] = known[place] = True
+        return more
 
 
 def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
@@ -284,6 +322,8 @@ class TlbFilter:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
         self.states: list[list[kernels.State]] = []  # by CPU, by part
+        self.fold: Fold | None = None
+        self.known: list[np.ndarray] = []
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
@@ -333,6 +373,8 @@ class TlbFilter:
         wanted = 1 if is_common(self.tlb) else -(-self.threads // used)
         parts = parts_of(self.tlb, sizes, wanted)
         self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
+        if self.fold is not None:
+            self.known = [np.zeros(len(self.fold.to), bool) for _ in range(cpus)]
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
@@ -345,8 +387,11 @@ class TlbFilter:
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
+        if self.fold is not None:
+            shootdowns = shootdowns._replace(tag=self.fold.of(shootdowns.tag))
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        filtering = Filtering(kernel, (pages, shootdowns), self.states, self.threads)
+        tables = pages, shootdowns
+        filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known)
         if again:
             filtering.settle(len(trace.chunks))
         for state in chain.from_iterable(self.states):
@@ -385,6 +430,76 @@ class TlbFilter:
         if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
             raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
         return touches
+
+
+# The two levels of a TLB one after the other: what misses the first is stored once, for second levels of
+# several sizes.
+#
+# A page that missed the first level is not asked for by the same CPU right after it, as it is the latest of
+# its set there, unless a shootdown dropped it from both. So an array of one entry in place of a level never
+# hits: the filter with such a second level finds what misses the first, the filter with such a first level
+# what of it misses the second.
+
+NO_LEVEL = Array(entries=1, ways=1)
+
+
+def near_tlb(tlb: Tlb, sizes: Sequence[int]) -> Tlb:
+    """The first level alone; arrays for pages of none of the `sizes` (1, 2, 3) are as small as can be."""
+    first = {name: getattr(tlb, name) if size in sizes else NO_LEVEL for size, name in NAMES.items()}
+    return changed(tlb, **first, l2=NO_LEVEL, l2_1g=None)
+
+
+def far_tlb(tlb: Tlb) -> Tlb:
+    """The second level alone."""
+    return changed(tlb, **dict.fromkeys(NAMES.values(), NO_LEVEL))
+
+
+class FarFilter(TlbFilter):
+    """The second level of a TLB behind a TlbFilter of near_tlb: walks as of a TlbFilter of both.
+
+    fold_of  called with what misses the first level: the Fold of memory that does not grow, or None
+    """
+
+    def __init__(self, near: TlbFilter, tlb: Tlb, fold_of: "Callable[[WalkStream], Fold | None]") -> None:
+        how = near.threads, None, near.batch
+        super().__init__(near.trace, near.space, near.placement, far_tlb(tlb), *how)
+        self.near, self.fold_of = near, fold_of
+
+    def first(self) -> WalkStream:
+        missed = self.near.first()
+        self.fold = self.fold_of(missed)
+        self.trace = _trace_of(self.near.trace, missed)
+        return self._first(None)
+
+    def again(self, begin: int) -> WalkStream:
+        if not self.states:
+            self.first()
+        self.near.progress = self.progress
+        self.trace = _trace_of(self.near.trace, self.near.again(begin))
+        self.progress = None
+        return super().again(begin)
+
+    def _key(self) -> str:
+        return ""
+
+
+def _trace_of(trace: Trace, missed: WalkStream) -> Trace:
+    """What missed the first level of a TLB as a Trace of its own; all other accesses count as its hits."""
+    chunks = trace.chunks.copy()
+    chunks["touches"] = np.diff(missed.offset)
+    chunks["first"] = missed.offset[:-1]
+
+    def batches(least: int) -> Batches:
+        runs = chunk_runs(missed.offset, least)
+        return Batches(Piece(slice(*run), partial(_missed, missed, slice(*run))) for run in runs)
+
+    return replace(trace, chunks=chunks, batches=batches)
+
+
+def _missed(missed: WalkStream, chunks: slice, _: Scratch) -> Touches:
+    part = slice(int(missed.offset[chunks.start]), int(missed.offset[chunks.stop]))
+    page = read_only(missed.page[part])
+    return Touches(chunks, page, read_only(missed.write[part]), np.broadcast_to(np.uint32(1), len(page)))
 
 
 def is_common(tlb: Tlb) -> bool:

@@ -211,6 +211,7 @@ class World(Site):
             batch=batch,
             caches=caches or self.caches(),
             threads=self.effort.threads,
+            fold=self.fold,
         )
 
     @property

@@ -1,0 +1,329 @@
+"""Replays of a capture that stands for a larger run: what of the machine shrinks, and which memory is folded.
+
+A use of a page or line after uses of D others hits an LRU array of C entries if D < C. Where the data grow N
+times under the same law of accesses, D does: N D < C, or D < C / N. So every array that reaches across the
+data is divided by N: L2, LLC, the last level of the TLB, the paging-structure caches. The first-level TLB of
+4 KiB pages is not: what it holds is used again within a few accesses, whatever the size of the data.
+
+Memory that does not grow (text, stacks, tables of a fixed size) has the D of the larger run already. Its
+lines of leaf entries are folded onto 1/N of them, so that dividing the caches does not thin them: as caches
+and TLBs see it, line l is line l modulo (lines / N). It is folded behind the first-level TLB, which is whole.
+Walks keep the table and the entry that they go to: placement is that of the capture.
+
+Two sources of N, one rule: a capture that was made smaller (`synth --scale`, Snapshot.scale), all of whose
+memory grows, and `--stands-for` of the question; they multiply.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec.structs import asdict, replace
+
+from ..core.errors import UsageError, parse_size, size_in_words
+from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
+from ..core.snapshot import MOST_SCALED, Snapshot, leaf
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, blocks
+from ..core.walks import Fold
+from .address_space import groups, segments, vma_of
+from .moves import Moves
+
+if TYPE_CHECKING:
+    from ..core.walks import Regions, WalkStream
+
+# The machine, 1/N of it.
+
+
+def scaled_machine(machine: Machine, scale: float) -> Machine:
+    """The Machine with 1/scale of its data caches (at least one set), paging-structure caches and last TLB
+    level of each page size (at least an entry): they hold the same share of the program."""
+    return replace(
+        machine,
+        l2=_less(machine.l2, scale),
+        llc=_less(machine.llc, scale),
+        tlb=_scaled_tlb(machine.tlb, scale),
+        walk_caches=replace(
+            machine.walk_caches,
+            **{
+                name: _fewer(array, array.entries // scale)
+                for name, array in asdict(machine.walk_caches).items()
+                if isinstance(array, Array)
+            },
+        ),
+    )
+
+
+def _scaled_tlb(tlb: Tlb, scale: float) -> Tlb:
+    """The Tlb with 1/scale of what a walk misses last: its second level, or the first where that is all."""
+    second = _fewer(tlb.l2, tlb.l2.entries // scale)
+    big = None if tlb.l2_1g is None else _fewer(tlb.l2_1g, tlb.l2_1g.entries // scale)
+    behind = {size: second for size in tlb.l2_holds} | ({} if big is None else {"1g": big})
+    first = {
+        f"l1_{size}": _fewer(array, behind[size].entries if size in behind else array.entries // scale)
+        for size, array in (("2m", tlb.l1_2m), ("1g", tlb.l1_1g))
+    }
+    return replace(tlb, l2=second, l2_1g=big, **first)
+
+
+def _fewer(array: Array, most: float) -> Array:
+    """The Array with at most so many entries, at least one."""
+    entries = max(min(array.entries, int(most)), 1)
+    ways = min(array.ways, entries)
+    return Array(entries=entries - entries % ways, ways=ways)
+
+
+def _less(cache: Cache, scale: float) -> Cache:
+    line = LINE_BYTES * cache.ways
+    return replace(cache, bytes=max(int(cache.bytes // scale) // line, 1) * line) if scale > 1 else cache
+
+
+def scaled_moves(moves: Moves, scale: float) -> Moves:
+    """Moves at 1/scale of the pace: a pass over all pages takes as long as over those of the program."""
+    limit, size = moves.rate_limit_mb_s / scale, moves.scan_size_mb / scale
+    return replace(moves, scan_size_mb=size, rate_limit_mb_s=limit)
+
+
+def scale_notes(scale: float) -> tuple[str, ...]:
+    """Notes for a reader, none for a capture of a program itself."""
+    if scale == 1:
+        return ()
+    return (
+        f"stands for a program of {scale:g} times its memory: data caches, last-level TLBs, paging-structure "
+        f"caches and the pace of NUMA balancing are 1/{scale:g} of the machine's",
+    )
+
+
+# What is asked: a factor or a size, and the memory that does not grow.
+
+FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
+ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}")
+ALL_GROWS = "none"
+SMALL = 0.02  # of the mapped memory: VMAs that hold no more together are taken for what does not grow
+KERNELS_OWN = ("[stack", "[vdso", "[vvar", "[vsyscall")
+LEAST_TOUCHED = 8  # times the first-level TLB: fewer pages would hit there for their small number
+
+
+class StandsFor(NamedTuple):
+    """The run that an answer is about: `times` as large as the captured one, or of `size` bytes.
+
+    fixed  memory that does not grow: "" the rule of `fixed_vmas`, "none", or names, addresses and sizes
+    """
+
+    times: float = 1.0
+    size: float = 0.0
+    fixed: str = ""
+
+    def must_have_a_trace(self) -> None:
+        """UsageError for a larger run of a capture whose pages are counted without a trace."""
+        if self != AS_CAPTURED:
+            raise UsageError(
+                "--stands-for: page tables alone tell nothing about caches at any size; record a trace, or "
+                "leave --weight out where there is one"
+            )
+
+    def factor(self, snapshot: Snapshot) -> float:
+        """Times the memory that the capture stands for; UsageError where its size is not known or larger."""
+        if not self.size:
+            return self.times
+        mapped = float(sum(mapped_bytes(snapshot))) * snapshot.scale
+        if not mapped:
+            raise UsageError(
+                f"--stands-for {size_in_words(int(self.size))}: the capture has no page tables that tell its "
+                "size; give a factor, as 16"
+            )
+        if self.size < mapped:
+            raise UsageError(
+                f"--stands-for {size_in_words(int(self.size))}: the capture maps "
+                f"{size_in_words(int(mapped))}; give a larger size, or leave it out"
+            )
+        return _in_range(self.size / mapped, size_in_words(int(self.size)))
+
+
+AS_CAPTURED = StandsFor()
+
+
+def stands_for(asked: str | float | None, fixed: str = "") -> StandsFor:
+    """StandsFor of "16", "16x", 16 or "200G"; UsageError for anything else."""
+    if asked is None:
+        if fixed:
+            raise UsageError(f"--fixed {fixed}: of which larger run? Give --stands-for too")
+        return AS_CAPTURED
+    text = str(asked).strip()
+    if found := FACTOR.fullmatch(text):
+        return StandsFor(_in_range(float(found[1]), text), 0.0, fixed)
+    if size := parse_size(text):
+        return StandsFor(1.0, size, fixed)
+    raise UsageError(f"--stands-for {text}: write how many times as large the run is, 16, or its size, 200G")
+
+
+def _in_range(times: float, text: str) -> float:
+    if not 1 <= times <= MOST_SCALED:
+        raise UsageError(f"--stands-for {text}: {times:g} times the capture; 1 to {MOST_SCALED} can be asked")
+    return times
+
+
+# Memory that does not grow.
+
+
+def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
+    """int64[V + 1]: bytes that the program maps in each VMA, at last in none; 0 in those of the tracer."""
+    from ..kernels.classify import Segments, count_mapped
+    from ..kernels.walker import CODES
+
+    tree = snapshot.guest
+    _, group = groups(snapshot, "vma")
+    cut = segments(tree, snapshot.vmas, group)
+    counts = np.zeros(len(cut[0]), np.int64)
+    count_mapped(np.asarray(tree.entries), Segments(*cut), CODES[tree.encoding], counts)
+    found = np.zeros(len(snapshot.vmas) + 1, np.int64)
+    np.add.at(found, cut[3], counts << PAGE_SHIFT)
+    for level in (2, 3):
+        tables = np.flatnonzero(tree.level == level)
+        at, slots = np.nonzero(leaf(tree.entries[tables], level, tree.encoding))
+        va = tree.base[tables[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+        of = group[vma_of(va, snapshot.vmas)]
+        np.add.at(found, of[of >= 0], 1 << (3 + 9 * level))
+    return found
+
+
+class Growth(NamedTuple):
+    """factor: of the memory that grows; fixed: uint64[k, 2] first page, one past the last, of what does not;
+    notes: for a reader, a line each."""
+
+    factor: float = 1.0
+    fixed: np.ndarray = np.zeros((0, 2), np.uint64)
+    notes: tuple[str, ...] = ()
+
+
+AS_IT_IS = Growth()
+
+
+def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
+    """Growth of a capture's memory, as asked."""
+    factor = asked.factor(snapshot)
+    if factor == 1:
+        return AS_IT_IS
+    if not snapshot.native or not len(snapshot.vmas):
+        if asked.fixed not in ("", ALL_GROWS):
+            why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
+            raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
+        return Growth(factor, notes=("all its memory is taken to grow",))
+    mapped = mapped_bytes(snapshot)
+    which = fixed_vmas(snapshot, mapped, asked.fixed)
+    vmas, total = snapshot.vmas[which], max(int(mapped.sum()), 1)
+    pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
+    size = int(mapped[:-1][which].sum())
+    largest = int(mapped[:-1][which].max(initial=0))
+    note = (
+        f"{size_in_words(size)} of {size_in_words(total)} are taken not to grow"
+        + (f" (VMAs of at most {size_in_words(largest)})" if size else "")
+        + "; --fixed names others"
+    )
+    return Growth(factor, pages, (note,))
+
+
+def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:
+    """bool[V]: VMAs that do not grow with the program. mapped: mapped_bytes
+
+    Unless named: files of which a part is executable, stacks, and the smallest others, which together map at
+    most SMALL of all. A program's data may lie in many small VMAs, and then grow.
+    """
+    vmas, names = snapshot.vmas, snapshot.vma_names
+    own, size = ~vmas["emulator"], mapped[:-1]
+    if asked == ALL_GROWS:
+        return np.zeros(len(vmas), bool)
+    if asked:
+        named: np.ndarray = own & _named(snapshot, size, asked)
+        return named
+    code = {
+        name
+        for name, prot in zip(names, vmas["prot"].tolist(), strict=True)
+        if prot & 4 and name.startswith("/")
+    }
+    fixed = np.array([name in code or name.startswith(KERNELS_OWN) for name in names], bool)
+    order = np.argsort(np.where(fixed, 0, size), kind="stable")
+    fixed[order] |= np.cumsum(np.where(fixed, 0, size)[order]) <= SMALL * mapped.sum()
+    grows_not: np.ndarray = own & fixed
+    return grows_not
+
+
+def _named(snapshot: Snapshot, size: np.ndarray, asked: str) -> np.ndarray:
+    vmas, fixed = snapshot.vmas, np.zeros(len(snapshot.vmas), bool)
+    for part in asked.split(","):
+        if ADDRESS.fullmatch(part):
+            address = np.uint64(int(part, 16))
+            found = (vmas["start"] <= address) & (address < vmas["end"])
+        elif most := parse_size(part):
+            found = (size > 0) & (size <= most)
+        else:
+            found = np.array([bool(part) and part in name for name in snapshot.vma_names], bool)
+        if not found.any():
+            raise UsageError(
+                f"--fixed {part}: no VMA of the capture; give a part of a name that `ptanalyze classify --by "
+                "vma` lists, an address as 0x7f0000000000, a size as 64M for all that map no more, or none"
+            )
+        fixed |= found
+    return fixed
+
+
+# Pages as caches and TLBs see them: those of memory that does not grow on 1/N of its lines.
+
+LINE = 3  # bits of a slot within a line of 8 entries
+BLOCK = 1 << 20  # walks that are looked at together
+
+
+def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
+    """Fold of the 4 KiB pages of memory that does not grow, of the lines that are touched behind the first
+    TLB level; None where there are none."""
+    small = np.flatnonzero(regions.tlb_level == 1)
+    number = regions.va[small, None] << np.uint64(SLOT_BITS) | np.arange(512, dtype=np.uint64)
+    fixed = np.zeros(number.shape, bool)
+    for begin, end in growth.fixed:
+        near = (number[:, 0] < end) & (number[:, -1] >= begin)
+        fixed[near] |= (number[near] >= begin) & (number[near] < end)
+    some = fixed.any(axis=1)
+    small, fixed = small[some], fixed[some]
+    if not len(small):
+        return None
+    order = np.argsort(regions.va[small], kind="stable")
+    small, fixed = small[order], fixed[order]
+    row = np.full(len(regions.va), -1)
+    row[small] = np.arange(len(small))
+    used = np.zeros((len(small), 64), bool)
+    for block in blocks(touched.page, BLOCK):
+        of = row[block >> np.uint32(SLOT_BITS)]
+        at = np.flatnonzero(of >= 0)
+        used[of[at], (block[at] & 511) >> LINE] = True
+    used &= fixed.reshape(-1, 64, 8).any(axis=2)
+    lines = np.flatnonzero(used)
+    if not len(lines):
+        return None
+    kept = max(round(len(lines) / growth.factor), 1)
+    own = (small[:, None] << SLOT_BITS | np.arange(512)).astype(np.uint32)
+    onto = np.arange(own.size).reshape(-1, 8)
+    onto[lines] = onto[lines[np.arange(len(lines)) % kept]]
+    onto = onto.reshape(-1, 512)
+    onto = np.where(fixed, onto, np.arange(own.size).reshape(-1, 512))
+    return Fold(np.where(row >= 0, row << SLOT_BITS, -1), own.ravel()[onto.ravel()])
+
+
+# Refusals.
+
+
+def must_say_something(growth: Growth, tlb: Tlb, regions: Regions, pages: int) -> None:
+    """UsageError unless a trace tells about a larger run.
+
+    pages  distinct pages of 4 KiB that are touched behind the first TLB level
+    """
+    if not len(regions.va) or (regions.tlb_level > 1).all():
+        raise UsageError(
+            f"--stands-for {growth.factor:g}: all touched memory has huge pages, whose few leaf entries tell "
+            "nothing about a larger run; record without them"
+        )
+    if pages < LEAST_TOUCHED * tlb.l1_4k.entries:
+        raise UsageError(
+            f"--stands-for {growth.factor:g}: {pages} pages are touched beyond the first TLB level, less "
+            f"than {LEAST_TOUCHED} times its {tlb.l1_4k.entries} entries; record a larger run"
+        )
