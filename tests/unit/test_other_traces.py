@@ -4,15 +4,17 @@ import gzip
 import io
 import lzma
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.capture.import_ import FORMATS, import_capture
-from ptanalyze.cli.import_ import FORMATS as NAMED
+from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.formats import foreign
+from ptanalyze.formats.foreign import FORMATS
 from ptanalyze.formats.foreign.champsim import RECORD, import_champsim, touches
 from ptanalyze.formats.foreign.recognise import recognise
 from ptanalyze.formats.foreign.text_traces import import_pinatrace
@@ -146,8 +148,12 @@ def test_what_is_not_recognised_is_said_with_the_way_out(tmp_path, data):
         recognise(tmp_path / "a")
 
 
-def test_the_command_line_names_the_formats_there_are():
-    assert set(NAMED) == set(FORMATS)
+def test_every_row_of_formats_leads_to_its_functions():
+    modules = {path.stem for path in Path(foreign.__file__).parent.glob("*.py")} - {"__init__", "recognise"}
+    assert {row.reader.partition(":")[0] for row in FORMATS.values()} == modules
+    for row in FORMATS.values():
+        assert callable(foreign.imported(row.reader))
+        assert not isinstance(row.known, str) or callable(foreign.imported(row.known))
 
 
 def test_a_recognised_file_becomes_a_capture(tmp_path):

@@ -2,10 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,20 +24,14 @@ from ..core.snapshot import (
 )
 from ..formats.atomic import map_new
 from ..formats.capture import open_capture
-from ..formats.foreign.champsim import import_champsim
-from ..formats.foreign.drmemtrace import import_drmemtrace
-from ..formats.foreign.perf_samples import FIELDS, Samples, import_perf_data, import_samples
-from ..formats.foreign.ptdump_text import import_ptdump
+from ..formats.foreign import DUMP, FORMATS, SAMPLES, TRACE, imported, names
 from ..formats.foreign.recognise import REGION, MappedPages, read_mapped_pages, recognise
-from ..formats.foreign.table_dump import import_table_dump
-from ..formats.foreign.text_traces import import_lackey, import_pinatrace
-from ..formats.manifest import TRACE, copy_private, new_capture, seal
-from ..formats.snapshot import FILE as SNAPSHOT
+from ..formats.manifest import TRACE as TRACE_FILE
+from ..formats.manifest import copy_private, new_capture, seal
 from ..formats.snapshot import read_snapshot, write_snapshot
 from ..formats.tables import enclosing_tables
 from ..formats.trace_index import add_index
 from ..formats.trace_writer import Damaged, damage
-from ..formats.vm import FILE as VM_FILE
 
 # A snapshot from pages that another tool listed: leaves as it says, tables above them inferred.
 
@@ -120,84 +114,6 @@ def infer_tree(
 Source: TypeAlias = str | os.PathLike[str]
 
 
-class Reader(Protocol):
-    def __call__(self, source: Source, out: Path, *, strip: Strip) -> int: ...
-
-
-def trace_by(read: Reader) -> Callable[..., str]:
-    """What makes a capture of a trace alone."""
-
-    def make(source: Source, inside: Path, strip: Strip = Strip.ON) -> str:
-        read(source, inside / TRACE, strip=strip)
-        return "trace"
-
-    return make
-
-
-def samples_by(read: Callable[[Source, Path], Samples]) -> Callable[..., str]:
-    """What makes a capture of perf's samples, and adds to `said` what its manifest keeps."""
-
-    def make(source: Source, inside: Path, said: dict[str, Any]) -> str:
-        said |= read(source, inside / TRACE).said()
-        return "trace"
-
-    return make
-
-
-def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
-    import_ptdump(source, inside, nested)
-    read_snapshot(inside)  # nodes that overlap, for one
-    return "process" if nested is None else "vm"
-
-
-def table_dump(
-    source: Source, inside: Path, nested: Source | None = None, nodes: Source | None = None
-) -> str:
-    import_table_dump(source, inside, nested, nodes)
-    read_snapshot(inside)
-    return "process" if nested is None else "vm"
-
-
-def dump_directory(source: Source, inside: Path) -> str:
-    """Output of `ptdump process PID -o DIR` on a machine without Python, for example inside a guest."""
-    if (Path(source) / VM_FILE).exists() and not (Path(source) / SNAPSHOT).exists():
-        raise UsageError(
-            f"{source}: a host's dump of a VM, without the guest's tables: ptanalyze join {source} GUEST"
-        )
-    native = read_snapshot(source).native
-    for path in Path(source).iterdir():
-        if path.is_file():
-            with open_inside(path) as file:
-                copy_private(file, inside / path.name)
-    if (inside / TRACE).exists():
-        from ..formats.trace import read_trace
-
-        read_trace(inside / TRACE)
-    return "process" if native else "vm"
-
-
-FORMATS: dict[str, tuple[Callable[..., str], str]] = {
-    "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
-    "perf-script": (samples_by(import_samples), f"perf script -F {FIELDS}"),
-    "perf-data": (samples_by(import_perf_data), "perf.data, read by the installed perf"),
-    "drmemtrace": (
-        trace_by(import_drmemtrace),
-        "DynamoRIO's offline trace: a directory, or one of its files",
-    ),
-    "champsim": (trace_by(import_champsim), "ChampSim's trace, also as .xz or .gz"),
-    "pinatrace": (trace_by(import_pinatrace), "Intel Pin's example tool pinatrace"),
-    "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
-    "gptdump": (table_dump, "binary dump of a guest's tables, GPTDUMP1; NPTDUMP1 as --ept"),
-    "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
-}
-
-STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
-DUMPS = ("vmitosis", "gptdump")
-SAMPLED = ("perf-script", "perf-data")
-SALVAGED = (*STRIPPED, "perf-script")
-TRACES = (*STRIPPED, *SAMPLED)
-
-
 def beside(pages: Path, inside: Path) -> str:
     """Page tables beside a trace, of a capture or a list of mapped pages; returns the kind of capture."""
     if pages.is_dir():
@@ -212,7 +128,7 @@ def says_the_way_out(form: str) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        if damage() is None and form in SALVAGED:
+        if damage() is None and FORMATS[form].salvaged:
             error.args = (f"{error}; --salvage keeps what comes before",)
         raise
 
@@ -229,10 +145,10 @@ def import_capture(
 ) -> str:
     """Make the capture directory `out` from `source`; returns the format that it was read in.
 
-    form    of FORMATS; None: recognised
-    nested  the VM's nested table beside it, of DUMPS
+    form    of formats.foreign.FORMATS; None: recognised
+    nested  the VM's nested table beside it
     nodes   file that says where physical memory is (formats.foreign.table_dump.read_nodes), gptdump only
-    strip   what touches to leave out of a trace of all accesses (STRIPPED); others are never stripped
+    strip   what touches to leave out of a trace of all accesses; others are never stripped
     pages   page tables beside a trace: a capture of them, or a file of mapped pages
             (formats.foreign.recognise)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
@@ -240,32 +156,34 @@ def import_capture(
     for file in (source, pages):
         if file is not None and not Path(file).exists():
             raise UsageError(f"{file}: no such file")
-    form = recognise(source) if form is None else form
-    read, _ = FORMATS[form]
-    if nested is not None and form not in DUMPS:
-        raise UsageError(f"--ept {nested}: only {' and '.join(DUMPS)} have nested tables in a second file")
-    if nodes is not None and read is not table_dump:
+    row = FORMATS[recognise(source) if form is None else form]
+    if nested is not None and "--ept" not in row.takes:
+        having = " and ".join(names(taking="--ept"))
+        raise UsageError(f"--ept {nested}: only {having} have nested tables in a second file")
+    if nodes is not None and "--nodes" not in row.takes:
         raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
-    if pages is not None and form not in TRACES:
-        raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
-    if damage() is not None and form not in SALVAGED:
-        raise UsageError(f"--salvage: not for {form}; for {', '.join(SALVAGED)}")
-    if strip != Strip.ON and form not in STRIPPED:
-        raise UsageError(f"--strip {Strip(strip).name.lower()}: {form} is never stripped; leave it out")
-    with new_capture(out) as inside, says_the_way_out(form):
-        said: dict[str, Any] = {}
-        more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
-        if form in SAMPLED:
-            more["said"] = said
-        if read is table_dump:
-            more["nodes"] = nodes
-        if nested is not None:
-            more["nested"] = nested
-        kind = read(source, inside, **more)
-        if kind == "trace":
+    if pages is not None and row.holds == DUMP:
+        traces = ", ".join(names(TRACE, SAMPLES))
+        raise UsageError(f"--pages {pages}: {row.name} is no trace; traces are {traces}")
+    if damage() is not None and not row.salvaged:
+        others = ", ".join(names(TRACE, taking="--salvage"))
+        raise UsageError(f"--salvage: not for {row.name}; for {others}")
+    if strip != Strip.ON and row.holds != TRACE:
+        raise UsageError(f"--strip {Strip(strip).name.lower()}: {row.name} is never stripped; leave it out")
+    with new_capture(out) as inside, says_the_way_out(row.name):
+        read, said, kind = imported(row.reader), {}, "trace"
+        if row.holds == TRACE:
+            read(source, inside / TRACE_FILE, strip=strip)
+        elif row.holds == SAMPLES:
+            said = read(source, inside / TRACE_FILE).said()
+        else:
+            beside_it = {"nested": nested, "nodes": nodes}
+            read(source, inside, **{key: file for key, file in beside_it.items() if file is not None})
+            kind = "process" if read_snapshot(inside).native else "vm"
+        if row.holds != DUMP:
             add_index(inside)
         if pages is not None:
             kind = beside(Path(pages), inside)
         lost = {"salvaged": list(known)} if (known := damage()) else {}
-        seal(inside, kind, {"imported": form, "source": Path(source).name, **said, **lost})
-    return form
+        seal(inside, kind, {"imported": row.name, "source": Path(source).name, **said, **lost})
+    return row.name

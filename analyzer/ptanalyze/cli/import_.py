@@ -6,23 +6,26 @@ from pathlib import Path
 
 import click
 
+from ..formats.foreign import FORMATS
 from . import complete, echo
 from .options import free_name, new_capture_option, strip_option
 
-FORMATS = (
-    "lackey",
-    "perf-script",
-    "perf-data",
-    "drmemtrace",
-    "champsim",
-    "pinatrace",
-    "vmitosis",
-    "gptdump",
-    "ptdump",
+LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
+
+
+@click.command(
+    "import",
+    help=f"""Make a capture from SOURCE. Without FORMAT it is recognised.
+
+    \b
+{LISTED}
+
+    \b
+    Examples:
+      ptanalyze import lackey.txt -o app
+      ptanalyze import samples.txt -o sampled
+    """,
 )
-
-
-@click.command("import")
 @click.argument(
     "source",
     metavar="[FORMAT] SOURCE",
@@ -61,24 +64,6 @@ def command(
     salvage: bool,
     strip: str,
 ) -> int:
-    """Make a capture from SOURCE. Without FORMAT it is recognised.
-
-    \b
-    lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
-    perf-script  perf script -F tid,cpu,time,period,event,addr (samples)
-    perf-data    perf.data, through the installed perf
-    drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
-    champsim     ChampSim's trace, also as .xz or .gz
-    pinatrace    output of pinatrace, the example of Intel's Pin kit
-    vmitosis     text dump of page tables by Mitosis and vMitosis kernels
-    gptdump      binary dump of a guest's tables, GPTDUMP1; --ept NPTDUMP1
-    ptdump       directory that the ptdump tool alone wrote, e.g. in a guest
-
-    \b
-    Examples:
-      ptanalyze import lackey.txt -o app
-      ptanalyze import samples.txt -o sampled
-    """
     from ..capture.import_ import import_capture
     from ..core.errors import Strip
     from ..formats.trace_writer import salvaging

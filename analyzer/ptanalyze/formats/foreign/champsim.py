@@ -14,6 +14,7 @@ import numpy as np
 from ...core.errors import CaptureError, Strip
 from ...core.trace import Event
 from ..trace_writer import UNKNOWN_THREAD, Damaged, damage, trace_writer
+from . import Head
 from .drmemtrace import open_compressed
 
 RECORD = np.dtype(
@@ -27,6 +28,13 @@ SMALL = 1 << 8  # to lose little before damage that is passed over
 FEWEST = 4  # sound records: the first ones of another size may look like it
 USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: 64 bytes per instruction, its address at byte 0, two flags of 0 or 1 at byte 8"
+
+
+def is_trace(head: Head) -> bool:
+    """Whether each instruction has an address and two flags of 0 or 1: text and most other files do not."""
+    first = [head.data[at : at + 10] for at in range(0, len(head.data) - 63, RECORD.itemsize)]
+    sound = len(first) > 3 and all(any(one[:8]) and max(one[8:]) <= 1 for one in first)
+    return ".champsimtrace" in head.path.name or (b"\0" in head.data and sound)
 
 
 def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: Strip = Strip.ON) -> int:

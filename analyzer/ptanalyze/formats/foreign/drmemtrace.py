@@ -20,6 +20,7 @@ import numpy as np
 from ...core.errors import CaptureError, Strip
 from ...core.trace import Event
 from ..trace_writer import UNKNOWN_THREAD, Damaged, TraceWriter, damage, passed_over, trace_writer
+from . import Head
 
 # Files that may be packed.
 
@@ -170,6 +171,14 @@ class Segment(NamedTuple):
     write: np.ndarray
     instructions: np.ndarray
     ends: bool = False
+
+
+def is_trace(head: Head) -> bool:
+    """Whether a directory has trace files, or a file is a zip or begins with a header record (of type 25)."""
+    if head.path.is_dir():
+        return bool(trace_files(head.path))
+    begins = head.data.startswith(b"\x19\0") and len(head.data) >= RECORD.itemsize
+    return begins or head.first.startswith(b"PK\3\4")
 
 
 def trace_files(source: str | PathLike[str]) -> list[Path]:

@@ -21,6 +21,7 @@ from ...kernels import parse
 from ..atomic import map_new
 from ..snapshot import NodeRecord, topology_of, write_snapshot
 from ..tables import enclosing_tables
+from . import Head
 
 # Tables of a dump, known only by frame and level, assembled: which points to which, at which address.
 
@@ -148,6 +149,13 @@ REASONS = {
     parse.CUT_SHORT: "the file ends within a table",
 }
 UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
+
+
+BEGINS = re.compile(rb"^<(?:numamap>|ptdump )", re.MULTILINE)
+
+
+def is_dump(head: Head) -> bool:
+    return bool(BEGINS.search(head.data))
 
 
 def import_ptdump(

@@ -15,9 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
-from ...core.safe_files import read_given
+from ...core.safe_files import open_inside, read_given
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..snapshot import write_snapshot
+from ..manifest import TRACE, copy_private
+from ..snapshot import FILE as SNAPSHOT
+from ..snapshot import read_snapshot, write_snapshot
+from ..trace import read_trace
+from ..vm import FILE as VM_FILE
+from . import Head
 from .ptdump_text import LEVELS, assemble, table_nodes, tree_of
 
 GUEST, NESTED = b"GPTDUMP1", b"NPTDUMP1"
@@ -36,6 +41,29 @@ HEADER = 16
 MOST_FRAME = 1 << 40
 NODE_LINE = re.compile(r"(\d{1,4})\s+(0x[0-9a-fA-F]{1,16}|\d{1,19})\s+(0x[0-9a-fA-F]{1,16}|\d{1,19})")
 UNKNOWN = ("vmas", "cpus", "distances")
+
+
+def is_directory(head: Head) -> bool:
+    """Whether ptdump wrote the directory, of a process or a VM."""
+    return (head.path / "gpt.tables").exists() or (head.path / VM_FILE).exists()
+
+
+def import_directory(source: str | PathLike[str], directory: str | PathLike[str]) -> Snapshot:
+    """Copy what `ptdump process PID -o DIR` wrote on a machine without Python, for example inside a guest,
+    into the existing `directory`; its Snapshot. UsageError for a host's dump of a VM alone."""
+    source, directory = Path(source), Path(directory)
+    if (source / VM_FILE).exists() and not (source / SNAPSHOT).exists():
+        raise UsageError(
+            f"{source}: a host's dump of a VM, without the guest's tables: ptanalyze join {source} GUEST"
+        )
+    snapshot = read_snapshot(source)
+    for path in source.iterdir():
+        if path.is_file():
+            with open_inside(path) as file:
+                copy_private(file, directory / path.name)
+    if (directory / TRACE).exists():
+        read_trace(directory / TRACE)
+    return snapshot
 
 
 def import_table_dump(
