@@ -92,6 +92,12 @@ def _floor(module):
     return 1 + max(map(_floor, below), default=0)
 
 
+def by_name(module):
+    """Whether its package imports the file by name, "module:function", when it is needed."""
+    package = FILES.get(f"{folder(module)}.__init__")
+    return package is not None and f'"{module.rpartition(".")[2]}:' in package.read_text("utf-8")
+
+
 def with_one_importer():
     """{file of at most 150 lines: its only importer, which lies in the same room}."""
     importers = {module: [m for m in FILES if module in ARROWS[m]] for module in FILES}
@@ -102,6 +108,7 @@ def with_one_importer():
         and room(users[0]) == room(module)
         and lines(module) <= 150
         and not module.endswith("__init__")
+        and not by_name(module)
     }
 
 
