@@ -74,7 +74,14 @@ def pytest_collection_modifyitems(config, items):
         if asked := getattr(function, "_hypothesis_internal_use_settings", None):
             most = QUICK if quick else -(-asked.max_examples // COMPILED)
             function._hypothesis_internal_use_settings = settings(asked, max_examples=most)
-    items.sort(key=lambda item: LONGEST.index(item.path.relative_to(TESTS).parts[0]))
+    for item in items:
+        if directory(item) == "native":
+            item.add_marker("native")
+    items.sort(key=lambda item: LONGEST.index(directory(item)))
+
+
+def directory(item):
+    return item.path.relative_to(TESTS).parts[0]
 
 
 def compiled_twin(item):

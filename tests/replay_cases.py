@@ -3,10 +3,14 @@
 import itertools
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.replay import replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import EVENT_KINDS
@@ -170,3 +174,24 @@ def cases(draw, native=True, moving=False):
     chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))
     trace = build_trace(chunks, draw(memory_events(len(chunks), threads, nodes if moving else 0)), threads)
     return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)))
+
+
+# whatif of small captures, and a machine without paging-structure caches: every walk reads every level.
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+
+
+def cold_machine():
+    machine = small_machine(2)
+    none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
+    caches = msgspec.structs.replace(machine.walk_caches, **none)
+    return msgspec.structs.replace(machine, walk_caches=caches)
+
+
+def ask(snapshot, *names, params=None, trace=None, machine=None):
+    """[Result]: linux's, then those of the policies, all with the same parameters."""
+    policies = [(name, params or {}) for name in names]
+    setup = Setup.of(
+        machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux", cold=True
+    )
+    return replay_snapshot(snapshot, trace, policies, setup)

@@ -1,14 +1,36 @@
-"""Each subcommand on the bundled capture, as a new user would call it."""
+"""Each command on the bundled captures, as a new user would call it."""
 
+import csv
 import json
+import os
 import re
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from one_line import is_one_line
+import ptanalyze
+from captures import USED, make_family, one_node_capture
+from command_line import is_one_line
+from ptanalyze.capture.check import Finding
+from ptanalyze.capture.describe import for_people, in_ms
+from ptanalyze.capture.live import native
+from ptanalyze.capture.live.host import examine
+from ptanalyze.capture.synth.capture import must_fit
+from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
 from ptanalyze.cli import ENTRIES
+from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.formats.manifest import seal
+from report_page import ReportPage
+
+# Each subcommand on the bundled capture, as a new user would call it.
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -268,3 +290,384 @@ def test_ctrl_c_while_the_command_line_is_imported_is_one_line(at):
     assert done.stderr == "ptanalyze: interrupted\n" and done.returncode == 130
     early = done.stdout.split()
     assert early and all(name.startswith("ptanalyze") for name in early), "heeded only by Python itself"
+
+
+# Captures of several processes on the command line.
+
+
+def test_what_processes_share_is_shown_and_a_single_one_is_refused(pt, tmp_path):
+    family = make_family(tmp_path / "c")
+    shown = pt("info", family)
+    assert shown.code == 0 and "processes" in shown.out
+    facts = json.loads(pt("info", family, "--json").out)["result"]
+    assert facts["process 7"] == {
+        "name": "p7",
+        "table pages": 5,
+        "leaf tables": 2,
+        "with shared pages": 1,
+        "with no others": 1,
+        "4 KiB pages": 3,
+        "of them shared": 2,
+    }
+    assert json.loads(pt("info", family, "--shared", "--json").out)["result"][1]["group"] == 0
+    assert "0x200000" in pt("info", family, "--shared").out
+    alone = pt("info", family / "pid-8", "--shared")
+    assert alone.code == 2 and "dump process --tree PID" in alone.err
+
+
+def test_answers_say_first_of_which_processes_they_are(pt, tmp_path):
+    family = make_family(tmp_path / "c")
+    for command in ("whatif", "advise"):
+        assert "3 processes together" in pt(command, family).out
+        assert "processes together" not in pt(command, family / "pid-8").out
+    assert "3 processes together" in pt("classify", family).out
+    assert "PID 7 alone" in pt("classify", family, "--by", "vma").out
+
+
+# `info` about a capture with samples: nothing twice, what else cleared the bits, lengths as one reads.
+
+
+def test_what_else_cleared_accessed_bits_is_said(pt, tmp_path):
+    capture = one_node_capture(tmp_path / "app")
+    seal(capture.directory, "process", {"also clears accessed bits": "kdamond 0 is running"})
+    assert "kdamond 0 is running" in pt("info", capture.directory).out
+
+
+def test_what_the_manifest_says_is_not_said_again():
+    facts = {"capture": {"pid": 7}, "how sure": {"pid": 7, "retries": 0}, "trace": {"pid": 7}}
+    assert for_people(facts)["how sure"] == {"retries": 0} and for_people(facts)["trace"] == {"pid": "7"}
+    assert for_people({"how sure": {"pid": 7}})["how sure"] == {"pid": "7"}
+
+
+def test_when_page_tables_were_read_is_said_in_words():
+    said = for_people({"capture": {"page_tables": "roi_end"}, "trace": {"page_tables": "of old"}})
+    assert said == {"capture": {"page tables read at": "region's end"}, "trace": {"page tables": "of old"}}
+
+
+def test_milliseconds_have_three_digits_and_no_powers_of_ten():
+    assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
+
+
+def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, tmp_path):
+    one_node_capture(tmp_path / "app")
+    ran = pt("classify", tmp_path / "app", "--by", "page")
+    assert ran.code == 0 and "40000000-40001000" in ran.out
+    assert f"of {USED} pages\n" in ran.out
+    asked = pt("classify", "sysbench-memory", "--by", "page")
+    assert asked.code == 2 and "add them with `ptanalyze heat PID --add CAPTURE`" in asked.err
+    other = pt("classify", tmp_path / "app", "--by", "page", "--weight", "leaf")
+    assert other.code == 2 and "by = page: with weight = heat, not leaf" in other.err
+
+
+# `ptanalyze machines NAME`: a machine file told to people, and as JSON to programs.
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_machine_is_told_in_words_and_tables(pt, monkeypatch, name):
+    machine, said = load_machine(name), pt("machines", name).out
+    assert not re.search(r"[{}]|None|\('|', '|_ns|l1_", said.partition("sources")[0])
+    assert f"{machine.tlb.l1_4k.entries:,} entries, {machine.tlb.l1_4k.ways} ways" in said
+    assert f"{machine.llc.ways} ways, {machine.llc.cycles:g} cycles" in said
+    far = max(max(row) for row in machine.latency.idle)
+    assert "ns per read from DRAM, idle" in said and f"{far:.0f}" in said
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, pt("machines", name).out.splitlines())) <= 80
+    assert all(source.split()[0] in said for source in machine.sources.values())
+
+
+def test_a_machine_as_json_is_its_file(pt):
+    told = json.loads(pt("machines", "hydra-haswell", "--json").out)["result"]
+    file = tomllib.loads((bundled("models") / "machines/hydra-haswell.toml").read_text())
+    assert {key: told[key] for key in file} == {
+        **file,
+        "l2": {**file["l2"], "shares": None},
+        "tlb": told["tlb"],
+        "walk_caches": told["walk_caches"],
+    }
+    assert file["tlb"].items() <= told["tlb"].items()
+
+
+def test_this_host_has_a_machine_file_too(pt, tmp_path):
+    path = tmp_path / "mine.toml"
+    ran = pt("machines", "--from-host", path)
+    assert ran.code == 0 and f"wrote {path}" in ran.err
+    assert load_machine(str(path)).name == "mine"
+    again = pt("machines", "--from-host", path)
+    assert again.code == 2 and "exists already" in again.err
+
+
+# `doctor`: each part of the host, whether it can be used, and how to get what is missing.
+
+PARTS = [
+    "tracer",
+    "dumper",
+    "survey",
+    "sampler",
+    "BTF",
+    "BPF and rights",
+    "perf counters",
+    "KVM",
+    "NUMA nodes",
+    "huge pages",
+    "disk",
+]
+
+
+def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_way_to_get_it(pt, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = pt("doctor")
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
+    for part in PARTS:
+        assert re.search(rf"^  (ok|--)  {part} ", ran.out, re.MULTILINE), part
+    for one in examine():
+        assert one.there or one.missing, one
+        assert one.found and one.gives, one
+
+
+def test_without_native_tools_it_says_what_to_build_and_that_analysis_still_works(pt, monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "BUILT_IN", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = " ".join(pt("doctor").out.split())
+    assert "--  dumper" in pt("doctor").out and "make native" in out
+    assert "You can analyse captures" in out
+
+
+def test_a_program_is_there_where_the_path_has_it(pt):
+    assert ("ok  numactl" in pt("doctor").out) == (shutil.which("numactl") is not None)
+
+
+# `ptanalyze fragmentation` on the bundled VM captures.
+
+
+def test_most_neighbours_straddle_two_ept_lines_and_reservations_mend_it(pt, vm_sample):
+    found = json.loads(pt("fragmentation", vm_sample, "--after", "--json").out)["result"]
+    before, after = (found[state]["all"][0]["mean"] for state in ("before", "after"))
+    assert before == pytest.approx(1.93, abs=0.01) and 1 <= after < 1.1
+    assert found["facts"]["ept_lines_per_gpt_line_after"] == after
+    assert found["facts"]["faults_without_a_block"] == 0
+    assert found["facts"]["unused_share_end"] < 0.02
+
+
+def test_the_tables_show_both_states_and_what_stays(pt, vm_sample):
+    ran = pt("fragmentation", vm_sample, "--after", "--set", "reserve_limit=16")
+    assert ran.code == 0
+    for words in (
+        "mean after",
+        "before",
+        "reclaimed",
+        "unused, peak",
+        "in file-backed, shared or special VMAs",
+    ):
+        assert words in ran.out
+
+
+def test_csv_is_tidy(pt, vm_sample):
+    rows = list(csv.DictReader(pt("fragmentation", vm_sample, "--by", "vma", "--csv").out.splitlines()))
+    assert {row["state"] for row in rows} == {"before"} and {row["lines"] for row in rows} == {"all", "full"}
+    assert sum(int(row["count"]) for row in rows if row["lines"] == "all") >= 1895
+
+
+def test_a_native_capture_is_refused_in_one_line(pt, sample):
+    ran = pt("fragmentation", sample)
+    assert is_one_line(ran, 2) and "ptanalyze dump vm" in ran.err
+
+
+@pytest.mark.parametrize("options", [("--set", "group=8"), ("--after", "--set", "group=12")])
+def test_settings_that_cannot_be_name_the_way_out(pt, vm_sample, options):
+    ran = pt("fragmentation", vm_sample, *options)
+    assert is_one_line(ran, 2) and options[-1].partition("=")[0] in ran.err
+
+
+# `ptanalyze synth` makes captures that every other command takes.
+
+SMALL = ("--size", "16M", "--accesses", "20000", "--munmap-every", "5000", "--mprotect-every", "7000")
+
+
+@pytest.mark.parametrize("guest", ["native", "visible", "oblivious"])
+def test_a_synthetic_capture_goes_through_every_command(pt, tmp_path, guest):
+    out = tmp_path / "made"
+    move = ("--move", "0.5:0:1", "--move-data", "0.5:50000")
+    made = pt("synth", "-o", out, *SMALL, *move, "--guest", guest, "--fragmentation", "0.3")
+    assert made.code == 0 and f"{out}: made" in made.out
+    assert pt("check", out).code == 0
+    info = json.loads(pt("info", out, "--json").out)["result"]
+    assert info["how sure"]["method"] == "synth" and info["trace"]["move pages events"] > 0
+    classified = json.loads(pt("classify", out, "--json").out)["result"]
+    assert [found["weight"] for found in classified] == ["leaf", "walks"]
+    assert pt("walk", out, hex(1 << 46)).code == 0
+    policies = ("-p", "linux", "-p", "hydra", "-p", "mitosis")
+    answer = json.loads(pt("whatif", out, *policies, "--json").out)
+    refused = {"hydra", "mitosis"} if guest == "oblivious" else set()
+    assert {result["policy"] for result in answer["result"]} == {"linux", "hydra", "mitosis"} - refused
+    assert set(answer.get("refused", {})) == refused
+
+
+@pytest.mark.parametrize("mapped_by, copies", [("threads", False), ("main", True)])
+def test_hydra_copies_nothing_where_each_thread_maps_and_uses_its_own_part(pt, tmp_path, mapped_by, copies):
+    options = ("--sharing", "private", "--mapped-by", mapped_by, "--accesses", "5000")
+    pt("synth", "-o", tmp_path / "made", "--size", "16M", *options)
+    ran = pt("whatif", tmp_path / "made", "-p", "linux", "-p", "hydra", "--cold", "--json")
+    linux, hydra = json.loads(ran.out)["result"]
+    assert (hydra["pte_copies"] > 0) == copies
+    assert hydra["faults"] == linux["faults"] == 16 * 256
+
+
+def test_what_closed_forms_say_is_printed(pt, tmp_path):
+    made = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--guest", "visible", "--accesses", "10")
+    assert "Local-Local" in made.out and "25.00 %" in made.out and "PTEMagnet" in made.out
+
+
+def test_a_refused_option_leaves_nothing(pt, tmp_path):
+    ran = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--placement", "bind:4")
+    assert ran.code == 2 and len(ran.err.splitlines()) == 1 and "NODE of 0..3" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_room_is_refused_with_what_is_enough(pt, tmp_path):
+    ran = pt("synth", "-o", tmp_path / "made", "--size", "64M", "--nodes", "2", "--node-memory", "16M")
+    assert ran.code == 2 and "the machine is full" in ran.err
+    enough = ran.err.rpartition("(")[2].split()[0]
+    assert list(tmp_path.iterdir()) == []
+    more = pt("synth", "-o", tmp_path / "made", "--size", "64M", "--nodes", "2", "--node-memory", enough)
+    assert more.code == 0
+
+
+def test_a_directory_that_is_there_is_not_overwritten(pt, tmp_path):
+    ran = pt("synth", "-o", tmp_path, "--size", "16M")
+    assert ran.code == 2 and "exists already" in ran.err
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written():
+    with pytest.raises(UsageError, match=r"do not fit, 0 are free"):
+        must_fit(plan(Parameters(size=whole_pages("1.5T"), guest="visible")), Path("/proc/self/task"))
+
+
+# `diff` says that a redacted capture has other frames than the one it was made from.
+
+
+def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
+    capture = one_node_capture(tmp_path / "app", heat=False)
+    assert pt("redact", capture.directory, "-o", tmp_path / "red").code == 0
+    said = pt("diff", capture.directory, tmp_path / "red").out
+    assert f"{tmp_path / 'red'} is redacted: frames are numbered anew" in said
+    assert "redacted" not in pt("diff", capture.directory, capture.directory).out
+
+
+# `ptanalyze report`: a page from the command line.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    place = tmp_path_factory.mktemp("report") / "small"
+    return ptanalyze.synth(place, "16M", accesses=1500, init_trace=False, mprotect_every=500).directory
+
+
+def repeated(page):
+    """The command that makes the page again; other commands are what to do about the program."""
+    return next(code.text for code in page.all("code") if code.text.startswith("ptanalyze report"))
+
+
+def test_without_a_capture_a_page_about_the_bundled_sample_is_written_and_said_where(
+    pt, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    ran = pt("report")
+    sample = "ptanalyze: no capture here, so the bundled sample: lookup\n"
+    assert ran.code == 0 and not ran.out and ran.err == f"{sample}ptanalyze: wrote report.html\n"
+    page = ReportPage((tmp_path / "report.html").read_text("utf-8"))
+    assert "lookup" in page.text()
+    assert repeated(page).startswith("ptanalyze report")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_command_to_repeat_is_what_was_given_and_makes_the_same_page(pt, small, tmp_path):
+    given = ("--memory", "1%", "-m", "hydra-haswell", "--contended", "--threads-to-nodes", "block")
+    path = tmp_path / "a b.html"
+    assert pt("report", small, "-o", path, *given).code == 0
+    text = path.read_text("utf-8")
+    command = repeated(ReportPage(text))
+    name, sub, *arguments = shlex.split(command)
+    assert (name, sub) == ("ptanalyze", "report")
+    assert set(arguments) == {str(small), str(path), "--output", "--machine", *given} - {"-m"}
+    path.unlink()
+    assert pt(sub, *arguments).code == 0 and path.read_text("utf-8") == text
+
+
+def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
+    for given, why in (
+        ((tmp_path / "nothing", "-o", tmp_path / "a.html"), "no such capture"),
+        ((small, "-o", tmp_path / "a.pdf"), "FILE.html"),
+        ((small, "-o", tmp_path / "no" / "a.html"), "there is no directory"),
+        ((small, "-o", tmp_path / "a.html", "--memory", "lots"), "write a size"),
+        ((small, "-o", tmp_path / "a.html", "-m", "toaster"), "toaster"),
+        ((small, tmp_path, "-o", tmp_path / "a.html"), "capture.json"),
+    ):
+        ran = pt("report", *given)
+        assert is_one_line(ran, 2) and why in ran.err and not ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_is_about_the_policies_that_are_asked_for(pt, small, tmp_path):
+    path = tmp_path / "few.html"
+    assert pt("report", small, "-p", "mitosis,hydra:prefetch=0", "-o", path, "--horizon", "1m").code == 0
+    page = ReportPage(path.read_text("utf-8"))
+    _, *rows = page.table("policies")
+    assert {row[0].partition(" ")[0] for row in rows} == {"linux", "mitosis", "hydra:prefetch=0"}
+    assert "--policy mitosis --policy hydra:prefetch=0" in repeated(page)
+
+
+def test_a_page_of_a_trace_can_count_each_mapped_page_once(pt, small, tmp_path):
+    path = tmp_path / "leaf.html"
+    assert pt("report", small, "--weight", "leaf", "-p", "mitosis", "-o", path).code == 0
+    page = ReportPage(path.read_text("utf-8"))
+    text = page.text()
+    assert "The capture's trace is left out, as asked: every mapped page counts once for each node" in text
+    assert "pages Local" in text and "when warm" not in text
+    assert not any(e.attributes.get("id", "").startswith("walkers") for e in page.all("table"))
+
+
+def test_policies_that_a_page_cannot_show_are_refused_in_one_line(pt, small, tmp_path):
+    for given, why in (
+        ("hydra,hydra:prefetch=0", "policy hydra: asked for twice"),
+        ("shadow", "policy shadow: a native capture has no host tables"),
+        ("mitos", "did you mean mitosis"),
+    ):
+        ran = pt("report", small, "-p", given, "-o", tmp_path / "a.html")
+        assert is_one_line(ran, 2) and why in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_exit_code_is_that_of_check(pt, tmp_path, monkeypatch):
+    from ptanalyze.capture import check
+
+    whole, gone = check.check_capture, Finding("dump: complete", 5, 1, "partial", "one page was gone")
+    monkeypatch.setattr(check, "check_capture", lambda one: [*whole(one), gone])
+    path = tmp_path / "page.html"
+    untraced = ptanalyze.synth(tmp_path / "untraced", "16M", trace=False).directory
+    assert pt("report", untraced, "-o", path).code == 3
+    assert "1 check of the capture found data missing" in ReportPage(path.read_text("utf-8")).text()
+
+
+def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    ran = pt("report", small, "-o", path)
+    assert ran.code == 130 and ran.err.strip() == "ptanalyze: interrupted"
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, monkeypatch):
+    """Matplotlib's does: "Invalid affine transformation matrix"."""
+    from ptanalyze.capture import check
+
+    def drawn(*_, **__):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid affine transformation matrix") from None
+
+    monkeypatch.setattr(check, "check_capture", drawn)
+    ran = pt("check")
+    assert ran.code == 130 and ran.err.splitlines()[-1] == "ptanalyze: interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,16 +1,26 @@
-"""What people expect of any command line: -p all, commas, near misses named, help, bare addresses."""
+"""What people expect of any command line: help, completion, defaults, near misses, names and numbers."""
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from inspect import cleandoc
 
+import click
 import pytest
 from pandas import DataFrame
 
+from command_line import EVERY, LEAVES, is_one_line
+from ptanalyze.capture.live import cacheline
+from ptanalyze.cli import COMMANDS, ENTRIES, run
+from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import meant
 from ptanalyze.policies import names
 from ptanalyze.show.terminal import latex, markdown
+
+# What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
 
 
 def policies_in(ran):
@@ -133,3 +143,329 @@ def test_what_makes_a_capture_names_it_when_nobody_does(pt, tmp_path, monkeypatc
     for words, name in made:
         assert pt(*words).code == 0
         assert (tmp_path / f"{name}.capture/capture.json").is_file(), words
+
+
+# The help: four groups that fit a terminal and import no command; every option says what it is.
+
+LONGEST = 45  # characters of a summary: fits 80 columns behind the longest name
+SAYS_ITS_DEFAULT = re.compile(r"\bDefault: .+\.$")
+OPTIONS = {
+    (name, one.opts[0]): one
+    for name, command in {"": program, **EVERY}.items()
+    for one in command.params
+    if isinstance(one, click.Option)
+}
+
+
+def test_the_help_imports_no_command_and_nothing_slow():
+    code = (
+        "import sys; from ptanalyze.cli import run; run(['--help']); "
+        "print([m for m in sys.modules if m.startswith('ptanalyze.cli.')"
+        " or m in ('numpy', 'numba', 'pandas', 'pyarrow', 'rich')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = pt("--help").out
+    assert max(map(len, out.splitlines())) <= 80
+    places = [out.index(f"\n{heading}:\n") for heading in COMMANDS]
+    assert list(COMMANDS) == ["Capture", "Inspect", "Ask", "Model"] and places == sorted(places)
+    for name, entry in ENTRIES.items():
+        assert re.search(rf"^  {name} +{re.escape(entry.summary)}$", out, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_summary_is_a_short_sentence(name):
+    summary = EVERY[name].short_help
+    assert summary and summary[0].isupper() and summary.endswith(".") and len(summary) <= LONGEST
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_command_explains_itself_in_sentences(name):
+    first = cleandoc(EVERY[name].help).split("\n\n")[0]
+    assert (first[0].isupper() and first[-1] in ".:") or "completion" in first
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_an_example_that_names_options_it_has(name):
+    text = LEAVES[name].help.replace("\n", " ")
+    example = re.search(r"Examples?(?: \([^)]*\))?: +(.*)", text)
+    assert example or name == "completion", name
+    options = {word for one in LEAVES[name].params for word in (*one.opts, *one.secondary_opts)}
+    told = re.findall(rf"ptanalyze {name}((?: [^;&|]*)?)", example[1]) if example else []
+    used = {
+        word.partition("=")[0] for line in told for word in line.split(" -- ")[0].split() if word[0] == "-"
+    }
+    assert used <= options, used - options
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_an_option_says_what_it_is_and_its_default(name, option):
+    one = OPTIONS[name, option]
+    assert one.help and one.help[0].isupper() | one.help.startswith(("perf stat",)), one.help
+    assert one.help.endswith("."), one.help
+    if not (one.is_flag or one.required):
+        assert one.show_default or SAYS_ITS_DEFAULT.search(one.help) or "Also " in one.help, one.help
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_an_option_shows_its_default_where_it_has_one_and_does_not_say_it_twice(name, option):
+    one = OPTIONS[name, option]
+    assert not (one.show_default and "Default:" in one.help)
+
+
+def test_defaults_that_are_told_in_words_are_those_of_the_code():
+    assert f"Default: {cacheline.ROUNDS}." in OPTIONS["topology measure", "--rounds"].help
+    assert f"Default: {cacheline.REPEAT}." in OPTIONS["topology measure", "--repeat"].help
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, pt(*name.split(), "--help").out.splitlines())) <= 80
+
+
+def test_the_former_name_of_jobs_is_taken_and_not_shown(pt, sample):
+    assert "--threads " not in pt("whatif", "--help").out and "-j, --jobs" in pt("whatif", "--help").out
+    old = pt("classify", sample, "--weight", "walks", "--threads", 2, "--csv")
+    assert old.code == 0 and old.out == pt("classify", sample, "--weight", "walks", "-j", 2, "--csv").out
+
+
+# Shell completion: what the shells ask for, and bash itself.
+
+
+@pytest.fixture
+def on_the_path(tmp_path):
+    """A directory with the program `ptanalyze` of this interpreter, for PATH."""
+    script = tmp_path / "ptanalyze"
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.argv[0] = 'ptanalyze'\n"
+        "from ptanalyze.__main__ import main\nmain()\n"
+    )
+    script.chmod(0o755)
+    return tmp_path
+
+
+def environment(program, **more):
+    return {"PATH": f"{program}:/usr/bin:/bin", "HOME": str(program), **more}
+
+
+@pytest.fixture
+def completed(capsys, monkeypatch):
+    """What `ptanalyze` offers a shell for its last word; test_bash_completes asks a process of its own."""
+    monkeypatch.setattr(sys, "argv", ["ptanalyze"])
+
+    def offered(shell, *words):
+        line = " ".join(["ptanalyze", *words])
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
+        monkeypatch.setenv("_PTANALYZE_COMPLETE", f"{shell}_complete")
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_subcommands_options_policies_and_machines_are_offered(completed, shell):
+    assert "whatif" in completed(shell, "wh")
+    assert "--baseline" in completed(shell, "whatif", "--b")
+    assert "vmitosis-cascade-lake" in completed(shell, "whatif", "-m", "vm")
+    offered = completed(shell, "whatif", "-p", "hy")
+    assert "hydra" in offered and "mitosis" not in offered
+    assert "ptemagnet+hydra" in completed(shell, "sweep", "-p", "ptemagnet+hy")
+    assert "sapphire-rapids" in completed(shell, "machines", "sa")
+
+
+def test_what_is_a_choice_is_offered(completed):
+    assert "vm-numa-visible" in completed("bash", "classify", "vm-numa-v")
+    assert "prefetch=" in completed("bash", "whatif", "-p", "hydra", "--set", "pre")
+    assert "tlbflush=off" in completed("bash", "whatif", "-p", "hydra", "--set", "tlbflush=")
+    assert "round-robin" in completed("bash", "whatif", "--threads-to-nodes", "rou")
+    assert "perf-script" in completed("bash", "import", "perf-s")
+    assert "lookup@hydra" in completed("bash", "compare", "lookup@hy")
+    assert "mitosis,hydra" in completed("bash", "whatif", "-p", "mitosis,hy")
+    assert "vmitosis" in completed("bash", "validate", "--paper", "vm")
+    for option, word in (("--guest", "oblivious"), ("--pattern", "btree"), ("--placement", "interleave")):
+        assert word in completed("bash", "synth", option, word[:2]), option
+
+
+def test_files_are_offered_where_no_machine_has_that_name(completed):
+    assert completed("bash", "whatif", "-m", "./my").startswith("file")
+
+
+def test_bash_completes(on_the_path):
+    script = """
+    export COMP_WORDS COMP_CWORD
+    eval "$(ptanalyze completion bash)"
+    complete -p ptanalyze
+    COMP_WORDS=(ptanalyze topo); COMP_CWORD=1
+    _ptanalyze_completion ptanalyze
+    echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment(on_the_path), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "topology"
+
+
+def in_a_terminal(program, arguments, **more):
+    """What a command writes to a terminal, byte for byte."""
+    own, other = os.openpty()
+    process = subprocess.Popen(
+        [program / "ptanalyze", *arguments],
+        env=environment(program, TERM="xterm-256color", **more),
+        stdin=subprocess.DEVNULL,
+        stdout=other,
+    )
+    os.close(other)
+    out = b""
+    try:
+        while block := os.read(own, 1 << 16):
+            out += block
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    os.close(own)
+    assert process.wait() == 0
+    return out.decode()
+
+
+def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
+    arguments = ["machines", "hydra-haswell"]
+    assert "\x1b[36m" in in_a_terminal(on_the_path, arguments)
+    assert "\x1b[36m" not in in_a_terminal(on_the_path, arguments, NO_COLOR="1")
+    piped = subprocess.run(
+        [on_the_path / "ptanalyze", *arguments], env=environment(on_the_path), capture_output=True
+    )
+    assert piped.returncode == 0 and b"\x1b" not in piped.stdout
+
+
+def test_the_terminal_says_how_wide_tables_are(on_the_path):
+    for width in (60, 80, 120):
+        out = in_a_terminal(on_the_path, ["policies"], COLUMNS=str(width), NO_COLOR="1")
+        lines = re.sub("\x1b\\[[0-9;]*m", "", out).split("\r\n")
+        assert 40 < max(map(len, lines)) <= width
+
+
+# Defaults from ~/.config/ptanalyze/config.toml: of all commands, of one, and what is wrong with the file.
+
+
+@pytest.fixture
+def config(monkeypatch, tmp_path):
+    """Writes the user's file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "ptanalyze" / "config.toml"
+    file.parent.mkdir()
+    return file.write_text
+
+
+SHARED = 'machine = "hydra-haswell"\nformat = "json"\n'
+OWN = '[whatif]\npolicy = "hydra"\n[machines]\nformat = "csv"'
+
+
+def test_defaults_are_of_each_command_with_the_option_or_of_one_and_what_is_typed_wins(pt, config, sample):
+    config(SHARED + OWN)
+    answer = json.loads(pt("whatif", sample).out)["result"][-1]
+    assert (answer["policy"], answer["machine"]) == ("hydra", "hydra-haswell")
+    assert "[default: hydra-haswell]" in " ".join(pt("whatif", "--help").out.split())
+    assert pt("machines", "epyc-milan").out.startswith("state,reader,server,")
+    assert json.loads(pt("machines", "epyc-milan", "--format", "json").out)["what"] == "machine"
+
+
+def test_commands_below_a_group_have_tables_of_their_own(pt, config):
+    config('[import]\nstrip = "off"\n[dump.process]\nstop = true\nmax-stop = "long"')
+    assert pt("info", "--help").code == 0, "what other commands have is not looked at"
+    ran = pt("dump", "process", "1", "--no-bpf")
+    assert is_one_line(ran, 2) and "config.toml: [dump.process]: max-stop = 'long': 'long' is not" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("machine = ", "no TOML"),
+        ("machin = 1", "machin: no command has this option; did you mean machine?"),
+        ("[whatf]\ncold = true", "[whatf]: no such command; did you mean whatif?"),
+        ("[whatif]\nmachin = 1", "[whatif]: machin: no such option; did you mean machine?"),
+        ("[whatif]\ncold = 1", "[whatif]: cold = 1: write true or false"),
+        ("machine = true", "[whatif]: machine = True: write a value"),
+        ("jobs = 0", "[whatif]: jobs = 0: 0 is not in the range x>=1."),
+        ("[whatif]\njson = true", "[whatif]: json: no such option"),
+        ("[dump]\nproces = 3", "[dump]: proces: no such command; did you mean process?"),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_told_with_its_name(pt, config, tmp_path, text, told):
+    config(text)
+    ran = pt("dump" if "dump" in text else "whatif", "--help")
+    assert is_one_line(ran, 2) and f"{tmp_path}/ptanalyze/config.toml: {told}" in ran.err
+
+
+def test_a_file_of_somebody_else_that_may_not_be_read_is_passed_over_with_a_warning(tmp_path):
+    """As another user whose HOME is still root's."""
+    if os.geteuid() and not os.environ.get("CI"):
+        pytest.skip("needs root to be another user")
+    home = tmp_path / "home"
+    (home / ".config").mkdir(parents=True)
+    home.chmod(0o700)
+    again = "os.environ['HOME'] = sys.argv[1]; os.seteuid(65534); sys.exit(run(['policies', '--csv']))"
+    code = f"import os, sys; from ptanalyze.cli import run; run(['policies', '--csv']); {again}"
+    plain = {key: value for key, value in os.environ.items() if key != "XDG_CONFIG_HOME"}
+    command = [sys.executable, "-c", code, home]  # Python itself may be root's alone: it is imported before
+    ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "hydra" in ran.stdout
+    assert "config.toml: may not be read, so no defaults are taken from it" in ran.stderr
+
+
+# What a user means by a name or a number: a node, a capture, a file.
+
+
+def test_a_single_setting_is_in_the_label_and_a_plain_number_of_nodes_is_explained(pt, sample):
+    ran = pt("whatif", sample, "-p", "mitosis", "--set", "nodes=2")
+    said = " ".join(ran.out.split())
+    rows = [line.split()[0] for line in ran.out.splitlines() if line.startswith(" ") and line.split()]
+    assert ran.code == 0 and "mitosis:nodes=2" in rows and "mitosis" not in rows
+    assert "mitosis has replicas on node 2 alone" in said and "sweep --set nodes=2,4`" in said
+    several = pt("whatif", sample, "-p", "mitosis,mitosis:nodes=0,2").out
+    assert " alone" not in several and " mitosis:nodes=0,2" in several and "nodes= " not in several
+
+
+def test_a_capture_of_nearly_that_name_is_offered(pt, sample, tmp_path, monkeypatch):
+    shutil.copytree(sample, tmp_path / "app")
+    monkeypatch.chdir(tmp_path)
+    for asked in ("ap", str(tmp_path / "ap")):
+        ran = pt("whatif", asked)
+        assert is_one_line(ran, 2) and "did you mean app? " in ran.err
+    assert "did you mean lookup? " in pt("info", "lokup").err
+    assert "did you mean" not in pt("info", "nothing-like-it").err
+
+
+def test_a_directory_is_no_output_of_perf_stat(pt, tmp_path):
+    ran = pt("calibrate", "--local", tmp_path)
+    assert is_one_line(ran, 2) and "perf stat -o" in ran.err
+
+
+# Numbers in the environment that are none are as good as not set.
+
+NO_WIDTH = ["", "0", "-5", "x", "1e9", "\u00b2", "9" * 18, "9" * 5000]
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("value", NO_WIDTH, ids=lambda value: f"{value[:5]!a} {len(value)}")
+def test_a_width_that_is_none_is_ignored(pt, monkeypatch, name, value):
+    monkeypatch.delenv("COLUMNS")
+    usual = pt("policies", "hydra")
+    monkeypatch.setenv(name, value)
+    assert pt("policies", "hydra") == usual and usual.code == 0
+
+
+@pytest.mark.parametrize("value", ["0", "-5"])
+def test_a_number_of_threads_that_is_none_is_ignored(value):
+    command = [sys.executable, "-m", "ptanalyze", "policies", "hydra"]
+    env = os.environ | {"NUMBA_NUM_THREADS": value}
+    done = subprocess.run(command, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

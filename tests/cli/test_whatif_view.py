@@ -1,24 +1,32 @@
-"""What `whatif` prints for people: a sentence, one table with policies across, notes."""
+"""What `whatif` and the commands beside it print for people: sentences, tables, notes, refusals."""
 
+import csv
+import io
+import json
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from command_line import is_one_line
 from ptanalyze.analysis.advise import Report, Workload, best_first, rank, share_sentence, verdict
 from ptanalyze.analysis.advise import sentence as advised_sentence
 from ptanalyze.analysis.answer import Matrix, Quantity
 from ptanalyze.analysis.whatif import replay
-from ptanalyze.core.errors import Budget, size_in_words
-from ptanalyze.core.interval import Interval, gains, interval, loses
+from ptanalyze.core.errors import Budget, bundled, size_in_words
+from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back
+from ptanalyze.formats.manifest import seal
 from ptanalyze.show import advise
 from ptanalyze.show.terminal import drawn, print_view
 from ptanalyze.show.whatif import advice as said_first
 from ptanalyze.show.whatif import earned, further, sentence, table, time, worth
 from ptanalyze.show.whatif import memory_cell as memory
+
+# What `whatif` prints for people: a sentence, one table with policies across, notes.
 
 SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
 NO_GAIN = (
@@ -442,3 +450,271 @@ def test_what_to_type_next_asks_the_same_question_of_the_same_machine(pt, sample
     assert "thp" not in few
     said = pt("advise", sample, "--memory", "1%", *given[:2]).out
     assert f"ptanalyze report {sample} --memory 1% --machine hydra-haswell" in said
+
+
+# The commands that replay policies, asked as a new user would: sweep, compare, advise, policies, a+b.
+
+
+def result_of(ran):
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["result"]
+
+
+def test_a_sweep_prints_a_row_a_point_and_its_axes(pt, sample):
+    ran = pt("sweep", sample, "-p", "hydra", "--set", "prefetch=0,9", "--set", "nodes=2,4", "--cold", "--csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert [(row["nodes"], row["policy"]) for row in rows] == [
+        (nodes, policy) for nodes in ("2", "4") for policy in ("first-touch", "hydra", "hydra")
+    ]
+    lazy, eager = (int(row["replica_faults"]) for row in rows[1:3])
+    assert lazy > 10 * eager
+    table = pt("sweep", sample, "-p", "hydra", "--set", "prefetch=0,9").out
+    assert "prefetch" in table and "speed-up" in table and "tlbflush" not in table
+
+
+def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
+    for settings in (("--set", "prefetch=1", "--set", "prefetch=2"), ("--set", "prefetch="), ("--set", "x")):
+        ran = pt("sweep", sample, "-p", "hydra", *settings)
+        assert is_one_line(ran, 2)
+
+
+def test_compare_finds_what_differs_between_policies_of_one_capture(pt, sample):
+    found = result_of(pt("compare", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
+    changed = {row["quantity"]: row for row in found["differences"]}
+    assert changed["pte_copies"]["a"] == 0 < changed["pte_copies"]["b"]
+    assert changed["pte_copies"]["change"] == changed["pte_copies"]["b"]
+    assert "walks" not in changed and not found["exact"]
+
+
+def test_compare_of_a_written_result_with_its_replay_is_exact(pt, sample, tmp_path):
+    written = tmp_path / "mitosis.json"
+    assert pt("whatif", sample, "-p", "mitosis", "--baseline", "mitosis", "-o", written).code == 0
+    assert pt("compare", written, written, "--exact").code == 0
+    other = tmp_path / "other.json"
+    content = json.loads(written.read_text())
+    content["result"][0]["walks"] += 1
+    other.write_text(json.dumps(content))
+    ran = pt("compare", written, other, "--exact")
+    assert is_one_line(ran, 1)
+    assert "walks" in ran.out and "different in 1" in ran.out
+
+
+def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
+    report = result_of(pt("advise", sample, "--json"))
+    assert report["workload"] == "Wide"
+    assert report["ranked"][0]["policy"] in report["sentence"]
+    gains = [as_read(row["gain"]) for row in report["ranked"]]
+    assert gains == sorted(gains, reverse=True)
+    assert "no host tables" in report["refused"]["vmitosis-replicate"]
+    poor = result_of(pt("advise", sample, "--memory", "64K", "--json"))
+    assert [row["over"] for row in poor["ranked"] if row["policy"] == "mitosis"] == ["memory"]
+    assert poor["ranked"][0]["policy"] != "mitosis"
+
+
+def test_a_budget_that_is_none_is_refused_by_its_option(pt, sample):
+    for option, value in (("--memory", "lots"), ("--updates", "2")):
+        ran = pt("advise", sample, option, value)
+        assert is_one_line(ran, 2) and option in ran.err
+
+
+def test_policies_says_what_each_needs_and_follows(pt):
+    listed = {row["name"]: row for row in result_of(pt("policies", "--json"))}
+    assert (
+        listed["hydra"]["needs"] == ["trace", "node numbers"]
+        and "sections 3 and 4" in listed["hydra"]["source"]
+    )
+    assert listed["vmitosis-replicate"]["acts_on"] == ["ePT", "gPT"]
+    assert all(row["source"] for row in listed.values())
+    one = pt("policies", "hydra").out
+    assert "prefetch" in one and "mitosis" not in one
+    assert pt("policies", "wonder").code == 2
+
+
+def test_policies_that_act_on_different_things_go_together_in_any_order(pt, vm_sample):
+    both = [
+        result_of(pt("whatif", vm_sample, "-p", name, "--set", "layers=ept", "--json"))[1]
+        for name in ("hydra+vmitosis-replicate", "vmitosis-replicate+hydra")
+    ]
+    assert both[0] == both[1]
+    assert both[0]["leaf_LR_share"] == both[0]["leaf_RR_share"] == 0 < both[0]["ept_bytes_extra"]
+    ran = pt("whatif", vm_sample, "-p", "hydra+mitosis")
+    assert (
+        is_one_line(ran, 2) and "both act on the program's page table (in a VM the guest's, gPT)" in ran.err
+    )
+
+
+def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):
+    counters = {"cycles": 8e11, "dtlb_load_misses.walk_pending": 3e11, "dtlb_store_misses.walk_pending": 1e9}
+    perf = tmp_path / "local.csv"
+    perf.write_text("".join(f"{int(n)},,{name}:u,100,100.00,,\n" for name, n in counters.items()))
+    made = pt("calibrate", "--local", perf, "--native", "-o", tmp_path / "app.toml")
+    assert made.code == 0, made.err
+    ask = "whatif", sample, "-p", "mitosis", "--cold", "--json"
+    plain = result_of(pt(*ask))[1]
+    measured = result_of(pt(*ask, "--calibration", tmp_path / "app.toml"))[1]
+    assert "the calibrated run" in measured["assumptions"]
+    assert measured["walk_cycles"] == plain["walk_cycles"] and measured["speedup"] != plain["speedup"]
+    ran = pt(*ask, "--calibration", tmp_path / "none.toml")
+    assert is_one_line(ran, 2) and "none.toml" in ran.err
+
+
+def test_counters_of_a_larger_run_than_the_traced_one_are_refused(pt, sample, tmp_path):
+    """3e8 walks of 1,000 cycles each."""
+    counters = {"cycles": 8e11, "dtlb_load_misses.walk_pending": 2e11, "dtlb_store_misses.walk_pending": 1e11}
+    walks = {"dtlb_load_misses.walk_completed": 2e8, "dtlb_store_misses.walk_completed": 1e8}
+    perf, kept = tmp_path / "large.csv", tmp_path / "large.toml"
+    perf.write_text("".join(f"{int(n)},,{name}:u,100,100.00,,\n" for name, n in (counters | walks).items()))
+    made = pt("calibrate", "--local", perf, "--native", "-o", kept)
+    assert made.code == 0, made.err
+    ran = pt("whatif", sample, "-p", "mitosis", "--calibration", kept)
+    assert is_one_line(ran, 2) and "large: 1000 cycles per walk counted" in ran.err
+
+
+# Every comparison names the policies that the capture does not allow, in all its forms, and goes on.
+
+COMPARISONS = {
+    "whatif": (),
+    "timeline": ("--windows", "3"),
+    "sweep": ("--set", "placement=round-robin"),
+}
+BOTH = ("-p", "hydra", "-p", "vmitosis-replicate:mode=no-p")
+
+
+@pytest.fixture(scope="module")
+def oblivious(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("captures") / "oblivious"
+    return shutil.copytree(bundled("samples") / "vm-numa-oblivious", copy)
+
+
+def policies_of(command):
+    return ("-p", "hydra", "-p", "linux") if command == "sweep" else BOTH
+
+
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_a_refused_policy_is_named_in_a_line_and_the_others_compared(pt, oblivious, command):
+    asked = (command, oblivious, *policies_of(command), *COMPARISONS[command])
+    people, machine, table = pt(*asked), pt(*asked, "--json"), pt(*asked, "--csv")
+    assert (people.code, machine.code, table.code) == (0, 0, 0)
+    assert people.out.count("policy hydra: ") == 1
+    whole = json.loads(machine.out)
+    assert list(whole["refused"]) == ["hydra"] and "NUMA-oblivious" in whole["refused"]["hydra"]
+    other = policies_of(command)[3]
+    named = other if command == "timeline" else other.partition(":")[0]
+    assert {row["policy"] for row in whole["result"]} == {named, "linux"}
+    assert table.err.count("ptanalyze: policy hydra: ") == 1 and "hydra" not in table.out
+
+
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_nothing_left_to_compare_is_an_error_of_one_line(pt, oblivious, command):
+    ran = pt(command, oblivious, "-p", "hydra", "-p", "mitosis", *COMPARISONS[command])
+    assert ran.code == 2 and ran.out == "" and "mode=no-p" in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_without_a_policy_an_oblivious_guest_gets_those_that_it_allows(pt, oblivious, command):
+    ran = pt(command, oblivious, *COMPARISONS[command], "--json")
+    whole = json.loads(ran.out)
+    assert ran.code == 0 and "refused" not in whole
+    named = {row["policy"].partition(":")[0] for row in whole["result"]}
+    assert named == {"linux", "vmitosis-migrate", "vmitosis-replicate"}
+    assert pt(command, "sysbench-memory", *COMPARISONS[command]).code == 0
+
+
+def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what_it_cannot(pt, oblivious):
+    result = json.loads(pt("advise", oblivious, "--json").out)["result"]
+    ranked = {row["policy"]: row for row in result["ranked"]}
+    assert "mode=no-p" in ranked["vmitosis-replicate"]["params"]
+    for name in ("mitosis", "steering", "hydra", "hydra-2d", "hydra+vmitosis-replicate"):
+        assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
+    view = pt("advise", oblivious).out
+    assert view.count("hydra-2d") == 1
+
+
+def test_of_many_refused_policies_the_first_screen_names_which_and_full_says_why(pt, oblivious):
+    asked = ("whatif", oblivious, "-p", "linux,mitosis,steering,wasp,hydra")
+    screen, full = pt(*asked).out, pt(*asked, "--full").out
+    assert "Not for this capture: mitosis, steering, wasp, hydra (--full says why)." in screen
+    assert "NUMA-oblivious" not in screen.partition("Next")[0].partition("Not for")[2]
+    assert full.count("policy wasp: ") == 1
+
+
+FEWER = (
+    "vm-numa-visible",
+    "-m",
+    "ice-lake",
+    "--threads-to-nodes",
+    "round-robin",
+    "--baseline",
+    "first-touch",
+)
+
+
+def test_tables_on_nodes_that_the_machine_lacks_are_no_error_of_the_program_s_own(pt):
+    """Whether a policy copies from captured tables or keeps them: refused, or it needs neither."""
+    names = [row["name"] for row in json.loads(pt("policies", "--json").out)["result"]]
+    for name in dict.fromkeys(names):
+        ran = pt("whatif", *FEWER, "-p", name)
+        assert ran.code in (0, 2), (name, ran.err)
+        assert ran.code == 0 or (ran.err.count("\n") == 1 and ran.err.startswith("ptanalyze: policy ")), name
+
+
+@pytest.mark.parametrize("policy", ["mitosis", "vmitosis-replicate", "steering"])
+def test_a_copy_from_a_node_that_the_machine_lacks_is_refused_in_a_line(pt, policy):
+    ran = pt("whatif", *FEWER, "-p", policy)
+    assert (
+        ran.code == 2 and f"policy {policy}: gpt.tables: node = 3: machine ice-lake has nodes 0..1" in ran.err
+    )
+
+
+# `ptanalyze timeline`: a row per policy and window, as a table, CSV and JSON; what it refuses.
+
+
+def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):
+    moved = ("--threads-to-nodes", "main=0,rest=0", "--move-threads", "0:1@30%",
+             "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")  # fmt: skip
+    code, out, _ = pt(
+        "timeline", vm_sample, "-p", "linux", "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-replicate",
+        *moved, "--windows", 5, "--json",
+    )  # fmt: skip
+    rows = json.loads(out)["result"]
+    assert code == 0 and len(rows) == 15
+    linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
+    assert migrate[0]["policy"] == "vmitosis-migrate:layers=ept"
+    assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
+    assert {r["leaf_LL_share"] for r in ready} == {1.0}
+    assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
+    code, out, _ = pt("timeline", vm_sample, "-p", "linux", *moved, "--windows", 3)
+    assert code == 0 and "then 0:1@30%" in out and "tables moved" in out and "the kernel moves data" in out
+    code, out, _ = pt("timeline", vm_sample, "-p", "linux", *moved, "--windows", 3, "--csv")
+    assert [row["policy"] for row in csv.DictReader(io.StringIO(out))] == ["linux"] * 3
+
+
+def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
+    _, out, _ = pt(
+        "timeline", vm_sample, "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-migrate",
+        "--baseline", "linux", "--windows", 1, "--json",
+    )  # fmt: skip
+    found = [row["policy"] for row in json.loads(out)["result"]]
+    assert found == ["linux", "vmitosis-migrate:layers=ept", "vmitosis-migrate:layers=both"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-p", "linux:x=1"), "x = 1: no such parameter"),
+        (("-p", "vmitosis-migrate:layers"), "write KEY=VALUE"),
+        (("-p", "linux", "--move-threads", "0-1"), "move-threads = 0-1"),
+        (("-p", "linux", "--autonuma-set", "by=me"), "by = me"),
+    ],
+)
+def test_the_command_refuses_in_one_line(pt, vm_sample, arguments, said):
+    assert is_one_line(ran := pt("timeline", vm_sample, *arguments), 2) and said in ran.err
+
+
+def test_without_a_trace_there_is_no_time(pt, vm_sample, tmp_path):
+    vm = shutil.copytree(vm_sample, tmp_path / "vm")
+    manifest = json.loads((vm / "capture.json").read_text())
+    (vm / "trace.ptt").unlink()
+    seal(vm, manifest["kind"], manifest["provenance"])
+    assert is_one_line(ran := pt("timeline", vm, "-p", "linux"), 2)
+    assert "holds no trace" in ran.err and "ptanalyze record" in ran.err

@@ -14,9 +14,9 @@ from contextlib import redirect_stdout
 import pytest
 from pages import DOCS, PAGES, blocks, commands
 
+from captures import shorter_samples
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CHECKOUT
-from shorter import shorter_samples
 
 RUNNABLE = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
 DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}

@@ -9,7 +9,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
-from hostile import HARM
+from captures import HARM
 from ptanalyze.cli import exit_code_of, run
 
 CODES = (0, 1, 2, 3)

@@ -1,6 +1,8 @@
-"""Small captures of every kind, and a text of every kind that is read: what is changed."""
+"""Small captures and files of every kind that is read: what is changed."""
 
+import gzip
 import json
+import lzma
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -8,17 +10,32 @@ from io import StringIO
 
 import numpy as np
 
+import guest_memories
+from captures import write_bits
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.manifest import new_capture, seal
+from ptanalyze.formats.foreign import table_dump
+from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze.formats.foreign.perf_samples import HEADER as PERF_HEADER
+from ptanalyze.formats.foreign.perf_samples import MAGIC as PERF_MAGIC
+from ptanalyze.formats.manifest import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.tables import write_tree
+from ptanalyze.formats.trace import read_index
+from ptanalyze.formats.trace_index import INDEX, write_index
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
 from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.kernels.code_cache import KeptCode
+from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from strategies import Page, build_snapshot, build_tree, frames_on
-from unit import test_node_latency, test_perf_stat, test_ptdump_text
+from unit import test_foreign_tables, test_foreign_traces, test_guests, test_latency, test_perf_stat
+
+from .changes import reseal, zipped
+from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
+
+# Small captures of every kind, and a text of every kind that is read: what is changed.
 
 HEAP, REGION, STACK = 0x5555_5540_0000, 1 << 21, 0x7FFF_0000_0000
 MAPS = f"""{HEAP:x}-{HEAP + REGION:x} rw-p 00000000 00:00 0                          [heap]
@@ -192,8 +209,8 @@ def texts(place):
     """{kind: [bytes]}; results and a calibration are left in `place` too. `captures` comes first."""
     models = bundled("models")
     few = build_tree([Page(0x1000, 7), Page(0x555555400000, 99, 2)], frames_on((1,)))
-    many = build_tree(test_ptdump_text.PAGES, frames_on((0, 1)))
-    dumps = [test_ptdump_text.dump_text(tree).encode() for tree in (few, many)]
+    many = build_tree(test_foreign_tables.PAGES, frames_on((0, 1)))
+    dumps = [test_foreign_tables.dump_text(tree).encode() for tree in (few, many)]
     topology = {"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1, 2, 3], "ns": ROWS}
     latency = {**LATENCY, "idle_ns": [[80, 130], [130, 80]], "contended_ns": [[180, 330], [330, 180]]}
     counted = [f"{value},,{name}:u,1000000,100.00,,\n" for name, value in test_perf_stat.COUNTS.items()]
@@ -209,10 +226,122 @@ def texts(place):
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
         "perf-stat": [test_perf_stat.text().encode(), "".join(counted).encode()],
-        "latency": [test_node_latency.MLC.encode(), json.dumps(latency).encode()],
+        "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
         "matrix": [MATRIX, json.dumps(topology).encode()],
         **{
             name: [(place / name).read_bytes()]
             for name in ("calibration.toml", "result.json", "result.parquet", "result.csv")
         },
     }
+
+
+# A small file of each format, or two: what the readers are given after a change.
+
+HEAT = [(ms, {(k << 21, 2) for k in range(9)} | {(4096, 1)}) for ms in (1, 9, 9)]
+HMAT = {
+    f"node{node}/{kind}/initiators/{name}": content
+    for node, kind in ((0, "access1"), (1, "access0"))
+    for name, content in {"node0/online": b"1\n", "read_latency": b"80\n", "read_bandwidth": b"99\n"}.items()
+}
+PAIRS = [(k << 12, 1 << 63 | k + 7) for k in range(9)]
+
+
+def small_files(place, bases, texts):
+    """{name of READERS: [base]}; captures and texts are those of a campaign, `place` is a new directory."""
+    place.mkdir()
+    records, accesses = dynamorio(), test_foreign_traces.RECORDS.tobytes()
+    tables, nested = dumps(place)
+    found = {
+        "btf": [guest_memories.btf(test_guests.SMALL_TYPES)],
+        "hmat": [HMAT],
+        "kept code": [code(place)],
+        "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],
+        "vm": [bases[name] for name in ("vm", "vm-host")],
+        "trace": [bases[name][TRACE] for name in ("four", "trace")],
+        "trace.index": [with_index(place / "i", bases["trace"][TRACE])],
+        "walk stream": [stream(place)],
+        "heat": [write_bits(place / "h", HEAT).read_bytes()],
+        "maps": [MAPS],
+        "machine": texts["machine"][:3],
+        "costs": texts["costs"][:2],
+        "calibration": texts["calibration.toml"],
+        "latency": texts["latency"],
+        "matrix": texts["matrix"],
+        "perf stat": texts["perf-stat"],
+        "perf script": texts["perf-script"],
+        "perf.data": [perf_data()],
+        "lackey": texts["lackey"],
+        "pinatrace": [test_foreign_traces.PINATRACE],
+        "champsim": [accesses],
+        "champsim.gz": [gzip.compress(accesses)],
+        "champsim.xz": [lzma.compress(accesses)],
+        "drmemtrace": [records],
+        "drmemtrace.gz": [gzip.compress(records)],
+        "drmemtrace.zip": [zipped(records)],
+        "vmitosis": texts["vmitosis"],
+        "vmitosis, nested": texts["vmitosis"],
+        "gptdump": [tables],
+        "nptdump": [nested],
+        "nodes": [test_foreign_tables.NODES.encode()],
+        **{name: texts[name] for name in ("result.json", "result.csv", "result.parquet")},
+        "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
+        "v2p": [test_foreign_tables.GOOD.encode()],
+        "pagemap": [test_foreign_tables.pagemap(*PAIRS)],
+    }
+    return {name: found[name] for name in READERS}
+
+
+def code(place):
+    kept = KeptCode(place, "x", KEY)
+    kept.save(KEPT)
+    return kept.path.read_bytes()
+
+
+def replicated(files):
+    """A capture with a second tree, equal to the first, that node 1 walks."""
+    said = json.loads(files["snapshot.json"])
+    trees = [{"name": "gpt", "nodes": [0]}, {"name": "gpt-node1", "nodes": [1]}]
+    said["facts"]["replicas"] = {"trees": trees, "owners": [[0x1000, 0x2000, 0], [0x5000, 0x9000, 1]]}
+    more = {f"gpt-node1.{kind}": files[f"gpt.{kind}"] for kind in ("tables", "entries")}
+    found = files | more | {"snapshot.json": json.dumps(said).encode()}
+    reseal(found)
+    return found
+
+
+def dynamorio():
+    read, write, at = test_foreign_traces.load_from, test_foreign_traces.store, test_foreign_traces.at
+    first = [*test_foreign_traces.begin(7), *at(5, 1), (test_foreign_traces.INSTR, 3, 0x400000), read(9)]
+    rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_foreign_traces.end(7)]
+    return np.array([*first, *rest], DRMEMTRACE).tobytes()
+
+
+def dumps(place):
+    """(GPTDUMP1, NPTDUMP1)."""
+    guest = build_tree(test_foreign_tables.DUMPED, frames_on([0, 1, 0], first=5000))
+    host = build_tree(test_foreign_tables.DUMPED, frames_on([0], first=9000), encoding="kvm")
+    pair = (guest, table_dump.GUEST), (host, table_dump.NESTED)
+    return [test_foreign_tables.dump(place / "dump", tree, magic).read_bytes() for tree, magic in pair]
+
+
+def with_index(directory, trace):
+    directory.mkdir()
+    (directory / TRACE).write_bytes(trace)
+    write_index(directory / INDEX, directory / TRACE, read_index(directory / TRACE))
+    return contents(directory)
+
+
+def stream(place):
+    with stream_store.Writer(place / SMALL, "x") as writer:
+        for _ in range(STREAM_CHUNKS):
+            writer.append(np.arange(700, 740, dtype=np.uint32), np.zeros(40, bool), np.array([40]))
+        writer.seal(np.ones((1, 3), np.int64))
+    return contents(place / SMALL / "walks-x")
+
+
+def perf_data():
+    head = PERF_HEADER.pack(PERF_MAGIC, PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
+    return head.ljust(340, b"\7")
+
+
+def walks():
+    return {"weight": "walks", "rows": test_perf_stat.rows(1, 2, 3, 4)}

@@ -1,12 +1,20 @@
-"""Changes that know a file's format and keep its checksums right: what a hostile writer does."""
+"""Changes of files: blind ones, of records, with checksums kept right, of whole captures."""
 
+import gzip
+import io
 import json
+import lzma
 import re
+import zipfile
 import zlib
 from copy import deepcopy
 from struct import pack_into, unpack_from
 
-from .noise import VALUES, changed, number, put
+import numpy as np
+
+from ptanalyze.formats.manifest import manifest_crc
+
+# Changes that know a file's format and keep its checksums right: what a hostile writer does.
 
 HEADER, FRAME, EVENT = 4096, 48, 96  # bytes: trace.ptt
 EVENT_FRAME = 2
@@ -210,3 +218,298 @@ def maps_changed(content, r):
             ends = tuple(4096 * r.getrandbits(r.choice([10, 30, 45, 52])) for _ in range(2))
             lines[one] = b"%x-%x rw-p 00000000 00:00 0 " % ends
     return b"\n".join(lines)
+
+
+# Changes of binary files of records, also of packed ones, and of NumPy's archives.
+
+UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zipfile.BadZipFile)
+
+
+def record_changes(start, size, fields):
+    """What changes a file of records of `size` bytes from byte `start` on; fields: [(offset, width)]."""
+
+    def change(content, r):
+        if len(content) < start + size or r.random() < 0.2:
+            return changed(content, r)
+        data, count, how = bytearray(content), (len(content) - start) // size, r.randrange(8)
+        one, other = (start + r.randrange(count) * size for _ in range(2))
+        if how == 0:
+            put(data, r.randrange(0, max(start, 8), 4), r.choice([4, 8]), number(r))
+        elif how == 1:
+            del data[one : one + size]
+        elif how == 2:
+            data[one:one] = data[other : other + size]
+        elif how == 3:
+            data[one : one + size], data[other : other + size] = (
+                data[other : other + size],
+                data[one : one + size],
+            )
+        else:
+            for _ in range(r.choice([1, 1, 2, 5])):
+                offset, width = r.choice(fields)
+                put(data, start + r.randrange(count) * size + offset, width, number(r))
+        return bytes(data)
+
+    return change
+
+
+def packed(change, pack, unpack):
+    """What changes a packed file: mostly what is in it."""
+
+    def change_packed(content, r):
+        if r.random() < 0.2:
+            return changed(content, r)
+        try:
+            return pack(change(unpack(content), r))
+        except UNREADABLE:
+            return changed(content, r)
+
+    return change_packed
+
+
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("chunk.0000", content)
+    return file.getvalue()
+
+
+def unzipped(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return b"".join(archive.read(name) for name in archive.namelist())
+
+
+def in_gzip(change):
+    return packed(change, lambda content: gzip.compress(content, 1), gzip.decompress)
+
+
+def in_xz(change):
+    return packed(change, lambda content: lzma.compress(content, preset=0), lzma.decompress)
+
+
+def in_zip(change):
+    return packed(change, zipped, unzipped)
+
+
+def arrays_changed(content, r):
+    """Of an .npz archive: numbers, lengths and types of its arrays; `said` is JSON."""
+    with np.load(io.BytesIO(content)) as file:
+        arrays = dict(file)
+    for _ in range(r.choice([1, 1, 2])):
+        name = r.choice(sorted(arrays))
+        arrays[name] = array_changed(arrays[name], r)
+    if r.random() < 0.4:
+        arrays["said"] = np.frombuffer(json_changed(arrays["said"].tobytes(), r), np.uint8)
+    if r.random() < 0.1:
+        del arrays[r.choice(sorted(arrays))]
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return changed(file.getvalue(), r) if r.random() < 0.1 else file.getvalue()
+
+
+def array_changed(array, r):
+    how = r.randrange(6)
+    if how == 0:
+        return array[: r.choice([0, 1, max(len(array) - 1, 0)])]
+    if how == 1:
+        return np.concatenate([array, array[:1]])
+    if how == 2 and array.dtype.names is None:
+        return array.astype(r.choice(["<i4", "<u8", "<f8", "S8", ">i8"]))
+    data = bytearray(array.tobytes())
+    if not data:
+        return array
+    size = array.dtype.itemsize
+    for _ in range(r.choice([1, 1, 2, 5])):
+        width = r.choice([width for width in (1, 2, 4, 8) if width <= size])
+        put(data, r.randrange(len(data) // width) * width, width, number(r))
+    return np.frombuffer(bytes(data[: array.nbytes]), array.dtype)
+
+
+# Changes that know nothing of a format, and values that lie at the edges of one.
+
+POWERS = [1 << n for n in (20, 23, 24, 25, 31, 32, 33, 39, 40, 45, 47, 48, 52, 53, 56, 57, 62, 63, 64)]
+INTS = [
+    *(0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 15, 16, 31, 63, 64, 127, 128, 255, 256, 511, 512, 513, 1000),
+    *(4095, 4096, 4097, 32767, 32768, 65535, 65536, *POWERS, *(power - 1 for power in POWERS)),
+    *((1 << 47) - 4096, (1 << 64) - 4096, -1, -2, -22, -4096, -(1 << 31), -(1 << 63)),
+]
+NESTED = {"a": {"b": [1, 2, {"c": None}]}}
+VALUES = [
+    *(*INTS, -(1 << 64), 10**30, 0.5, -0.0, 1e308, -1e308, 5e-324, 1e19, True, False, None),
+    *("", "x", "4", "kvm", "x86", "ept", "tdp_mmu", "shadow", "x" * 5000, "\x00", "a\nb", "../../etc/passwd"),
+    *("\x1b[31mred\x1b]0;t\x07", "<script>alert(1)</script>", "é\u202e\U0001f600", "$\\frac{$", "=cmd"),
+    *([], {}, [[]], [None], [[0, 1]], [[1, 0]], [[0, 1 << 62]], [0] * 300, NESTED),
+]
+TOKENS = [
+    *(b"0", b"-1", b"1", b"nan", b"NaN", b"inf", b"-inf", b"1e308", b"1e309", b"1e400", b"1e-320", b"-0.0"),
+    *(b"9" * 25, b"9" * 400, b"9" * 5000, b"0x10", b"1_000", "\u0661".encode(), "²".encode(), b"00"),
+    *(b"true", b'""', b'"x"', b"[]", b"{}", b"[[]]", b"null", b"1979-05-27", b"1,5", b"%s", b"<not counted>"),
+    *(str(power).encode() for power in POWERS),
+    *(b"ffffffffffffffff", b"7fffffffffff", b"1000000000000000", b"65536", b"100000", b"0.0000001"),
+    *(b"\x1b[31m", b"\xff", b"\0", "\u2028".encode(), b"\r", b"\x85"),
+]
+LINES = [
+    *(b"[" * 5000, b"a.b.c = 1", b"[tlb]", b'"\\ud800" = 1', b"x" * 70000, b"{" * 3000, b"=" * 30, b"[[x]]"),
+]
+WORDS = re.compile(rb"[0-9a-fA-F][0-9a-fA-F.]*|\"[^\"]*\"|[a-z_]+")
+
+
+def number(r):
+    """An integer of up to 64 bits, mostly at an edge."""
+    kind = r.random()
+    if kind < 0.6:
+        return r.choice(INTS)
+    if kind < 0.8:
+        return r.choice(INTS) + r.randint(-3, 3)
+    return r.getrandbits(r.choice([4, 8, 12, 16, 24, 32, 40, 48, 64]))
+
+
+def put(data, at, width, value):
+    """Write an integer into a bytearray, little endian, what fits of it."""
+    data[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+
+
+def changed(content, r):
+    """`content` with bits flipped, or bytes cut, moved, doubled, inserted, set or appended."""
+    if not content:
+        return r.randbytes(r.randint(0, 64))
+    data = bytearray(content)
+    length = min(r.choice([1, 4, 8, 16, 24, 48, 64, 512, 4096]), len(data))
+    at, other = (r.randrange(len(data) - length + 1) for _ in range(2))
+    how = r.randrange(9)
+    if how == 0:
+        for _ in range(r.choice([1, 1, 1, 2, 8, 64])):
+            data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+    elif how == 1:
+        del data[r.choice([0, 1, r.randrange(len(data)), len(data) - 1]) :]
+    elif how == 2:
+        data[at : at + length], data[other : other + length] = (
+            data[other : other + length],
+            data[at : at + length],
+        )
+    elif how == 3:
+        del data[at : at + length]
+    elif how == 4:
+        data[at:at] = data[at : at + length]
+    elif how == 5:
+        data[at:at] = r.randbytes(r.choice([1, 2, 8, 100, 5000]))
+    elif how == 6:
+        width = r.choice([1, 2, 4, 8])
+        put(data, r.randrange(max(1, len(data) - width)) // width * width, width, number(r))
+    elif how == 7:
+        data[at : at + length] = bytes([r.choice([0, 255, 65])]) * length
+    else:
+        data += r.randbytes(r.choice([1, 8, 24, 48, 4096]))
+    return bytes(data)
+
+
+def changed_text(content, r):
+    """`content` with a few words replaced, or lines doubled, dropped, swapped, repeated or inserted."""
+    for _ in range(r.choice([1, 1, 1, 2, 3])):
+        how = r.randrange(9)
+        if how == 0:
+            content = changed(content, r)
+        elif how <= 4:
+            content = with_a_word_replaced(content, r)
+        else:
+            content = with_a_line_changed(content, r)
+    return content
+
+
+def with_a_word_replaced(content, r):
+    if not (words := list(WORDS.finditer(content))):
+        return content
+    word = r.choice(words)
+    new = r.choice(TOKENS) if r.random() < 0.8 else str(number(r)).encode()
+    return content[: word.start()] + new + content[word.end() :]
+
+
+def with_a_line_changed(content, r):
+    lines = content.split(b"\n")
+    at, other, how = r.randrange(len(lines)), r.randrange(len(lines)), r.randrange(5)
+    if how == 0:
+        lines.insert(at, lines[other])
+    elif how == 1:
+        del lines[at]
+    elif how == 2:
+        lines[at], lines[other] = lines[other], lines[at]
+    elif how == 3:
+        lines[at] = lines[at] * r.choice([2, 50])
+    else:
+        lines[at:at] = [r.choice(LINES)]
+    return b"\n".join(lines)
+
+
+# Captures as a hostile or broken writer leaves them: files changed, mostly sealed again.
+
+WEIGHT = {
+    **{"trace.ptt": 8, "gpt.entries": 5, "ept.entries": 5, "gpt.tables": 4, "ept.tables": 4},
+    **{"snapshot.json": 4, "vm.json": 4, "maps": 3, "capture.json": 1, "record.json": 1},
+}
+
+
+def hostile(base, others, r):
+    """{name: bytes} of a capture like `base`, a few of its files changed or from one of `others`."""
+    files = dict(base)
+    names = sorted(files)
+    touched = set()
+    for _ in range(r.choice([1, 1, 1, 2, 3])):
+        (name,) = r.choices(names, [WEIGHT.get(name, 1) for name in names])
+        odd, other = r.random(), r.choice(others)
+        if odd < 0.03:
+            files[name] = other.get(name, files[name])
+        else:
+            files[name] = b"" if odd < 0.04 else file_changed(name, files[name], r)
+        touched.add(name)
+        keep_twins_alike(files, name, r)
+    if ("capture.json" not in touched or r.random() < 0.3) and r.random() < 0.97:
+        reseal(files)
+    return files
+
+
+def file_changed(name, content, r):
+    if name.endswith(".json") and r.random() < 0.85:
+        try:
+            return json_changed(content, r)
+        except RecursionError:  # nested as deeply as Python goes, by a change before
+            return changed(content, r)
+    if name.endswith(".tables"):
+        return tables_changed(content, r, 512, 24)
+    if name.endswith(".entries"):
+        return tables_changed(content, r, 4096, 4096)
+    if name == "maps":
+        return maps_changed(content, r)
+    return trace_changed(content, r) if name == "trace.ptt" else changed(content, r)
+
+
+def keep_twins_alike(files, name, r):
+    """Give the header of tables to their entries, and what it says to the JSON file, now and then."""
+    stem, _, ending = name.partition(".")
+    if ending not in ("tables", "entries") or r.random() < 0.3:
+        return
+    twin = f"{stem}.{'entries' if ending == 'tables' else 'tables'}"
+    head, facts = files[name][24:48], "snapshot.json" if stem == "gpt" else "vm.json"
+    files[twin] = files[twin][:24] + head + files[twin][48:]
+    try:
+        said = json.loads(files[facts])
+        said |= {"levels": int.from_bytes(head[8:12], "little")}
+        said["encoding"] = head[12:].rstrip(b"\0").decode("latin1")
+        files[facts] = json.dumps(said).encode()
+    except (KeyError, ValueError, TypeError, RecursionError):
+        pass
+
+
+def reseal(files):
+    """Put sizes and checksums right in the manifest, if it is one."""
+    try:
+        manifest = json.loads(files["capture.json"])
+        manifest["files"] = {
+            name: {"bytes": len(content), "crc32": zlib.crc32(content)}
+            for name, content in files.items()
+            if name != "capture.json"
+        }
+        manifest.setdefault("crc32", 0)
+        manifest["crc32"] = manifest_crc(json.dumps(manifest).encode())
+        files["capture.json"] = json.dumps(manifest).encode()
+    except (ValueError, TypeError, RecursionError):
+        pass

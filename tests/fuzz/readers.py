@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kept_streams import resigned, sealed
+from captures import resigned, sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import btf, heat
@@ -35,10 +35,20 @@ from ptanalyze.kernels.code_cache import KeptCode
 from ptanalyze.world import stream_store
 
 from .attempt import function
-from .changes import json_changed, maps_changed, trace_changed
-from .hostile_captures import hostile
-from .noise import changed, changed_text
-from .records import array_changed, arrays_changed, in_gzip, in_xz, in_zip, record_changes
+from .changes import (
+    array_changed,
+    arrays_changed,
+    changed,
+    changed_text,
+    hostile,
+    in_gzip,
+    in_xz,
+    in_zip,
+    json_changed,
+    maps_changed,
+    record_changes,
+    trace_changed,
+)
 
 SMALL = "small"  # the directory that a changed file is in
 STREAM = Path(SMALL, "walks-x")

@@ -9,20 +9,17 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from hostile import HARM
-from kept_streams import put_column
+from captures import HARM, put_column
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
 from ptanalyze.world import stream_store
 
 from .attempt import attempt, function
-from .bases import contents, process, vm
-from .changes import EVENT_FRAME, FRAME, HEADER, frames_of
-from .hostile_captures import reseal
-from .noise import put as put_number
+from .bases import contents, process, stream, vm
+from .changes import EVENT_FRAME, FRAME, HEADER, frames_of, reseal
+from .changes import put as put_number
+from .inputs import TAKEN
 from .readers import READERS, STREAM
-from .small_files import stream
-from .words import TAKEN
 
 CASCADE_LAKE = "vmitosis-cascade-lake.toml"
 

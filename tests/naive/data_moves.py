@@ -6,10 +6,8 @@ import numpy as np
 
 from ptanalyze.core.trace import Event
 
-from .first_touches import Touched
-from .live_threads import Majority, alive
 from .memory_manager import TOP, Memory, up
-from .replay import last_vmas, live_cpus, make, one_walk
+from .replay import Majority, Touched, alive, last_vmas, live_cpus, make, one_walk
 from .walker import leaf_frame
 
 

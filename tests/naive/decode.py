@@ -1,4 +1,9 @@
-"""The touch encoding of pintool/records.h, word for word, in plain Python."""
+"""Records of other formats and of ours, one at a time."""
+
+import re
+from fractions import Fraction
+
+# The touch encoding of pintool/records.h, word for word, in plain Python.
 
 RECENT = 6
 
@@ -81,3 +86,42 @@ def leb128(value):
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+# Rows of a vMitosis page-table dump, by regular expressions.
+
+ROW = re.compile(r'<level([1-4]) b="([0-9a-f]*)">((?:[npx]*[0-9a-f]{1,10} ){512})</level[1-4]>\n')
+PREFIXES = {"n": 1 << 60, "x": 1 << 61, "p": 1 << 62}
+
+
+def parse_rows(text):
+    """[(level, frame, [512 numbers with prefix bits])] of the whole text."""
+    rows = []
+    for level, frame, entries in ROW.findall(text):
+        words = []
+        for entry in entries.split():
+            digits = entry.lstrip("npx")
+            prefix = sum(PREFIXES[letter] for letter in set(entry[: len(entry) - len(digits)]))
+            words.append(prefix | int(digits, 16))
+        rows.append((int(level), int(frame or "0", 16), words))
+    return rows
+
+
+# Twin of formats.foreign.perf_samples: one sample after the other, in fractions.
+
+
+def copies_of(blocks):
+    """[[how often a sample is written]] of blocks of (thread, page, period)."""
+    first = sorted(period for *_, period in blocks[0])
+    few = (len(first) - 1) // 100  # that may be longer
+    unit = max(first[len(first) - 1 - few], first[-1] // 1024 + 1)
+    credit = Fraction(unit // 2, unit)
+    written = []
+    for block in blocks:
+        often = [0] * len(block)
+        for at in sorted(range(len(block)), key=lambda at: (block[at][0], block[at][1], at)):
+            credit += Fraction(max(block[at][2], 1), unit)
+            often[at] = int(credit)
+            credit -= often[at]
+        written.append(often)
+    return written

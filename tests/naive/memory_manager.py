@@ -2,6 +2,8 @@
 
 from ptanalyze.core.trace import Event
 
+# Twin of kernels.memory_manager and faults: a process's memory as lists and dicts, one entry at a time.
+
 TOP, MIB2 = 1 << 63, 1 << 21
 CLEARING = {4, 9, 21, 24, 100, 101, 102}
 UPDATING = {8, 20, 25}
@@ -367,3 +369,72 @@ def present(tree):
             raw = int(tree.entries[table, slot])
             if raw and (level == 1 or (level < 4 and raw & 0x80)):
                 yield level, (base >> (12 + 9 * (level - 1))) + slot
+
+
+# Memory that a program forbids huge pages or asks them for, page by page, as Linux marks its VMAs.
+
+PAGE = 4096
+ENOMEM = -12
+HUGE, NO_HUGE, COLLAPSE = 14, 15, 25  # MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE
+DONTNEED, FREE, REMOVE = 4, 8, 9
+MARKS = {
+    "forbidden": ({NO_HUGE}, {HUGE}),
+    "asked": ({HUGE}, {NO_HUGE}),
+    "collapsed": ({COLLAPSE}, {DONTNEED, FREE, REMOVE}),
+}
+
+
+def pages_of(start, length):
+    return range(start // PAGE, -(-(start + length) // PAGE))
+
+
+def marked_pages(events, mark):
+    """Numbers of the pages whose VMA carries VM_NOHUGEPAGE, or did when it was unmapped; other MARKS alike.
+
+    hugepage_madvise (mm/khugepaged.c, Linux 6.12) sets and clears the flag; a new VMA is without; mremap
+    (mm/mremap.c) gives the moved or grown VMA the flags of the old one.
+    """
+    (sets, clears), marked, brk = MARKS[mark], set(), None
+    for event in events:
+        kind, result = event["kind"], int(event["result"])
+        a, b, c = (int(event[name]) for name in "abc")
+        if kind == Event.MADVISE and result in (0, ENOMEM) and c in sets:
+            marked.update(pages_of(a, b))
+        elif kind == Event.MADVISE and result in (0, ENOMEM) and c in clears:
+            marked.difference_update(pages_of(a, b))
+        elif kind == Event.MMAP and result > 0:
+            marked.difference_update(pages_of(result, b))
+        elif kind == Event.BRK and result > 0:
+            if brk is not None and result > brk:
+                marked.difference_update(range(-(-brk // PAGE), -(-result // PAGE)))
+            brk = result
+        elif kind == Event.MREMAP and result > 0 and b:
+            old = [page in marked for page in pages_of(a, b)]
+            new = pages_of(result, c)
+            flags = (old + old[-1:] * len(new))[: len(new)]
+            marked.difference_update(new)
+            marked.update(page for page, flag in zip(new, flags, strict=True) if flag)
+    return marked
+
+
+# Twin of world.mm_events: one mremap after the other, each region looked for on its own.
+
+REGION = 1 << 21
+
+
+def regions_with_passed(touched, events):
+    """[address // REGION]: those of `touched`, in this order, then those that mremap moved them to."""
+    known = list(touched)
+    for event in events:
+        source, there = int(event["a"]), int(event["result"])
+        size = (min(int(event["b"]), int(event["c"])) + 4095) // 4096 * 4096
+        if event["kind"] != Event.MREMAP or there <= 0 or there == source or max(source, size) >= TOP:
+            continue
+        for region in sorted(known):
+            first, past = max(region * REGION, source), min((region + 1) * REGION, source + size)
+            if first >= past:
+                continue
+            for at in range((first - source + there) // REGION, (past - 1 - source + there) // REGION + 1):
+                if at not in known:
+                    known.append(at)
+    return known

@@ -1,6 +1,8 @@
 """Twins of the policies' hooks: dicts and sets, one entry and one node at a time."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+
+# Twins of the policies' hooks: dicts and sets, one entry and one node at a time.
 
 
 class Fixed:
@@ -311,3 +313,170 @@ class Hydra:
             for node in self.copies[entry]:
                 assert all((t, node) in self.has for t in self.up((entry[0], entry[1] >> 9)))
         assert set(self.copies) == self.memory.valid
+
+
+# Twin of hydra-2d's host part: sets of who has which table and which entry, one read at a time.
+
+
+class LazyHost:
+    """The host's table, which every node has a part of; what it holds are EPT entries."""
+
+    def __init__(self, snapshot, space, nodes, degree=9, only_first=False):
+        self.tables, self.raw, self.first = space.tables, snapshot.host.entries, space.guest_tables
+        self.degree, self.only_first, self.events = degree, only_first, Counter()
+        ids = range(self.first, self.first + space.host_tables)
+        self.owner = {table: int(self.tables.node[table]) for table in ids}
+        self.copies = {}  # (table, slot) -> nodes that copied it from the owner
+        self.linked = {table: {self.owner[table]} for table in ids}
+        self.has = {(up, self.owner[table]) for table in ids for up in self.path(table)}
+        self.has |= {(table, node) for table in ids if self.tables.parent[table] < 0 for node in range(nodes)}
+
+    def path(self, table):
+        while table >= 0:
+            yield table
+            table = int(self.tables.parent[table])
+
+    def maps(self, table, slot):
+        raw = int(self.raw[table - self.first, slot])
+        return raw & 7 and (self.tables.level[table] == 1 or raw & 0x80)
+
+    def use(self, table, slot, node):
+        """Node that serves the leaf entry to a CPU of `node`."""
+        owner = self.owner[table]
+        if node == owner or node in self.copies.get((table, slot), ()):
+            return node
+        if node in self.linked[table] and not self.maps(table, slot):
+            return node  # it was mapped after the dump, and that went to every linked copy
+        self.events["replica_faults", node, owner] += 1
+        for up in self.path(table):
+            if (up, node) not in self.has:
+                self.has.add((up, node))
+                self.events["tables_new", node, node] += 1
+        wide = 2**self.degree if not self.only_first or node not in self.linked[table] else 1
+        block = range(slot - slot % wide, slot - slot % wide + wide)
+        for near in [s for s in block if s == slot or self.maps(table, s)]:
+            if node not in self.copies.setdefault((table, near), set()):
+                self.copies[table, near].add(node)
+                self.events["pte_copies", node, owner] += 1
+        self.linked[table].add(node)
+        return owner
+
+
+def replay(twin, space, placement, reads):
+    """Reads of host entries of a LazyHost."""
+    out = Counter()
+    for w in range(len(reads.page)):
+        node = int(placement.cpu_node[reads.cpu[w]])
+        mask, dram = int(reads.read[w]), int(reads.dram[w])
+
+        def nested(g, table, slot, server, node=node, mask=mask, dram=dram):
+            for up in twin.path(table):
+                bit = 8 * g + int(space.tables.level[up])
+                if mask >> bit & 1:
+                    if up == table and server is None:
+                        server = twin.use(table, slot, node)
+                    out[bit, node, server if up == table else node, dram >> bit & 1] += 1
+
+        host, slot = int(reads.host_leaf[w]), int(reads.host_slot[w])
+        if host >= 0:
+            server = twin.use(host, slot, node)
+            nested(0, host, slot, server)
+        table = int(reads.leaf[w])
+        while table >= 0:
+            if space.tables.host_leaf[table] >= 0:
+                g = int(space.tables.level[table])
+                nested(g, int(space.tables.host_leaf[table]), int(space.tables.host_slot[table]), None)
+            table = int(space.tables.parent[table])
+    return out
+
+
+# Twin of policies.hydra and of `never_used`: entries in sets, faults as intervals to be hit.
+
+
+class Watched(Hydra):
+    """Hydra, and what becomes of the entries that it copies.
+
+    fresh  (entry, node) copied and not used by the node since; used, copied: how many ever were
+    needs  {(table, node): [(when an entry was made, when the node asked for it)]}
+    comes  {(table, node): [when the node had a demand fault that another node's table serves too]}
+    """
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.fresh, self.used, self.copied, self.now, self.walker = set(), 0, 0, 0, None
+        self.made, self.needs, self.comes = defaultdict(int), defaultdict(list), defaultdict(list)
+
+    def walk(self, page, node, made):
+        entry = self.memory.entry(page)
+        table = entry[0], entry[1] >> 9
+        self.now, self.walker = self.now + 1, node
+        had, owner = node in self.copies.get(entry, ()), self.memory.owner(entry)
+        if made is not None:
+            self.made[entry] = self.now
+            if node != owner:
+                self.comes[table, node].append(self.now)
+        elif not had and node != owner:
+            self.needs[table, node].append((self.made[entry], self.now))
+        if had and (entry, node) in self.fresh:
+            self.fresh.discard((entry, node))
+            self.used += 1
+        server = super().walk(page, node, made)
+        if (entry, node) in self.fresh:
+            self.fresh.discard((entry, node))
+            self.used += 1
+        return server
+
+    def window(self, entry, first):
+        found, owner = super().window(entry, first), self.memory.owner(entry)
+        for e in found:
+            if owner in self.copies.get(e, ()) and self.walker not in self.copies[e]:
+                self.fresh.add((e, self.walker))
+                self.copied += 1
+        return found
+
+    def store(self, entry, node, stores=1, stays=True):
+        super().store(entry, node, stores, stays)
+        self.fresh = {(e, n) for e, n in self.fresh if e != entry}
+
+    def clear(self, entry):
+        super().clear(entry)
+        self.fresh = {(e, n) for e, n in self.fresh if e != entry}
+
+    def moved(self, entry, made, node):
+        self.now += 1
+        self.made[entry] = self.now
+        super().moved(entry, made, node)
+
+
+def least_faults(needs, comes):
+    """The fewest points that hit all intervals which no point of `comes` hits: the most that are disjoint."""
+    open_ones = sorted(
+        ((made, asked) for made, asked in needs if not any(made <= at <= asked for at in comes)),
+        key=lambda interval: interval[1],
+    )
+    best = []  # best[k]: the most disjoint ones that end with number k
+    for k, (made, _) in enumerate(open_ones):
+        best.append(1 + max((best[j] for j in range(k) if open_ones[j][1] < made), default=0))
+    return max(best, default=0)
+
+
+# Twin of replicas some of whose pages are on the next replica's node (vMitosis, sections 3.3.4, 4.2.2).
+
+
+class Misplaced(Fixed):
+    """chosen: flat ids of the guest tables whose replicas are misplaced; groups: [[node, ...]]."""
+
+    def __init__(self, memory, space, nodes, chosen, groups):
+        firsts = [group[0] for group in groups]
+        home = {node: group[0] for group in groups for node in group}
+        super().__init__(memory, space, nodes, replicas=firsts, serve=home, host_replicas=True)
+        after = dict(zip(firsts, firsts[1:] + firsts[:1], strict=True))
+        self.away = {node: after[home[node]] for node in home}
+        self.misplaced = {
+            (level, int(space.tables.base[t]) >> (12 + 9 * level))
+            for t in chosen
+            for level in [int(space.tables.level[t])]
+        }
+
+    def where(self, table, node):
+        return self.away[node] if table in self.misplaced else self.serve[node]

@@ -1,8 +1,10 @@
-"""Twins of the surgery on page tables: a tree is {address: (level, frame, flags)}, one leaf at a time."""
+"""Page tables as dicts: changed, compared, read from dumps and from hostile memory."""
 
 from collections import Counter
 
 from naive.walker import FRAME, Dimension, leaf_frame
+
+# Twins of the surgery on page tables: a tree is {address: (level, frame, flags)}, one leaf at a time.
 
 HUGE, MIB2 = 0x80, 1 << 21
 
@@ -153,3 +155,200 @@ def summary(snapshot, tree, table):
     follows = {"x86": 1, "ept": 7, "kvm": 0x801}[tree.encoding]
     walked = [e for e in there if e & follows == follows or (tree.encoding == "ept" and e & follows)]
     return len(there), (walked or there)[0], first
+
+
+# Two trees compared table by table, entry by entry, in dicts.
+
+USED = {"x86": 0x60, "ept": 0x300, "kvm": 0x360}
+
+
+def tables(tree):
+    """{(number of the root, level, first address): index}"""
+    root, found = -1, {}
+    for k in range(len(tree)):
+        root += int(tree.parent[k]) < 0
+        found[root, int(tree.level[k]), int(tree.base[k])] = k
+    return found
+
+
+def diff(one, other):
+    """(Counter of (level, kind), Counter of (level, node, node), Counter of (level, what))."""
+    pages, moves, entries = Counter(), Counter(), Counter()
+    first, second = tables(one), tables(other)
+    for key in first.keys() | second.keys():
+        level = key[1]
+        if key not in first:
+            pages[level, "created"] += 1
+            moves[level, None, int(other.node[second[key]])] += 1
+            continue
+        if key not in second:
+            pages[level, "gone"] += 1
+            moves[level, int(one.node[first[key]]), None] += 1
+            continue
+        a, b = first[key], second[key]
+        before, after = int(one.node[a]), int(other.node[b])
+        if one.frame[a] == other.frame[b]:
+            pages[level, "same"] += 1
+        elif before != after and before >= 0 and after >= 0:
+            pages[level, "other node"] += 1
+            moves[level, before, after] += 1
+        else:
+            pages[level, "moved"] += 1
+        for old, new in zip(one.entries[a].tolist(), other.entries[b].tolist(), strict=True):
+            was, is_now = (leaf_frame(raw, level, one.encoding) for raw in (old, new))
+            mask = ~USED[one.encoding]
+            if old & mask == new & mask or was is is_now is None:
+                continue
+            if was is None or is_now is None:
+                entries[level, "appeared" if was is None else "vanished"] += 1
+            else:
+                entries[level, "other flags" if was == is_now else "other frame"] += 1
+    return pages, moves, entries
+
+
+# KVM's nested entries from AMD's layout to Intel's, field by field, and what Intel's CPUs accept.
+
+
+def npt_to_ept(entry, level):
+    """An entry of KVM's NPT as KVM's EPT, by the two manuals and spte.h."""
+    if not entry >> 11 & 1:
+        return 0
+    npt = {name: entry >> bit & 1 for name, bit in NPT.items()}
+    leaf = level == 1 or npt["page"]
+    ept = dict.fromkeys(EPT, 0)
+    ept["read"], ept["write"], ept["execute"] = npt["present"], npt["write"], 1 - npt["nx"]
+    ept["page"], ept["accessed"], ept["present to kvm"] = npt["page"], npt["accessed"], 1
+    ept["host writable"], ept["mmu writable"] = npt["host writable"], npt["mmu writable"]
+    made = entry & (((1 << 40) - 1) << 12 | 3 << 52)
+    if leaf:
+        ept["dirty"], ept["ignore pat"] = npt["dirty"], 1
+        made |= (0 if npt["pcd"] else 4 if npt["pwt"] else 6) << 3
+    return made | sum(value << EPT[name] for name, value in ept.items())
+
+
+NPT = {
+    "present": 0, "write": 1, "pwt": 3, "pcd": 4, "accessed": 5, "dirty": 6, "page": 7,
+    "host writable": 9, "mmu writable": 10, "nx": 63,
+}  # fmt: skip
+EPT = {
+    "read": 0, "write": 1, "execute": 2, "ignore pat": 6, "page": 7, "accessed": 8, "dirty": 9,
+    "present to kvm": 11, "host writable": 57, "mmu writable": 58,
+}  # fmt: skip
+
+
+def misconfigured(entry, level):
+    """Why an Intel CPU would reject an EPT entry (SDM 3C, 29.3.3.1), "" when it would not."""
+    if not entry & 7:
+        return ""
+    if entry & 3 == 2:
+        return "writable but not readable"
+    leaf = level == 1 or (level < 4 and entry >> 7 & 1)
+    if leaf and entry >> 3 & 7 in (2, 3, 7):
+        return "reserved memory type"
+    if not leaf and entry >> 3 & (0x1F if level > 3 else 0xF):
+        return "reserved bits of a pointer"
+    if leaf and level > 1 and entry >> 12 & ((1 << 9 * (level - 1)) - 1):
+        return "huge page not aligned"
+    return ""
+
+
+# Reading hostile page tables out of a dict {frame: {slot: entry}}: one recursive walk over numbers.
+
+FRAME_BITS = (1 << 52) - (1 << 12)
+
+
+def read_guest_tables(memory, root, levels, limit, slots=range(256)):
+    """([(base, frame, parent, level)], [{slot: entry} kept], {reason: entries dropped}); None: no root."""
+    rows, kept, dropped, budget = [], [], {}, [4 * limit]
+
+    def drop(why):
+        dropped[why] = dropped.get(why, 0) + 1
+
+    def visit(frame, level, base, parent, above):
+        budget[0] -= 1
+        if any(frame == known for _, known, _, _ in rows):
+            return "points to a table above it" if frame in above else "seen before"
+        if len(rows) >= limit:
+            return "over the limit"
+        if frame not in memory:
+            return "beyond memory"
+        me = len(rows)
+        rows.append((base, frame, parent, level))
+        table = {slot: raw for slot, raw in memory[frame].items() if raw and (parent >= 0 or slot in slots)}
+        kept.append(table)
+        for slot in sorted(table):
+            raw = table[slot]
+            if level == 1 or not raw & 1 or (level <= 3 and raw & 0x80):
+                continue
+            why = "over the limit"
+            if budget[0] > 0:
+                below = base + (slot << (3 + 9 * level))
+                why = visit((raw & FRAME_BITS) >> 12, level - 1, below, me, [*above, frame])
+            if why:
+                del table[slot]
+                drop(why)
+        return ""
+
+    return None if visit(root, levels, 0, -1, []) else (rows, kept, dropped)
+
+
+# Trees of several nodes, leaf by leaf, in plain Python: entries as in the Intel SDM 3A, 4.5 and 4.6.1.
+
+ADDRESS = (1 << 52) - (1 << 12)
+
+
+def leaves(tree):
+    """{(address, level): (frame, writable, user's, executable, {accessed, dirty})} that a CPU would use."""
+    found = {}
+    child = {(int(p), int(b)): k for k, (p, b) in enumerate(zip(tree.parent, tree.base, strict=True))}
+
+    def down(table, level, base, write, user, execute):
+        for slot, entry in enumerate(tree.entries[table].tolist()):
+            if not entry & 1:
+                continue
+            address = base + (slot << (12 + 9 * (level - 1)))
+            w, u, x = write and bool(entry & 2), user and bool(entry & 4), execute and not entry >> 63
+            if level == 1 or entry & 0x80:
+                frame = ((entry & ADDRESS) >> 12) // 512 ** (level - 1) * 512 ** (level - 1)
+                marks = {name for name, bit in (("accessed", 0x20), ("dirty", 0x40)) if entry & bit}
+                found[address, level] = (frame, w, u, x, marks)
+            else:
+                down(child[table, address], level - 1, address, w, u, x)
+
+    down(0, int(tree.level[0]), 0, True, True, True)
+    return found
+
+
+def compare(trees, owners):
+    """{(tree, level): Counter} of trees against the owners', owners [(start, end, tree)] or None: tree 0."""
+    known = [leaves(tree) for tree in trees]
+    counts = {}
+    for address, level in sorted(set().union(*known)):
+        owner = 0 if owners is None else -1
+        for start, end, tree in owners or ():
+            if start <= address < end:
+                owner = tree
+        theirs = known[owner].get((address, level)) if owner >= 0 else None
+        for tree, of_tree in enumerate(known):
+            if tree == owner:
+                continue
+            mine = of_tree.get((address, level))
+            for word in words(mine, theirs):
+                counts.setdefault((tree, level), Counter())[word] += 1
+    return counts
+
+
+def words(mine, theirs):
+    if mine is None and theirs is None:
+        return []
+    if theirs is None:
+        return ["stale"]
+    if mine is None:
+        return ["missing"]
+    if mine[0] != theirs[0]:
+        return ["frame"]
+    if any(a and not b for a, b in zip(mine[1:4], theirs[1:4], strict=True)):
+        return ["more"]
+    if mine[1:4] != theirs[1:4]:
+        return ["less"]
+    return ["same", "marks"] if mine[4] - theirs[4] else ["same"]

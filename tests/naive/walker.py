@@ -1,6 +1,8 @@
-"""The page walker over dicts: table by (dimension, level, base), caches as OrderedDicts."""
+"""Page walkers over dicts, with the caches and TLBs of one CPU."""
 
-from naive.setassoc import SetAssoc
+from collections import Counter, OrderedDict
+
+# The page walker over dicts: table by (dimension, level, base), caches as OrderedDicts.
 
 FRAME = (1 << 52) - (1 << 12)
 
@@ -114,3 +116,183 @@ class Walker:
         line = (table << 6) + (slot >> 3)
         if not self.l2[cpu].touch(line, line) and not self.llc[self.cpu_node[cpu]].touch(line, line):
             self.dram.add(bit)
+
+
+# Translation by following the pointers of table pages, as a walker does: no first addresses, no parents.
+
+PRESENT = {"x86": 1, "kvm": 0x801}
+
+
+class Pointers:
+    """A tree as a dict from frame to entries, walked from the frame of its root."""
+
+    def __init__(self, tree, root=0):
+        self.levels, self.encoding, self.root = tree.levels, tree.encoding, int(tree.frame[root])
+        self.tables = {
+            (int(level), int(frame)): row.tolist()
+            for level, frame, row in zip(tree.level, tree.frame, tree.entries, strict=True)
+        }
+        self.node = {
+            (int(level), int(frame)): int(node)
+            for level, frame, node in zip(tree.level, tree.frame, tree.node, strict=True)
+        }
+
+    def walk(self, address):
+        """(frame of the 4 KiB page, level of the leaf, node of the leaf's table), or None."""
+        at = self.root
+        for level in range(self.levels, 0, -1):
+            raw = self.tables[level, at][address >> (3 + 9 * level) & 511]
+            frame = leaf_frame(raw, level, self.encoding)
+            if frame is not None:
+                return frame + (address >> 12 & (1 << 9 * (level - 1)) - 1), level, self.node[level, at]
+            needed = PRESENT.get(self.encoding)
+            if not (raw & 7 if needed is None else raw & needed == needed) or level == 1:
+                return None
+            at = (raw & FRAME) >> 12
+        return None
+
+
+def published_counts(guest, host, host_node, sockets):
+    """vMitosis, Figure 2: for each socket and leaf entry of the guest, L or R of both leaf tables.
+
+    host_node  takes a host frame to its node: it places the guest's tables, through the nested ones.
+    Returns Counter of (socket, "LL" | "LR" | "RL" | "RR").
+    """
+    counts, outer = Counter(), Pointers(host)
+    for table in range(len(guest)):
+        level = int(guest.level[table])
+        mine = host_node(outer.walk(int(guest.frame[table]) << 12)[0])
+        for raw in guest.entries[table].tolist():
+            frame = leaf_frame(raw, level, "x86")
+            if frame is None:
+                continue
+            _, _, nested = outer.walk(frame << 12)
+            for socket in sockets:
+                counts[socket, "LR"[mine != socket] + "LR"[nested != socket]] += 1
+    return counts
+
+
+# A set-associative true-LRU array: one OrderedDict a set, the most recent last.
+
+
+class SetAssoc:
+    def __init__(self, sets, ways):
+        self.sets, self.ways = [OrderedDict() for _ in range(sets)], ways
+
+    def touch(self, index, tag):
+        """Whether set index % sets holds the tag; afterwards it does, as the most recent."""
+        row = self.sets[index % len(self.sets)]
+        hit = tag in row
+        row[tag] = True
+        row.move_to_end(tag)
+        if len(row) > self.ways:
+            row.popitem(last=False)
+        return hit
+
+    def drop(self, tag):
+        for row in self.sets:
+            row.pop(tag, None)
+
+    def clear(self):
+        for row in self.sets:
+            row.clear()
+
+
+# The TLB of one CPU: entries are (size, page number of that size); the real page number chooses the set.
+
+FLUSH_CEILING = 33
+
+
+class NaiveTlb:
+    def __init__(self, tlb):
+        array = lambda a: SetAssoc(a.sets, a.ways) if a else SetAssoc(1, 0)  # noqa: E731
+        self.l1 = {1: array(tlb.l1_4k), 2: array(tlb.l1_2m), 3: array(tlb.l1_1g)}
+        shared, none = array(tlb.l2), array(None)
+        self.l2 = {
+            size: shared if name in tlb.l2_holds else none for size, name in ((1, "4k"), (2, "2m"), (3, "1g"))
+        }
+        if tlb.l2_1g:
+            self.l2[3] = array(tlb.l2_1g)
+        self.hits = [0, 0, 0]
+
+    def touch(self, page_number, size):
+        """0, 1, 2: hit the first level, hit the second, missed both."""
+        number = page_number >> 9 * (size - 1)
+        where = next(
+            (k for k, level in enumerate((self.l1, self.l2)) if level[size].touch(number, (size, number))), 2
+        )
+        self.hits[where] += 1
+        return where
+
+    def shoot_down(self, start, end):
+        """Drop what maps bytes of start..end; beyond 33 pages, everything."""
+        everything = end - start > FLUSH_CEILING << 12
+        for array in (*self.l1.values(), *self.l2.values()):
+            for row in array.sets:
+                for size, number in list(row):
+                    first = number << (3 + 9 * size)
+                    if everything or (first < end and start < first + (1 << (3 + 9 * size))):
+                        del row[size, number]
+
+
+# TLBs, paging-structure caches, L2 and LLC of a native machine with 4 KiB pages, by physical addresses.
+#
+# Nothing of the package's own numbers: pages go by virtual page number, entries are found by following frames
+# from the root, and a cache line is its physical address, whose low bits choose the set.
+
+
+class Lru:
+    """Sets as lists of tags, the most recently used last."""
+
+    def __init__(self, sets, ways):
+        self.sets, self.ways = [[] for _ in range(sets)], ways
+
+    def holds(self, number):
+        row = self.sets[number % len(self.sets)]
+        hit = number in row
+        if hit:
+            row.remove(number)
+        row.append(number)
+        del row[: -self.ways]
+        return hit
+
+
+class Cpu:
+    def __init__(self, machine, llc):
+        lru = lambda array: Lru(array.entries // array.ways, array.ways)  # noqa: E731
+        caches = machine.walk_caches
+        self.l1, self.l2_tlb = lru(machine.tlb.l1_4k), lru(machine.tlb.l2)
+        self.leads_to = {1: lru(caches.pde), 2: lru(caches.pdpte), 3: lru(caches.pml4e)}  # level of a table
+        self.l2, self.llc = lines(machine.l2), llc
+        self.walks = self.dram = 0
+
+
+def lines(cache):
+    number = int(cache.bytes * cache.share) // 64
+    return Lru(number // cache.ways, cache.ways)
+
+
+def replay(tree, machine, cpu_node, touches):
+    """Cpus after `touches`, (CPU, virtual page number) each, of the pages of a Tree of four levels."""
+    llc = {node: lines(machine.llc) for node in cpu_node}
+    cpus = [Cpu(machine, llc[node]) for node in cpu_node]
+    memory = {int(frame): table for frame, table in zip(tree.frame, tree.entries, strict=True)}
+    for cpu, page in touches:
+        touch(cpus[cpu], page, memory, int(tree.frame[0]))
+    return cpus
+
+
+def touch(cpu, page, memory, root):
+    if cpu.l1.holds(page) or cpu.l2_tlb.holds(page):
+        return
+    cpu.walks += 1
+    # the shortest way is looked for first: whatever is missed on the way is filled
+    known = next((level for level in (1, 2, 3) if cpu.leads_to[level].holds(page >> 9 * level)), 4)
+    frame = root
+    for level in (4, 3, 2, 1):
+        slot = page >> 9 * (level - 1) & 511
+        if level <= known:
+            line = (frame << 12 | slot << 3) >> 6
+            if not cpu.l2.holds(line) and not cpu.llc.holds(line):
+                cpu.dram += 1
+        frame = int(memory[frame][slot]) >> 12 & (1 << 40) - 1 if level > 1 else None

@@ -1,43 +1,64 @@
-"""ptdump vm on a little VMM of ours: roots, slots, vCPUs, every leaf, as far as the KVM here goes."""
+"""ptdump vm on a little VMM of ours: what it finds, EPT entries, other kernels, and no VM to dump."""
 
+import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from native.dumping import MANY, PTDUMP, assert_closed, leaves, running, state, wait_for
+from captures import NAMES, unpack
+from native.dumping import (
+    MANY,
+    PROGRAMS,
+    PTDUMP,
+    REPOSITORY,
+    assert_closed,
+    leaves,
+    make,
+    running,
+    state,
+    wait_for,
+)
 from native.vms import HIGH, LOW, MIB, as_if_nested, need_kvm, ptdump_vm
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
 from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
+from ptanalyze.cli.dump import command
+from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.manifest import read_manifest
 from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.tables import read_tree, write_tree
 from ptanalyze.formats.vm import read_vm
 
-pytestmark = pytest.mark.native
+# ptdump vm on a little VMM of ours: roots, slots, vCPUs, every leaf, as far as the KVM here goes.
+
 BYTES = 64 * MIB
 FILES = ["ept.entries", "ept.tables", "maps", "vm.json"]
 
 
 @pytest.fixture(scope="module")
-def vmm(vmm):
+def live_vmm(vmm):
     need_kvm()
     return vmm
 
 
 @pytest.fixture(scope="module")
-def vm(vmm):
-    with running(vmm) as (process, words):
+def vm(live_vmm):
+    with running(live_vmm) as (process, words):
         assert words, "the guest did not run, though there is a /dev/kvm"
         yield process.pid, {name: int(value) for name, value in words.items()}
 
@@ -109,8 +130,8 @@ def without_age(tree):
     return tree.entries & ~np.uint64(1 << 5 | 1 << 8)
 
 
-def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(vmm, tmp_path):
-    with running(vmm, 4096, 2 * MIB) as (process, _):
+def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(live_vmm, tmp_path):
+    with running(live_vmm, 4096, 2 * MIB) as (process, _):
         process.send_signal(signal.SIGSTOP)
         assert wait_for(lambda: state(process.pid) == "T")
         for name, options in (("a", ()), ("b", ("--memory", 1))):
@@ -142,8 +163,8 @@ def test_a_series_is_as_many_sealed_captures_in_time(vm, tmp_path):
         next(dump_vm_series(vm[0], tmp_path / "h", 0.2, 3))
 
 
-def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(vmm, tmp_path):
-    with running(vmm) as (process, _):
+def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(live_vmm, tmp_path):
+    with running(live_vmm) as (process, _):
         series = dump_vm_series(process.pid, tmp_path / "h", 0.1, 3)
         next(series)
         process.kill()
@@ -153,8 +174,8 @@ def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(vmm, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["h.0001"]
 
 
-def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(vmm, tmp_path):
-    with running(vmm, 65536, 2 * MIB, 1, "spin") as (process, _):
+def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(live_vmm, tmp_path):
+    with running(live_vmm, 65536, 2 * MIB, 1, "spin") as (process, _):
         assert ptdump_vm(process.pid, tmp_path / "d", "--stop").returncode == 0
         command = [PTDUMP, "vm", str(process.pid), "-o", tmp_path / "e", "--stop"]
         dumper = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -164,9 +185,9 @@ def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(v
         assert wait_for(lambda: state(process.pid) in "RS")
 
 
-def test_a_guest_whose_memory_is_taken_away_gives_closed_trees_and_says_what_changed(vmm, tmp_path):
+def test_a_guest_whose_memory_is_taken_away_gives_closed_trees_and_says_what_changed(live_vmm, tmp_path):
     noisy = good = 0
-    with running(vmm, 2048, 65536, 1, "churn") as (process, _):
+    with running(live_vmm, 2048, 65536, 1, "churn") as (process, _):
         for attempt in range(MANY):
             if noisy and good >= 4:
                 break
@@ -184,8 +205,8 @@ def test_a_guest_whose_memory_is_taken_away_gives_closed_trees_and_says_what_cha
         assert ptdump_vm(process.pid, tmp_path / "s", "--stop").returncode in (0, 2)
 
 
-def test_shadow_tables_that_several_entries_share_appear_below_each(vmm, tmp_path):
-    with running(vmm, 16, 4096, 1, 2) as (process, _):
+def test_shadow_tables_that_several_entries_share_appear_below_each(live_vmm, tmp_path):
+    with running(live_vmm, 16, 4096, 1, 2) as (process, _):
         assert ptdump_vm(process.pid, tmp_path / "d").returncode == 0
     tree = read_vm(tmp_path / "d").tree
     assert_closed(tree)
@@ -195,8 +216,8 @@ def test_shadow_tables_that_several_entries_share_appear_below_each(vmm, tmp_pat
         assert found[at] and found[at].items() <= {a + (at << 39): f for a, f in found[0].items()}.items()
 
 
-def test_a_guest_that_shares_its_tables_everywhere_does_not_blow_up_the_dump(vmm, tmp_path):
-    with running(vmm, 2048, 2 * MIB, 1, 200) as (process, _):
+def test_a_guest_that_shares_its_tables_everywhere_does_not_blow_up_the_dump(live_vmm, tmp_path):
+    with running(live_vmm, 2048, 2 * MIB, 1, 200) as (process, _):
         done = ptdump_vm(process.pid, tmp_path / "d")
         used = sum(path.stat().st_size for path in tmp_path.rglob("*"))
     if nested_paging() == "none":
@@ -248,3 +269,281 @@ def test_nothing_is_kept_when_the_guests_tables_cannot_be_read(vm, tmp_path):
     with answering(tmp_path / "qmp", 1 << 40) as path, pytest.raises(UsageError, match="cannot be read"):
         dump_vm(vm[0], tmp_path / "host", qmp=path)
     assert [path.name for path in tmp_path.iterdir()] == ["qmp"]
+
+
+# ptdump vm when there is no VM to dump, or more than one: one line says why, and nothing stays behind.
+
+KVM_CREATE_VM = 0xAE01
+
+
+@pytest.fixture
+def bare_vm(vmm):
+    """Descriptor of a VM without vCPUs, made by this very process."""
+    need_kvm()
+    kvm = os.open("/dev/kvm", os.O_RDWR)
+    machine = fcntl.ioctl(kvm, KVM_CREATE_VM, 0)
+    yield machine
+    os.close(machine)
+    os.close(kvm)
+
+
+def assert_refused(done, directory, code, what):
+    assert done.returncode == code and what in done.stderr, done.stderr
+    assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
+    assert not directory.exists()
+
+
+def test_a_process_that_is_no_vmm_is_refused(vmm, tmp_path):
+    done = ptdump_vm(os.getpid(), tmp_path / "d")
+    assert_refused(done, tmp_path / "d", 2, "not a VMM: it has no kvm-vm or kvm-vcpu file")
+    with pytest.raises(UsageError, match="not a VMM"):
+        dump_vm(os.getpid(), tmp_path / "d")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_file_that_only_bears_the_name_is_no_vm(vmm, tmp_path):
+    with open(tmp_path / "anon_inode:kvm-vm", "w"):
+        assert_refused(ptdump_vm(os.getpid(), tmp_path / "d"), tmp_path / "d", 2, "not a VMM")
+
+
+@pytest.mark.parametrize(("pid", "why"), [(2**22 + 1, "no such process"), (2, "a kernel thread")])
+def test_what_is_no_process_with_memory_is_refused(vmm, tmp_path, pid, why):
+    assert_refused(ptdump_vm(pid, tmp_path / "d"), tmp_path / "d", 2, why)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["vm"], ["vm", "1"], ["vm", "1", "-o", "d", "--verify"], ["process", "1", "-o", "d", "--vm", "3"]],
+)
+def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
+    done = subprocess.run([PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and "Usage: ptdump" in done.stderr and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--every", "5m"], "--every and --count go together"),
+        (["--count", "3"], "--every and --count go together"),
+        (["--qmp", "socket"], "--qmp and --cr3 go with --guest-tables"),
+        (["--cr3", "0x1000"], "--qmp and --cr3 go with --guest-tables"),
+        (["--guest-tables", "--cr3", "x"], "'x' is no address"),
+        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s or 30, 5m or 1h"),
+        (["--every", "0s", "--count", "3"], "'0s': give more than 0"),
+    ],
+)
+def test_options_that_go_together_are_asked_for_together(arguments, why):
+    done = CliRunner().invoke(command, ["vm", "1", "-o", "d", *arguments])
+    assert done.exit_code == 2 and why in done.output
+
+
+def test_a_vm_that_no_vcpu_has_entered_has_no_tables(bare_vm, tmp_path):
+    done = ptdump_vm(os.getpid(), tmp_path / "d")
+    assert_refused(done, tmp_path / "d", 2, "its VM has no tables now: no vCPU has run")
+
+
+def test_a_vm_that_another_process_made_is_refused_with_the_process_to_dump(bare_vm, tmp_path):
+    child = subprocess.Popen(["sleep", "60"], pass_fds=[bare_vm])
+    try:
+        done = ptdump_vm(child.pid, tmp_path / "d")
+        assert_refused(done, tmp_path / "d", 2, f"another process; dump PID {os.getpid()}, which made it")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_one_of_several_vms_is_chosen_by_its_descriptor(vmm, tmp_path):
+    need_kvm()
+    with running(vmm, 16, 4096, 2) as (process, words):
+        done = ptdump_vm(process.pid, tmp_path / "d")
+        assert_refused(done, tmp_path / "d", 2, "holds several VMs; choose one with --vm FD: ")
+        listed = done.stderr.rpartition(": ")[2].strip().split(", ")
+        assert len(listed) == 2 and words["vm"] in listed
+        done = ptdump_vm(process.pid, tmp_path / "d", "--vm", 0)
+        assert_refused(done, tmp_path / "d", 2, "--vm 0 is no descriptor of a VM; they are: ")
+        for descriptor in listed:
+            assert ptdump_vm(process.pid, tmp_path / descriptor, "--vm", descriptor).returncode == 0
+        one, other = (read_vm(tmp_path / descriptor) for descriptor in listed)
+        assert set(one.tree.frame.tolist()).isdisjoint(other.tree.frame.tolist())
+        dump_vm(process.pid, tmp_path / "capture", vm=int(words["vm"]))
+
+
+def test_a_vm_that_ends_while_it_is_read_leaves_nothing(vmm, tmp_path):
+    need_kvm()
+    with running(vmm, 65536, 2 << 20) as (process, _):
+        killer = threading.Timer(0.5, process.kill)
+        killer.start()
+        with pytest.raises((PartialDataError, UsageError), match=f"PID {process.pid}: .*") as caught:
+            for attempt in range(1000):
+                dump_vm(process.pid, tmp_path / f"d{attempt}")
+    assert any(word in str(caught.value) for word in ("ended", "no such", "has exited", "not a VMM"))
+    assert not (tmp_path / f"d{attempt}").exists()
+
+
+@pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
+def test_the_one_missing_capability_is_named(vmm, tmp_path, capability):
+    inner = f"exec {PTDUMP} vm {os.getpid()} -o {tmp_path / 'd'}"
+    line = ["capsh", f"--drop=cap_{capability}", "--", "-c", inner]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert_refused(done, tmp_path / "d", 2, f"missing capability CAP_{capability.upper()}")
+
+
+def test_the_four_capabilities_are_enough(vmm, tmp_path):
+    need_kvm()
+    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
+    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
+    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
+    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
+    with running(vmm) as (process, _):
+        inner = f"exec {PTDUMP} vm {process.pid} -o {tmp_path / 'd'} --stop"
+        line = ["capsh", f"--drop={','.join(others)}", "--", "-c", inner]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# EPT without Intel hardware: real NPT and shadow entries rewritten bit by bit as EPT entries, and back.
+#
+# The bits are those of the Intel SDM, volume 3, "EPT paging-structure entries", and of AMD's nested paging,
+# which uses the CPU's own format (AMD APM 2, 15.25); KVM's marks are in arch/x86/kvm/mmu/spte.h.
+
+# Paging format -> EPT: present to read, write to write; the meanings that sit at other bits
+MOVED = {0: 0, 1: 1, 5: 8, 6: 9, 7: 7, 11: 11}
+KEPT = np.uint64(((1 << 52) - (1 << 12)) | ((1 << 63) - (1 << 52)))  # address, KVM's own bits 52-62
+NO_EXECUTE, EXECUTE, USER = 63, 2, 2
+MEMORY_TYPE = np.uint64(6 << 3)  # write back, of leaves
+NOT_MAPPINGS = {
+    "frozen (FROZEN_SPTE)": 0x5A0,
+    "frozen since Linux 6.10, #VE suppressed": 1 << 63 | 0x5A0,
+    "empty since Linux 6.10 (SHADOW_NONPRESENT_VALUE)": 1 << 63,
+    "MMIO on EPT: a misconfiguration, write and execute": 0b110 | 7 << 3 | 0xFEE00 << 12,
+    "MMIO on NPT: a reserved bit": 1 << 51 | 1 | 0xFEE00 << 12,
+    "empty": 0,
+}
+
+
+def bit(words, number):
+    return words >> np.uint64(number) & np.uint64(1)
+
+
+def to_ept(words, leaf):
+    """Present SPTEs in the CPU's format as EPT entries."""
+    found = words & KEPT
+    for here, there in MOVED.items():
+        found |= bit(words, here) << np.uint64(there)
+    found |= (bit(words, NO_EXECUTE) ^ np.uint64(1)) << np.uint64(EXECUTE)
+    return np.where(leaf, found | MEMORY_TYPE, found)
+
+
+def from_ept(words):
+    found = words & KEPT | np.uint64(1 << USER)
+    for here, there in MOVED.items():
+        found |= bit(words, there) << np.uint64(here)
+    return found | (bit(words, EXECUTE) ^ np.uint64(1)) << np.uint64(NO_EXECUTE)
+
+
+@pytest.fixture(scope="module", params=["this machine's KVM", *NAMES])
+def dumped(request, tmp_path_factory, vmm):
+    """Tree of KVM's entries: of a guest here and now, or of the NPT of a recorded one."""
+    if request.param in NAMES:
+        return read_vm(unpack(request.param, tmp_path_factory.mktemp("recorded")) / "host").tree
+    need_kvm()
+    directory = tmp_path_factory.mktemp("dump") / "d"
+    with running(vmm, 64, 8192) as (process, _):
+        assert ptdump_vm(process.pid, directory, "--stop").returncode == 0
+    return read_vm(directory).tree
+
+
+def rewritten(tree, change):
+    """The tree with change(words, leaf) instead of its present entries, level by level."""
+    words = np.zeros_like(np.asarray(tree.entries))
+    for level, ids, raw in E.blocks(tree, range(1, tree.levels + 1)):
+        here = E.present(raw, tree.encoding)
+        words[ids] = np.where(here, change(raw, E.leaf(raw, level, tree.encoding)), 0)
+    return replace(tree, entries=words)
+
+
+def test_every_entry_comes_back_from_ept_as_it_was(dumped):
+    ignored = ~np.uint64(1 << 3 | 1 << 4 | 1 << 8 | 3 << 9 | 1 << USER)  # caching, global, KVM's, always user
+    there = rewritten(dumped, to_ept)
+    back = rewritten(there, lambda words, leaf: from_ept(words))
+    present = E.present(np.asarray(dumped.entries), "kvm")
+    assert present.sum() > 300
+    assert np.array_equal(np.where(present, dumped.entries & ignored, 0), back.entries & ignored)
+
+
+@pytest.mark.parametrize("encoding", ["kvm", "ept"])
+def test_the_same_tables_pages_and_frames_are_found_in_ept_entries(dumped, tmp_path, encoding):
+    there = replace(rewritten(dumped, to_ept), encoding=encoding)
+    write_tree(tmp_path, "ept", there)
+    there = read_tree(tmp_path, "ept")
+    assert_closed(there)
+    assert np.array_equal(leaves(there), leaves(dumped))
+    for level, ids, raw in E.blocks(dumped, range(1, dumped.levels + 1)):
+        assert np.array_equal(E.table(raw, level, "kvm"), E.table(there.entries[ids], level, encoding))
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_what_kvm_writes_where_nothing_is_mapped_is_neither_page_nor_table(level):
+    words = np.array([*NOT_MAPPINGS.values()], np.uint64)
+    for verdict in (E.present, E.mapped, E.leaf, E.table):
+        arguments = (words, "kvm") if verdict is E.present else (words, level, "kvm")
+        assert not verdict(*arguments).any()
+
+
+def test_a_page_whose_access_kvm_suspended_stays_a_page():
+    """Without EPT accessed bits KVM takes away read, write and execute, but not bit 11 (spte.c)."""
+    words = np.array([0x12345000 | 1 << 11 | 6 << 3 | 5 << 54], np.uint64)
+    assert E.leaf(words, 1, "kvm").all() and not E.present(words, "kvm").any()
+    assert E.frame(words, 1, "kvm").tolist() == [0x12345]
+
+
+def test_levels_are_numbered_as_kvm_numbers_them():
+    text = (REPOSITORY / "dumps/build/vmlinux.h").read_text()
+    levels = dict(re.findall(r"\bPG_LEVEL_(4K|2M|1G|512G) = (\d)", text))
+    assert levels == {"4K": "1", "2M": "2", "1G": "3", "512G": "4"}
+    assert 1 << (3 + 9 * int(levels["1G"])) == MIB << 10
+
+
+# ptdump's KVM programs, loaded with the BTF of kernels whose structures differ from this one's.
+
+BTF = Path("/sys/kernel/btf")
+HEADER = struct.Struct("<HBBIIIII")  # struct btf_header
+N_USED = (b"n_used_mmu_pages", b"x_used_mmu_pages")
+IN_STATISTICS = (b"mmu_shadow_zapped", b"mmu_shadow_pages\0")  # another u64 of kvm_vm_stat
+
+
+def parts(path):
+    """Types and strings of a BTF file."""
+    data = path.read_bytes()
+    *_, header, types, types_length, strings, strings_length = HEADER.unpack_from(data)
+    types, strings = header + types, header + strings
+    return data[types : types + types_length], data[strings : strings + strings_length]
+
+
+def whole_btf():
+    """The kernel's BTF, followed by that of the module kvm, whose numbers go on where the kernel's end."""
+    types, strings = parts(BTF / "vmlinux")
+    if (BTF / "kvm").exists():
+        types, strings = (a + b for a, b in zip((types, strings), parts(BTF / "kvm"), strict=True))
+    return HEADER.pack(0xEB9F, 1, 0, HEADER.size, 0, len(types), len(types), len(strings)) + types + strings
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory):
+    need_kvm()
+    make("dumps")
+    program = tmp_path_factory.mktemp("loader") / "kvm_load"
+    includes = [f"-I{REPOSITORY / part}" for part in ("dumps", "dumps/build")]
+    subprocess.run(["cc", *includes, "-o", program, PROGRAMS / "kvm_load.c", "-lbpf"], check=True)
+    return program
+
+
+@pytest.mark.parametrize("renamed", [[], [N_USED], [N_USED, IN_STATISTICS]], ids=["here", "nowhere", "7.2"])
+def test_the_number_of_shadow_tables_may_be_elsewhere_or_nowhere(loader, tmp_path, renamed):
+    btf = whole_btf()
+    for old, new in renamed:
+        assert btf.count(b"\0" + old + b"\0") == 1
+        btf = btf.replace(b"\0" + old + b"\0", b"\0" + new + b"\0")
+    (tmp_path / "btf").write_bytes(btf)
+    done = subprocess.run([loader, tmp_path / "btf"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

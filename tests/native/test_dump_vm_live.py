@@ -18,7 +18,6 @@ from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.snapshot import Topology, Tree
 from ptanalyze.formats.vm import HostDump, Root, Slot
 
-pytestmark = pytest.mark.native
 PAGE, REGION = 4096, 1 << 21
 GPA = 3 << 30  # where the slot begins
 PRESENT = 0x801

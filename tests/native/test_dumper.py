@@ -1,52 +1,74 @@
-"""ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory."""
+"""ptdump on live processes: what it finds, takes, may do, and what it does when things go wrong."""
 
 import json
 import os
+import resource
 import shlex
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from native.dumping import (
+    MANY,
     PROGRAMS,
     PTDUMP,
     REPOSITORY,
+    SANITIZED,
+    SPARSE_GIB,
     assert_closed,
     assert_inferred,
     assert_refused,
+    build_sanitized,
+    clean,
+    guardian,
+    held,
     leaves,
+    limit_files,
     pages_of_leaves,
     pages_of_pagemap,
     ptdump,
     running,
     state,
+    wait_for,
 )
-from ptanalyze.capture.live.dump import dump_process
+from needs import needs_root
+from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.live.dump import collecting, dump_process
 from ptanalyze.capture.live.process import read_topology
+from ptanalyze.cli import run
 from ptanalyze.core import snapshot
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats import tables
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.tables import read_tree
 
-pytestmark = pytest.mark.native
+# ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory.
+
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def target(programs):
+def mapped(programs):
     with running(programs / "dump_target") as (process, words):
         yield process.pid, {name: int(value) for name, value in words.items()}
 
 
 @pytest.fixture(scope="module")
-def dump(target, tmp_path_factory):
+def dump(mapped, tmp_path_factory):
     """(Snapshot, {area: leaves in it}) of the target, read while it was stopped."""
     directory = tmp_path_factory.mktemp("dump") / "d"
-    done = ptdump(target[0], directory, "--stop", "--verify")
+    done = ptdump(mapped[0], directory, "--stop", "--verify")
     assert done.returncode == 0, done.stderr
     return read_snapshot(directory)
 
@@ -69,8 +91,8 @@ def test_the_c_records_are_laid_out_as_the_dtypes(programs):
     assert layout["flags"] == (s.CHANGED | s.TORN << 8 | s.FAULT << 16, s.BAD_TYPE | s.INFERRED << 8)
 
 
-def test_every_leaf_has_the_frame_that_pagemap_tells(dump, target):
-    ours, theirs = pages_of_leaves(leaves(dump.guest)), pages_of_pagemap(target[0], dump.vmas)
+def test_every_leaf_has_the_frame_that_pagemap_tells(dump, mapped):
+    ours, theirs = pages_of_leaves(leaves(dump.guest)), pages_of_pagemap(mapped[0], dump.vmas)
     hidden = set(ours) - set(theirs)
     assert {a: f for a, f in ours.items() if a not in hidden} == theirs
     areas = list(zip(dump.vma_names, dump.vmas["start"], dump.vmas["end"], strict=True))
@@ -84,33 +106,33 @@ def test_its_own_verification_compares_every_page_and_finds_no_difference(dump):
     assert verify["checked"] == len(pages_of_leaves(leaves(dump.guest))) and verify["mismatched"] == 0
 
 
-def test_small_pages_are_leaves_of_level_1_and_huge_ones_of_level_2(dump, target):
-    small, huge = area(dump, target, "small", 8 * MIB), area(dump, target, "huge", 8 * MIB)
+def test_small_pages_are_leaves_of_level_1_and_huge_ones_of_level_2(dump, mapped):
+    small, huge = area(dump, mapped, "small", 8 * MIB), area(dump, mapped, "huge", 8 * MIB)
     assert len(small) == 2048 and (small[:, 1] == 1).all() and small[:, 3].all()
     assert len(huge) == 4 and (huge[:, 1] == 2).all() and (huge[:, 2] % 512 == 0).all()
 
 
-def test_pages_without_access_keep_their_frames_but_are_not_present(dump, target):
-    none, huge = area(dump, target, "none", 4 * MIB), area(dump, target, "huge_none", 4 * MIB)
+def test_pages_without_access_keep_their_frames_but_are_not_present(dump, mapped):
+    none, huge = area(dump, mapped, "none", 4 * MIB), area(dump, mapped, "huge_none", 4 * MIB)
     assert len(none) == 1024 and none[:512, 3].sum() == 0 and none[512:, 3].all()
     assert len(huge) == 2 and (huge[:, 1] == 2).all() and huge[:, 3].tolist() == [0, 1]
 
 
-def test_pages_only_read_share_one_frame_of_zeros(dump, target):
-    zero = area(dump, target, "zero", 4 * MIB)
+def test_pages_only_read_share_one_frame_of_zeros(dump, mapped):
+    zero = area(dump, mapped, "zero", 4 * MIB)
     assert len(zero) == 1024 and len(np.unique(zero[:, 2])) == 1
 
 
-def test_a_sparse_area_has_one_page_a_table_and_an_emptied_one_keeps_its_tables(dump, target):
-    sparse = area(dump, target, "sparse", 1 << 30)
+def test_a_sparse_area_has_one_page_a_table_and_an_emptied_one_keeps_its_tables(dump, mapped):
+    sparse = area(dump, mapped, "sparse", 1 << 30)
     assert len(sparse) == 512 and len(np.unique(sparse[:, 0] >> 21)) == 512
-    start = target[1]["emptied"]
+    start = mapped[1]["emptied"]
     tables = (dump.guest.level == 1) & (dump.guest.base >= start) & (dump.guest.base < start + 4 * MIB)
-    assert tables.sum() == 2 and len(area(dump, target, "emptied", 4 * MIB)) == 0
+    assert tables.sum() == 2 and len(area(dump, mapped, "emptied", 4 * MIB)) == 0
 
 
-def test_file_pages_are_there(dump, target):
-    assert len(area(dump, target, "file", 8192)) == 2
+def test_file_pages_are_there(dump, mapped):
+    assert len(area(dump, mapped, "file", 8192)) == 2
 
 
 def test_the_tree_is_closed_and_its_kernel_half_is_empty(dump):
@@ -126,13 +148,13 @@ def test_no_frame_holds_two_tables_and_each_is_on_a_node(dump):
     )
 
 
-def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, target):
+def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, mapped):
     facts = dump.facts
     assert facts["stopped"] and facts["quiescence"]["quiet"] and facts["completeness"]["explained"]
     assert facts["completeness"]["difference"] == facts["completeness"]["huge_leaves"] > 0
     assert not any(facts["reading"].values()) and facts["unknown"] == [] and facts["retries"] == 0
-    assert facts["pid"] == target[0] and facts["comm"] == "dump_target" and facts["method"] == "bpf"
-    assert "checked" in facts["page_type"] and state(target[0]) == "S"
+    assert facts["pid"] == mapped[0] and facts["comm"] == "dump_target" and facts["method"] == "bpf"
+    assert "checked" in facts["page_type"] and state(mapped[0]) == "S"
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +211,8 @@ def test_both_readings_of_the_topology_agree(dump):
         assert np.array_equal(ours.frames, theirs.frames)
 
 
-def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(dump, target, tmp_path):
-    done = ptdump(target[0], tmp_path / "d", "--stop", "--memory", "1")
+def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(dump, mapped, tmp_path):
+    done = ptdump(mapped[0], tmp_path / "d", "--stop", "--memory", "1")
     assert done.returncode == 0, done.stderr
     streamed = read_snapshot(tmp_path / "d")
     assert streamed.facts["streamed"] and not dump.facts["streamed"]
@@ -199,8 +221,8 @@ def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(dump
     assert_closed(streamed.guest)
 
 
-def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump, target, tmp_path):
-    lines = dump_process(target[0], tmp_path / "d", bpf=False, stop=True)
+def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump, mapped, tmp_path):
+    lines = dump_process(mapped[0], tmp_path / "d", bpf=False, stop=True)
     inferred = read_snapshot(tmp_path / "d")
     ours, theirs = (set(map(tuple, leaves(s.guest).tolist())) for s in (inferred, dump))
     assert ours <= theirs and len(theirs - ours) == dump.facts["verify"]["hidden"]
@@ -208,7 +230,7 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     assert (inferred.guest.flags == snapshot.INFERRED).all() and (inferred.guest.frame == -1).all()
     assert (inferred.guest.node == snapshot.UNKNOWN_NODE).all()
     assert {"table frame", "table node", "entry flags"} <= set(inferred.facts["unknown"])
-    assert inferred.facts["stopped"] and state(target[0]) == "S" and "unknown" in lines[1]
+    assert inferred.facts["stopped"] and state(mapped[0]) == "S" and "unknown" in lines[1]
     assert inferred.facts["method"] == "pagemap" and inferred.facts["quiescence"]["quiet"]
     completeness, here = inferred.facts["completeness"], dump.facts["completeness"]
     assert completeness["tables"] == len(inferred.guest) < here["tables"]
@@ -217,9 +239,9 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     }
 
 
-def test_inferred_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(target, tmp_path):
+def test_inferred_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(mapped, tmp_path):
     for name, *options in (("whole",), ("streamed", "--memory", "1")):
-        done = ptdump(target[0], tmp_path / name, "--pagemap", "--stop", *options)
+        done = ptdump(mapped[0], tmp_path / name, "--pagemap", "--stop", *options)
         assert done.returncode == 0 and done.stdout.startswith(f"{done.stdout.split()[0]} tables"), (
             done.stderr
         )
@@ -229,7 +251,7 @@ def test_inferred_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_re
 
 
 def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_that_is_said(
-    target, tmp_path, programs
+    mapped, tmp_path, programs
 ):
     """PAGEMAP_SCAN is refused as such a kernel does, by a library: there is none at hand."""
     library = tmp_path / "no_scan.so"
@@ -240,7 +262,7 @@ def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_tha
     subprocess.run(command, input=source, text=True, check=True)
     env = {**os.environ, "LD_PRELOAD": str(library)}
     for name, how in (("sized", {}), ("unsized", {"env": env})):
-        assert ptdump(target[0], tmp_path / name, "--pagemap", "--stop", **how).returncode == 0
+        assert ptdump(mapped[0], tmp_path / name, "--pagemap", "--stop", **how).returncode == 0
     sized, unsized = (read_snapshot(tmp_path / name) for name in ("sized", "unsized"))
     assert "leaf size (4 KiB assumed)" in unsized.facts["unknown"]
     assert "leaf size (4 KiB assumed)" not in sized.facts["unknown"]
@@ -248,8 +270,8 @@ def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_tha
     assert set(leaves(unsized.guest)[:, 1]) == {1} and set(leaves(sized.guest)[:, 1]) == {1, 2}
 
 
-def test_where_ebpf_is_refused_pagemap_stands_in_and_why_is_said(target, tmp_path):
-    command = [sys.executable, "-m", "ptanalyze", "dump", "process", str(target[0]), "-o"]
+def test_where_ebpf_is_refused_pagemap_stands_in_and_why_is_said(mapped, tmp_path):
+    command = [sys.executable, "-m", "ptanalyze", "dump", "process", str(mapped[0]), "-o"]
     drop = ["capsh", "--drop=cap_bpf", "--", "-c"]
     done = subprocess.run(
         [*drop, f"exec {shlex.join(command)} {tmp_path / 'd'}"], capture_output=True, text=True, check=False
@@ -272,12 +294,12 @@ def nobodys(programs):
         yield Path(place), {"user": 65534, "group": 65534, "extra_groups": []}
 
 
-def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(target, nobodys):
+def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(mapped, nobodys):
     place, as_nobody = nobodys
     with subprocess.Popen([place / "dump_target"], stdout=subprocess.PIPE, text=True, **as_nobody) as own:
         own.stdout.readline()
         done = ptdump(own.pid, place / "d", "--pagemap", "--stop", program=place / "ptdump", **as_nobody)
-        other = ptdump(target[0], place / "e", "--pagemap", program=place / "ptdump", **as_nobody)
+        other = ptdump(mapped[0], place / "e", "--pagemap", program=place / "ptdump", **as_nobody)
         own.kill()
     assert done.returncode == 0, done.stderr
     snapshot = read_snapshot(place / "d")
@@ -288,7 +310,7 @@ def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(tar
     assert not (place / "e").exists()
 
 
-def test_without_ptdump_nothing_is_dumped_and_who_asks_is_told_how_to_get_it(target, tmp_path, monkeypatch):
+def test_without_ptdump_nothing_is_dumped_and_who_asks_is_told_how_to_get_it(mapped, tmp_path, monkeypatch):
     from ptanalyze.capture.live import native
     from ptanalyze.core.errors import UsageError
 
@@ -298,25 +320,440 @@ def test_without_ptdump_nothing_is_dumped_and_who_asks_is_told_how_to_get_it(tar
         monkeypatch.setenv(name, str(tmp_path))
     for bpf in (None, True, False):
         with pytest.raises(UsageError, match=r"ptdump: not found.*make native"):
-            dump_process(target[0], tmp_path / "d", bpf=bpf)
+            dump_process(mapped[0], tmp_path / "d", bpf=bpf)
     assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("options", ["--verify", "--stop --max-stop 5"])
-def test_pagemap_alone_is_not_compared_with_itself_nor_left_half_read(target, tmp_path, options):
-    done = ptdump(target[0], tmp_path / "d", "--pagemap", *options.split())
+def test_pagemap_alone_is_not_compared_with_itself_nor_left_half_read(mapped, tmp_path, options):
+    done = ptdump(mapped[0], tmp_path / "d", "--pagemap", *options.split())
     assert done.returncode == 2 and done.stderr.startswith("Usage:") and not (tmp_path / "d").exists()
 
 
-def test_a_dump_joins_other_files_of_its_capture_but_never_replaces_tables(target, tmp_path):
+def test_a_dump_joins_other_files_of_its_capture_but_never_replaces_tables(mapped, tmp_path):
     (tmp_path / "trace.ptt").write_text("here first")
-    dump_process(target[0], tmp_path)
+    dump_process(mapped[0], tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["trace.ptt", *read_names()])
     from ptanalyze.core.errors import UsageError
 
     with pytest.raises(UsageError, match="give a new one"):
-        dump_process(target[0], tmp_path)
+        dump_process(mapped[0], tmp_path)
 
 
 def read_names():
     return ["gpt.tables", "gpt.entries", "maps", "snapshot.json"]
+
+
+# ptdump when things go wrong: the target always goes on, one line says why, nothing half-written stays.
+
+NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway
+
+
+@pytest.mark.parametrize("bpf", [True, False])
+def test_a_process_that_ends_while_it_is_read_leaves_nothing(programs, tmp_path, bpf):
+    with running(programs / ("dump_churn" if bpf else "dump_target"), SPARSE_GIB) as (process, _):
+        killer = threading.Timer(0.3 if bpf else 0.01, process.kill)
+        killer.start()
+        with pytest.raises((PartialDataError, UsageError), match=f"PID {process.pid}: .*ended|no such"):
+            for attempt in range(1000):
+                dump_process(process.pid, tmp_path / f"d{attempt}", bpf=bpf, retries=1000)
+    assert not (tmp_path / f"d{attempt}").exists()
+
+
+def test_ptdump_itself_ends_with_3_when_the_process_ends(programs, tmp_path):
+    for attempt in range(20):  # a busy machine may look only when all has been read
+        done = dumped_while_it_ended(programs / "dump_target", tmp_path / f"d{attempt}")
+        if done.returncode:
+            break
+    assert_refused(done, 3, "ended")
+    assert not (tmp_path / f"d{attempt}").exists()
+
+
+def dumped_while_it_ended(program, directory):
+    """ptdump of a process that was killed once its dump had begun: ptdump stood still meanwhile."""
+    with running(program, SPARSE_GIB) as (process, _):
+        command = [PTDUMP, "process", str(process.pid), "-o", directory, "--verify"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as dumper:
+            wait_for(lambda: any(directory.glob("*")))
+            dumper.send_signal(signal.SIGSTOP)
+            wait_for(lambda: state(dumper.pid) in "TZ")
+            process.kill()
+            process.wait()
+            dumper.send_signal(signal.SIGCONT)
+            said = dumper.communicate()
+    return subprocess.CompletedProcess(command, dumper.returncode, *said)
+
+
+def test_a_kernel_thread_is_refused(tmp_path):
+    assert_refused(ptdump(2, tmp_path / "d"), 2, "PID 2: a kernel thread")
+    with pytest.raises(UsageError, match="kernel thread"):
+        dump_process(2, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_process_that_does_not_exist_is_refused(tmp_path):
+    assert_refused(ptdump(2**22 + 1, tmp_path / "d"), 2, "no such process")
+    with pytest.raises(UsageError, match="no such process"):
+        dump_process(2**22 + 1, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_zombie_is_refused(tmp_path):
+    child = subprocess.Popen(["true"])
+    assert wait_for(lambda: state(child.pid) == "Z")
+    assert_refused(ptdump(child.pid, tmp_path / "d"), 2, "zombie")
+    with pytest.raises(UsageError, match="zombie"):
+        dump_process(child.pid, tmp_path / "d", bpf=False)
+    child.wait()
+
+
+def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+    build_sanitized()
+    with running(programs / "dump_churn") as (process, _):
+        noisy = 0
+        for attempt in range(MANY):
+            if noisy and attempt >= 4:
+                break
+            program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
+            done = ptdump(
+                process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
+            )
+            assert done.returncode == 0, clean(done.stderr)
+            dump = read_snapshot(tmp_path / f"d{attempt}")
+            assert_closed(dump.guest)
+            reading, flags = dump.facts["reading"], dump.guest.flags
+            for bit, name in enumerate(("changed", "torn", "fault", "bad_type")):
+                assert (flags >> bit & 1).sum() == reading[name]
+            noisy += not dump.facts["quiescence"]["quiet"]
+            assert dump.facts["retries"] == 2 or dump.facts["quiescence"]["quiet"]
+        assert noisy
+
+
+@pytest.mark.parametrize("program", ["dump_churn", "dump_unmap"])
+def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_path, program):
+    build_sanitized()
+    how = {"program": SANITIZED / "ptdump", "env": NO_LEAKS}
+    with running(programs / program) as (process, _):
+        for attempt in range(10):
+            where = tmp_path / f"d{attempt}"
+            done = ptdump(process.pid, where, "--pagemap", "--retries", str(attempt % 3), **how)
+            assert done.returncode == 0, clean(done.stderr)
+            dump = read_snapshot(where)
+            assert_inferred(dump.guest)
+            assert ("it changed meanwhile" in done.stdout) != dump.facts["quiescence"]["quiet"]
+
+
+def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(programs, tmp_path):
+    """Areas and tables are of one moment, or the dump ends with 3, and so does its check."""
+    with running(programs / "dump_unmap") as (process, _):
+        codes = set()
+        for attempt in range(MANY):
+            out = tmp_path / f"d{attempt}"
+            code = run(["dump", "process", str(process.pid), "-o", str(out), "--retries", str(attempt % 3)])
+            assert exit_code(check_capture(open_capture(out), quick=True)) == code in (0, 3)
+            codes.add(code)
+            shutil.rmtree(out)
+            if 3 in codes and attempt >= 30:
+                break
+    assert 3 in codes
+
+
+def test_a_directory_with_something_in_it_is_left_alone(target, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    assert_refused(ptdump(target, tmp_path), 2, "not empty")
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_file_that_another_dump_made_first_is_left_to_it(target, tmp_path):
+    library = tmp_path / "quicker.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
+    (tmp_path / "d").mkdir()
+    done = ptdump(target, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
+    assert_refused(done, 2, "File exists")
+    assert [path.read_text() for path in (tmp_path / "d").iterdir()] == ["theirs"]
+
+
+def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
+    name = 'a"b\\ c) S'
+    shutil.copy(programs / "dump_target", tmp_path / name)
+    with running(tmp_path / name) as (process, _):
+        assert ptdump(process.pid, tmp_path / "d", "--stop").returncode == 0
+        dump_process(process.pid, tmp_path / "e", bpf=False)
+    assert {read_snapshot(tmp_path / d).facts["comm"] for d in "de"} == {name}
+
+
+def test_an_empty_directory_is_used_and_its_files_are_private(target, tmp_path):
+    assert ptdump(target, tmp_path, "-q").stdout == ""
+    assert len(os.listdir(tmp_path)) == 4
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("files", [4, 5, 8, 12, 16, 20, 27])
+def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
+    assert_refused(ptdump(target, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")
+
+
+def test_a_difference_of_a_process_that_ran_meanwhile_comes_with_what_prevents_it(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        done = [ptdump(process.pid, tmp_path / f"d{k}", "--verify", "--retries", "0") for k in range(2)]
+        assert 1 in [one.returncode for one in done]
+        for one in done:
+            assert_refused(one, 1, "--stop holds it still") if one.returncode else None
+        assert ptdump(process.pid, tmp_path / "still", "--verify", "--stop").returncode == 0
+
+
+@pytest.mark.parametrize("memory", ["1", "4096"])
+def test_nothing_is_kept_when_the_files_cannot_be_written(target, tmp_path, memory):
+    done = ptdump(target, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
+    assert_refused(done, 2, "cannot write")
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["process"],
+        ["process", "12x", "-o", "d"],
+        ["process", "1"],
+        ["machine", "1", "-o", "d"],
+        ["--bad"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
+    done = subprocess.run([PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and done.stderr
+    assert subprocess.run([PTDUMP, "--help"], capture_output=True, check=False).returncode == 0
+
+
+def test_progress_is_one_json_object_a_line(target, tmp_path):
+    import json
+
+    done = ptdump(target, tmp_path / "d", "--json-progress")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[-1]["event"] == "done" and events[-1]["tables"] > 2048
+
+
+def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
+    name = "\x1b]0;X\x07\n\x9b1m"
+    shutil.copy(programs / "dump_target", tmp_path / name)
+    with running(tmp_path / name) as (process, _):
+        done = ptdump(process.pid, tmp_path / "d", "--stop")
+        refused = ptdump(process.pid, tmp_path / "no\x1b[31m\n" / "d")
+    assert done.returncode == 0 and r"(\x1b]0;X\x07\x0a\xc2\x9b1m)" in done.stdout
+    assert_refused(refused, 2, r"no\x1b[31m\x0a/d")
+    odd = subprocess.run([PTDUMP, "--\x1b[31m"], capture_output=True, text=True, check=False)
+    assert odd.returncode == 2 and r"--\x1b[31m" in odd.stderr
+    assert "\x1b" not in done.stdout + done.stderr + refused.stderr + odd.stderr
+
+
+# ptdump's own memory: what --memory and its control group allow, and what goes to the file instead.
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def most_memory(process):
+    """Bytes that are a process's own at most, as far as one can see who looks all the time."""
+    most = 0
+    while process.poll() is None:
+        with suppress(OSError, StopIteration, ValueError):
+            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            line = next(line for line in status if line.startswith("RssAnon:"))
+            most = max(most, int(line.split()[1]) * 1024)
+        time.sleep(0.001)
+    return most
+
+
+def test_two_readings_together_take_no_more_than_asked(programs, tmp_path):
+    """32 MiB of tables that change all the time, so that a dump of 40 MiB would be two."""
+    taken = {}
+    with running(programs / "dump_churn") as (process, _):
+        for memory in (1, 40):
+            at = tmp_path / f"d{memory}"
+            command = [PTDUMP, "process", str(process.pid), "-o", at, "--memory", str(memory), "-q"]
+            with subprocess.Popen(command) as dumper:
+                taken[memory] = most_memory(dumper)
+            assert dumper.returncode == 0
+            assert read_snapshot(at).facts["streamed"]
+    assert taken[40] - taken[1] < 40 * MIB
+
+
+@pytest.fixture
+def small_group():
+    """Directory of a control group that may have 96 MiB."""
+    memory = GROUPS / "memory" if (GROUPS / "memory").is_dir() else GROUPS
+    place = memory / f"ptanalyze-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes" if memory.name == "memory" else "memory.max"
+    try:
+        place.mkdir()
+        (place / limit).write_text(str(96 * MIB))
+    except OSError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no control group can be made here: {error}")
+    yield place
+    place.rmdir()
+
+
+def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, small_group):
+    """128 MiB of tables: without looking at the group's limit, the kernel would kill it."""
+
+    def enter():
+        (small_group / "cgroup.procs").write_text(str(os.getpid()))
+
+    with running(programs / "dump_target", 64) as (process, _):
+        command = [PTDUMP, "process", str(process.pid), "-o", tmp_path / "d", "--stop", "-q"]
+        assert subprocess.run(command, preexec_fn=enter, check=False).returncode == 0
+        assert wait_for(lambda: state(process.pid) == "S")
+    dump = read_snapshot(tmp_path / "d")
+    assert dump.facts["streamed"] and len(dump.guest) > 32_768
+    assert_closed(dump.guest)
+
+
+GROUP_2 = """mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && echo "$1" > memory.max &&
+echo $((90 << 20)) > memory.current && shift && cd / && exec "$@" """
+
+
+@pytest.mark.parametrize(("limit", "streamed"), [(96 * MIB, True), ("max", False)])
+def test_limits_are_those_of_control_groups_of_version_2_too(programs, tmp_path, limit, streamed):
+    """8 MiB of tables where 6 are left; files stand for the group, so that every machine can show it."""
+    with running(programs / "dump_target", 4) as (process, _):
+        command = [PTDUMP, "process", process.pid, "-o", tmp_path / "d", "-q"]
+        subprocess.run(["unshare", "-m", "sh", "-c", GROUP_2, "sh", *map(str, (limit, *command))], check=True)
+    assert read_snapshot(tmp_path / "d").facts["streamed"] is streamed
+
+
+def test_a_longer_reading_that_was_not_kept_leaves_nothing_in_the_file(programs, tmp_path):
+    parts = ("tables", "output")
+    objects = [REPOSITORY / f"dumps/build/{part}.o" for part in parts]
+    command = [
+        "cc",
+        f"-I{REPOSITORY / 'dumps'}",
+        "-o",
+        tmp_path / "two",
+        PROGRAMS / "two_readings.c",
+        *objects,
+    ]
+    command.append(REPOSITORY / "dumps/build/topology.o")
+    subprocess.run(command, check=True)
+    names = [tmp_path / "gpt.tables", tmp_path / "gpt.entries"]
+    subprocess.run([tmp_path / "two", *names], check=True)
+    assert_closed(read_tree(tmp_path))
+    assert names[1].stat().st_size == 4096 + 3 * 4096
+
+
+# ptdump and its guardian may do only what the next step needs, and say which capability is missing.
+
+KILL, BPF = 5, 39  # include/uapi/linux/capability.h
+OUR_OWN = "CapPrm", "CapEff"
+
+
+def status(pid):
+    """{name: words} of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: words.strip() for name, _, words in (line.partition(":") for line in lines)}
+
+
+def held_capabilities(pid):
+    """Numbers of the capabilities that a process has, and can get back."""
+    words = [int(status(pid)[name], 16) for name in OUR_OWN]
+    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
+    return {bit for bit in range(64) if words[0] >> bit & 1}
+
+
+@pytest.mark.parametrize(("reads", "may"), [("--verify", {KILL, BPF}), ("--pagemap", {KILL})])
+def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(
+    big, tmp_path, reads, may
+):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T", reads)
+    try:
+        guard = guardian(dumper)
+        assert held_capabilities(dumper.pid) == may
+        assert wait_for(lambda: held_capabilities(guard) == {KILL})
+        assert wait_for(lambda: len(os.listdir(f"/proc/{guard}/fd")) == 2), "it begins with its parent's"
+    finally:
+        dumper.send_signal(signal.SIGCONT)
+        dumper.communicate(timeout=60)
+
+
+def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
+    def writes(dumper, at):
+        return at.exists() and any(path.stat().st_size for path in at.iterdir())
+
+    dumper, directory = held(big, tmp_path, writes)
+    assert held_capabilities(dumper.pid) == set()
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
+
+
+def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
+    place = tmp_path / "theirs"
+    place.mkdir(mode=0o755)
+    os.chown(place, 65534, 65534)
+    (place / "d").mkdir(mode=0o755)
+    os.chown(place / "d", 65534, 65534)
+    assert ptdump(target, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
+    assert ptdump(target, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+
+
+@pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
+def test_the_one_missing_capability_is_named(target, tmp_path, capability):
+    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
+    done = subprocess.run(
+        ["capsh", f"--drop=cap_{capability}", "--", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert_refused(done, 2, f"missing capability CAP_{capability.upper()}")
+    assert not (tmp_path / "d").exists()
+
+
+def test_the_four_capabilities_are_enough(target, tmp_path):
+    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
+    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
+    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
+    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
+    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
+    done = subprocess.run(
+        ["capsh", f"--drop={','.join(others)}", "--", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# What a user may ask of ptdump beyond a dump: how much memory it takes, and what libbpf says.
+
+
+@needs_root
+def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(programs, tmp_path, capsys):
+    with running(programs / "dump_target", 2) as (process, _):
+        asked = ["dump", "process", str(process.pid), "--memory", "1M"]
+        assert run([*asked, "-o", str(tmp_path / "some"), "--stop"]) == 0
+        said = capsys.readouterr().err.splitlines()[0]
+        assert said.startswith(f"PID {process.pid}: its page tables, ") and "exceed the 1.0 MiB" in said
+        assert run([*asked, "-o", str(tmp_path / "bounded"), "--stop", "--max-stop", "60000"]) == 0
+        assert run([*asked, "-o", str(tmp_path / "live")]) == 0
+        assert "exceed" not in capsys.readouterr().err
+        dump_process(process.pid, tmp_path / "all", memory=64 << 20)
+    assert read_snapshot(tmp_path / "some").facts["streamed"]
+    assert not read_snapshot(tmp_path / "all").facts["streamed"]
+
+
+def test_less_than_a_mib_is_refused_in_a_line(tmp_path):
+    with pytest.raises(UsageError, match="memory = 4096 bytes: tables are collected in whole MiB"):
+        collecting(4096)
+    assert collecting(None) == [] and collecting((3 << 20) + 5) == ["--memory", "3"]
+
+
+@needs_root
+def test_what_libbpf_says_is_shown_where_it_is_asked_for(programs, tmp_path):
+    with running(programs / "dump_target", 1) as (process, _):
+        quiet = ptdump(process.pid, tmp_path / "quiet")
+        loud = ptdump(process.pid, tmp_path / "loud", env={**os.environ, "PTDUMP_BPF_LOG": "1"})
+    assert quiet.returncode == loud.returncode == 0
+    assert "libbpf:" in loud.stderr and "libbpf:" not in quiet.stderr

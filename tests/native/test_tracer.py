@@ -1,26 +1,45 @@
-"""The QEMU plugin against a program whose accesses are known exactly."""
+"""The QEMU plugin against programs whose accesses are known exactly."""
 
+import ctypes
 import os
+import re
 import resource
 import signal
 import socket
 import subprocess
 import time
-from itertools import pairwise
+import zlib
+from itertools import chain, pairwise
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from captures import without_calls_outside, write_event
+from naive import decode as naive
 from native import tracing
-from native.tracing import PAGES, counts, run, touched_once, traced, wait_written
-from needs_root import needs_root
-from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.machine import load_machine
-from ptanalyze.core.trace import Event
+from native.dumping import make
+from native.tracing import PAGES, ROOT, counts, run, touched_once, traced, wait_written
+from needs import needs_root
+from ptanalyze.capture.check import check_trace
+from ptanalyze.capture.live.record import record
+from ptanalyze.core.errors import CaptureError, PartialDataError
+from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.trace import MOST_THREADS, Event
+from ptanalyze.formats import trace
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace import read_trace
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.kernels.trace_codec import REACH
+from ptanalyze.world.address_space import address_space
 from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.site import bare_snapshot
-from trace_copy import without_calls_outside
+from ptanalyze.world.tlb_filter import TlbFilter
+from strategies import place
+
+# The QEMU plugin against a program whose accesses are known exactly.
 
 
 @pytest.fixture
@@ -313,3 +332,431 @@ def test_the_hand_over_comes_once_at_the_end_of_the_region_of_interest(known, ou
     listener.settimeout(0.1)
     with pytest.raises(TimeoutError):
         listener.accept()
+
+
+# What the tracer leaves out changes no first-level TLB that its header names: plain LRU lists say so.
+
+CHUNK = 4096
+SMALL_REACHES = [(1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64)]
+LARGER = [(1, 32, 4), (1, 16, 6), (1, 48, 5), (2, 16, 4), (2, 8, 5)]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return tracing.encoder(tmp_path_factory.mktemp("strip"))
+
+
+def strip(library, accesses, room=CHUNK, whole=False):
+    """[[(page, store, count)] of each chunk] that the tracer writes for [(page, store)]."""
+    packed = np.array([page << 1 | store for page, store in accesses], np.uint64)
+    out = np.zeros(2 * len(packed) + 2, np.uint64)
+    library.strip.restype = ctypes.c_size_t
+    n = library.strip(
+        ctypes.c_void_p(packed.ctypes.data), ctypes.c_size_t(len(packed)), ctypes.c_uint32(room),
+        ctypes.c_int(whole), ctypes.c_void_p(out.ctypes.data),
+    )  # fmt: skip
+    chunks = [[]]
+    for word in out[:n].tolist():
+        if word:
+            chunks[-1].append((word >> 19, bool(word & 1), word >> 1 & (1 << 18) - 1))
+        else:
+            chunks.append([])
+    return chunks[:-1]
+
+
+def merged(accesses):
+    """[(page, store, count)] of consecutive accesses."""
+    touches = []
+    for page, store in accesses:
+        if touches and touches[-1][0] == page:
+            touches[-1] = (page, touches[-1][1] or store, touches[-1][2] + 1)
+        else:
+            touches.append((page, store, 1))
+    return touches
+
+
+def in_chunks(touches, room=CHUNK):
+    return [touches[at : at + room] for at in range(0, len(touches), room)]
+
+
+def after(touches, array):
+    """([(page, store) of each touch that misses], what each set holds at the end, the oldest first)."""
+    size, sets, ways = array
+    held, misses = {}, []
+    for page, store, _ in touches:
+        entry = page >> 9 * (size - 1)
+        lru = held.setdefault(entry % sets, {})
+        if entry in lru:
+            del lru[entry]
+        else:
+            misses.append((page, store))
+            if len(lru) == ways:
+                del lru[next(iter(lru))]
+        lru[entry] = True
+    return misses, {number: [*lru] for number, lru in held.items()}
+
+
+def stored(touches):
+    return {page for page, store, _ in touches if store}
+
+
+def stays_exact(library, accesses, room=CHUNK):
+    """The stripped records of each chunk, after checking them; returns how many there are."""
+    chunks, whole = strip(library, accesses, room), in_chunks(merged(accesses), room)
+    for array in SMALL_REACHES + LARGER if chunks != whole else ():
+        assert after(chain(*chunks), array) == after(chain(*whole), array), array
+    for kept, touches in zip(chunks, whole, strict=True):
+        assert sum(count for *_, count in kept) == sum(count for *_, count in touches)
+        assert stored(kept) == stored(touches)
+    return sum(map(len, chunks))
+
+
+def test_the_header_names_the_arrays_that_the_tests_check(library):
+    n = ctypes.c_size_t.in_dll(library, "reaches").value
+    rows = np.ctypeslib.as_array((ctypes.c_uint16 * (4 * n)).in_dll(library, "reach")).reshape(n, 4)
+    assert [tuple(row) for row in rows[:, :3].tolist()] == SMALL_REACHES == list(strip_kernel.REACH)
+    assert not rows[:, 3].any()
+
+
+GIB, REGION = 1 << 18, 1 << 9  # in pages
+DRAWN_PAGES = {
+    "one set of 16": st.integers(0, 7).map(lambda k: 5 + 16 * k),
+    "sets of 16 and their neighbours": st.integers(0, 120),
+    "regions of one set of 8": st.integers(0, 6).map(lambda k: 8 * REGION * k + 3 * k),
+    "regions of one set of 4": st.integers(0, 10).map(lambda k: 4 * REGION * k + 3 * k),
+    "many pages, many regions": st.integers(0, 90).map(lambda k: (k * 37 % 101) * REGION + k),
+    "several GiB": st.integers(0, 70).map(lambda k: k * GIB + k % 16 * REGION + 11 * k),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN_PAGES)
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_misses_and_what_the_tlb_holds_are_those_of_all_touches(library, kind, data):
+    pages = st.one_of(DRAWN_PAGES[kind], DRAWN_PAGES["one set of 16"], st.sampled_from([1, 2 * GIB]))
+    accesses = data.draw(st.lists(st.tuples(pages, st.booleans()), min_size=1, max_size=300))
+    stays_exact(library, accesses, data.draw(st.sampled_from([7, 64, CHUNK])))
+
+
+@pytest.mark.parametrize("kind", DRAWN_PAGES)
+def test_long_runs_of_hot_pages_between_others_stay_exact(library, kind):
+    """Working sets that drift: a few hot pages, a stream, now and then a jump; runs beyond a chunk."""
+    rng = np.random.default_rng(list(DRAWN_PAGES).index(kind))
+    spread = {"one set of 16": 16, "regions of one set of 8": 8 * REGION, "several GiB": GIB + REGION + 1}
+    step = spread.get(
+        kind,
+        {"regions of one set of 4": 4 * REGION, "many pages, many regions": 37 * REGION + 1}.get(kind, 1),
+    )
+    for hot, every in ((3, 2), (5, 3), (20, 5), (45, 9), (70, 4)):
+        base = rng.integers(0, 200, 6000) // 50 * hot + rng.zipf(1.3, 6000) % hot
+        stream = np.arange(6000) // every
+        page = np.where(rng.integers(0, every, 6000) == 0, 7000 + stream, base) * step
+        accesses = list(zip(page.tolist(), (rng.integers(0, 3, 6000) == 0).tolist(), strict=True))
+        stays_exact(library, accesses)
+
+
+def test_a_loop_over_few_pages_keeps_the_first_and_the_last_touch_of_each(library):
+    accesses = [(page, False) for _ in range(100) for page in (1, 2, 900, 77777)]
+    assert [len(chunk) for chunk in strip(library, accesses)] == [8]
+
+
+def test_a_loop_over_more_pages_of_a_set_than_it_has_ways_keeps_every_touch(library):
+    accesses = [(16 * k, False) for _ in range(50) for k in range(5)]
+    assert stays_exact(library, accesses) == 250
+
+
+def test_the_first_store_to_a_page_is_a_record_of_its_own(library):
+    accesses = [
+        (1, False),
+        (2, False),
+        (1, False),
+        (2, False),
+        (1, True),
+        (2, False),
+        (1, True),
+        (2, False),
+        (1, False),
+    ]
+    (chunk,) = strip(library, accesses)
+    assert [(page, store) for page, store, _ in chunk] == [
+        (1, False),
+        (2, False),
+        (1, True),
+        (2, False),
+        (1, True),
+    ]
+    assert sum(count for *_, count in chunk) == len(accesses)
+
+
+def test_nothing_is_forgotten_and_nothing_remembered_across_chunks(library):
+    accesses = [(page, False) for _ in range(20) for page in (1, 2)]
+    chunks = strip(library, accesses, room=10)
+    assert [sum(count for *_, count in chunk) for chunk in chunks] == [10] * 4
+    for chunk in chunks:
+        assert [page for page, *_ in chunk] == [1, 2, 1, 2]
+
+
+def test_without_stripping_consecutive_accesses_are_merged_and_nothing_else(library):
+    rng = np.random.default_rng(5)
+    accesses = [
+        (int(page), bool(page & 1)) for page in np.repeat(rng.integers(0, 9, 6000), rng.integers(1, 4, 6000))
+    ]
+    assert strip(library, accesses, whole=True) == in_chunks(merged(accesses))
+
+
+def test_where_nothing_can_be_left_out_it_is_no_longer_tried(library):
+    accesses = [(int(page), False) for page in np.random.default_rng(6).integers(0, 1 << 20, 9 * CHUNK)]
+    assert stays_exact(library, accesses) == sum(map(len, in_chunks(merged(accesses))))
+    hot = [(page, False) for _ in range(10 * CHUNK) for page in (1, 2)]
+    sizes = [len(chunk) for chunk in strip(library, accesses + hot)]
+    assert min(sizes) < 10 and all(a >= b for a, b in pairwise(sizes[10:]))
+
+
+def test_a_real_program_walks_the_same_under_every_machine(library, tmp_path):
+    """Chunk by chunk, by the tracer's own code: pages, stores, hits and walks by chunk."""
+    capture = open_capture("sysbench-memory")  # the one that is not stripped
+    trace = capture.trace
+    short = copy_of(trace, tmp_path / "trace.ptt", lambda accesses: strip(library, accesses)[0])
+    assert short.touches < trace.touches / 1.2 and short.regions.tolist() == trace.regions.tolist()
+    space, placement = address_space(capture.snapshot, trace.regions), place(trace, 3, 2)
+    for name in machine_names():
+        tlb = load_machine(name).tlb
+        expected, found = (TlbFilter(t, space, placement, tlb).first() for t in (trace, short))
+        for column in ("page", "write", "offset", "hits"):
+            assert np.array_equal(getattr(found, column), getattr(expected, column)), (name, column)
+
+
+def copy_of(trace, path, records_of):
+    """The trace with other records for the accesses of each chunk."""
+    with trace_writer(path, **trace.facts) as writer:
+        events = list(trace.events)
+        for batch in trace.batches(1 << 16):
+            number = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+            start = int(trace.chunks["first"][batch.chunks.start])
+            for at in range(batch.chunks.start, batch.chunks.stop):
+                while events and events[0]["chunk"] <= at:
+                    write_event(writer, events.pop(0))
+                chunk = trace.chunks[at]
+                first = int(chunk["first"]) - start
+                part = slice(first, first + int(chunk["touches"]))
+                page, count = np.repeat(number[part], batch.count[part]), batch.count[part]
+                write = np.zeros(len(page), bool)
+                write[np.cumsum(count) - count] = batch.write[part]
+                records = records_of(list(zip(page.tolist(), write.tolist(), strict=True)))
+                fields = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
+                writer.chunk(*map(np.array, zip(*records, strict=True)), **fields)
+        for event in events:
+            write_event(writer, event)
+    return read_trace(path)
+
+
+def test_a_page_that_is_touched_without_end_fills_no_count(library):
+    (chunk,) = strip(library, [(3, True)] * 200_000 + [(4, False)] + [(3, False)] * 200_000)
+    assert all(count < 1 << 18 for *_, count in chunk)
+    assert sum(count for *_, count in chunk) == 400_001
+
+
+# The native writer and the Python package mean the same bytes.
+
+
+class Field(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "dtype"),
+    [
+        ("header_fields", trace.HEADER_DTYPE),
+        ("frame_fields", trace.FRAME_DTYPE),
+        ("event_fields", trace.PAYLOAD_DTYPE),
+    ],
+)
+def test_the_structs_and_the_dtypes_have_the_same_fields_at_the_same_places(library, symbol, dtype):
+    fields = (Field * (len(dtype.names) + 1)).in_dll(library, symbol)
+    found = {field.name.decode(): (field.offset, field.bytes) for field in fields[:-1]}
+    assert found == {name: (offset, kind.itemsize) for name, (kind, offset, *_) in dtype.fields.items()}
+    assert fields[-1].name is None and fields[-1].offset == dtype.itemsize
+
+
+def test_the_numbers_of_events_and_endings_are_the_same():
+    text = (ROOT / "pintool/records.h").read_text()
+    values = {name: int(value) for name, value in re.findall(r"\bPTT_(\w+) = (\d+)", text)}
+    values["ROI_END"] = values.pop("ROI_STOP")
+    assert {event.name: values[event.name] for event in Event} == {event.name: event.value for event in Event}
+    for number, name in enumerate(trace.ENDED):
+        assert values[name.replace(" ", "_").upper()] == number
+    assert values["IMPORTED"] == trace.ENDED_IMPORTED
+
+
+ANY_PAGES = st.one_of(
+    st.integers(0, 12),
+    st.integers(1 << 20, (1 << 20) + 3000),
+    st.integers(1 << 34, (1 << 34) + (1 << 26)),
+    st.integers(0, (1 << 45) - 1),
+)
+COUNTS = st.one_of(st.integers(1, 6), st.integers(1, (1 << 18) - 1))
+
+
+@settings(deadline=None)
+@given(touches=st.lists(st.tuples(ANY_PAGES, st.booleans(), COUNTS), max_size=60))
+def test_the_native_encoder_and_its_naive_twin_write_the_same_bytes(library, touches):
+    packed = np.array([page << 19 | count << 1 | write for page, write, count in touches], np.uint64)
+    out = (ctypes.c_uint8 * (10 * len(touches) + 1))()
+    accesses = ctypes.c_uint64(0)
+    library.encode.restype = ctypes.c_size_t
+    n = library.encode(
+        ctypes.c_void_p(packed.ctypes.data), ctypes.c_size_t(len(touches)), out, ctypes.byref(accesses)
+    )
+    assert bytes(out[:n]) == naive.encode(touches)
+    assert accesses.value == sum(count for _, _, count in touches)
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=200))
+def test_the_native_checksum_is_zlib_s(library, data):
+    library.checksum.restype = ctypes.c_uint32
+    assert library.checksum(data, ctypes.c_size_t(len(data))) == zlib.crc32(data)
+
+
+def test_the_writer_needs_no_library(tmp_path):
+    make("pintool")
+    parts = ("writer", "session_file", "watcher", "control", "tracer")
+    objects = [ROOT / f"pintool/build/{name}.o" for name in parts]
+    subprocess.run(["ld", "-r", "-o", tmp_path / "all.o", *objects], check=True)
+    undefined = subprocess.run(
+        ["nm", "-u", tmp_path / "all.o"], capture_output=True, text=True, check=True
+    ).stdout
+    assert set(undefined.split()) <= {"U", "_GLOBAL_OFFSET_TABLE_"}
+
+
+# More threads than a trace has room for are said; those that only follow each other are all there.
+
+AT_ONCE = 2048  # that a tracer follows
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    tracing.build_plugin()
+    return tracing.build(tmp_path_factory.mktemp("programs"), "many_threads")
+
+
+def threads_of_pages(trace, base, number):
+    """int64[number]: the thread that touched each page, -1: none did."""
+    found = np.full(number, -1)
+    for batch in trace.batches(1 << 20):
+        chunks = trace.chunks[batch.chunks]
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9 | batch.page & 511) - (base >> 12)
+        inside = (page >= 0) & (page < number)
+        found[page[inside]] = np.repeat(chunks["thread"], chunks["touches"])[inside]
+    return found
+
+
+def test_no_thread_is_lost_however_high_the_numbers_that_the_emulator_gives_them(many, tmp_path):
+    number = AT_ONCE + 200
+    trace, (base,), status = run(many, str(number), "overlap", out=tmp_path / "t.ptt")
+    assert status == 0 and "lost_threads" not in trace.facts
+    who = threads_of_pages(trace, base, number)
+    assert (who >= 0).all() and len(np.unique(who)) == number
+
+
+def test_threads_beyond_what_is_traced_at_once_are_counted_and_said(many, tmp_path):
+    number = AT_ONCE + 52
+    with pytest.raises(PartialDataError) as refused:
+        record([many, str(number), "together"], tmp_path / "c", dump=False)
+    lost = number + 1 - AT_ONCE  # the first thread is one, too
+    assert f"{lost} threads were not traced: {MOST_THREADS}" in str(refused.value)
+    trace = read_trace(tmp_path / "c/trace.ptt")
+    assert trace.facts["lost_threads"] == lost and len(trace.threads) == AT_ONCE
+    said = {found.name: found for found in check_trace(trace, quick=True)}["trace: all threads"]
+    assert said.verdict == "partial" and said.wrong == lost and said.examined == number + 1
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="the writer is the same")
+def test_threads_after_the_65536th_are_counted(tmp_path):
+    make("pintool")
+    source = tmp_path / "start.cpp"
+    source.write_text(
+        '#include "tracer.h"\n'
+        "int main() {\n"
+        f'    tracer_option("out", "{tmp_path}/t.ptt");\n'
+        '    if (tracer_start("a test")) return 1;\n'
+        "    for (int i = 0; i < 65536 + 3; i++) {\n"
+        "        struct ptt_thread *thread = tracer_thread();\n"
+        "        if (!thread) continue;\n"
+        "        if (i == 65535) tracer_access(thread, 1 << 20, 8, 1);\n"
+        "        ptt_thread_exit(thread);\n"
+        "    }\n"
+        "    tracer_exit();\n"
+        "}\n"
+    )
+    objects = [
+        ROOT / f"pintool/build/{name}.o"
+        for name in ("tracer", "writer", "session_file", "watcher", "control")
+    ]
+    command = ["g++", "-std=c++17", "-O1", f"-I{ROOT}/pintool", "-o", tmp_path / "start", source, *objects]
+    subprocess.run(command, check=True)
+    subprocess.run([tmp_path / "start"], check=True, timeout=120)
+    wait_written(tmp_path / "t.ptt")
+    trace = read_trace(tmp_path / "t.ptt")
+    assert trace.facts["lost_threads"] == 3 and len(trace.threads) == 65536
+    assert trace.chunks["thread"].tolist() == [65535]
+
+
+# Who touched memory first, before the region of interest: the plugin against a program known in detail.
+
+REGION_BYTES = 1 << 21
+MAIN = 0
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    tracing.build_plugin()
+    return tracing.build(tmp_path_factory.mktemp("programs"), "first_touches")
+
+
+def noted(trace, base):
+    """[(region counted from `base`, thread)] of the FIRST_TOUCH events of the program's 16 regions."""
+    events = trace.events[trace.events["kind"] == Event.FIRST_TOUCH]
+    assert not (events["a"] % REGION_BYTES).any()
+    found = [((int(event["a"]) - base) // REGION_BYTES, int(event["thread"])) for event in events]
+    return [(region, thread) for region, thread in found if 0 <= region < 16]
+
+
+def test_each_region_s_first_thread_is_noted_and_after_an_unmapping_the_next_one(program, tmp_path):
+    trace, (base,), status = run(program, out=tmp_path / "t.ptt", roi_marker="on")
+    assert status == 0
+    assert noted(trace, base) == [
+        (0, MAIN), (1, 1), (2, 2), (3, 4), (4, 4),
+        (5, 5), (5, 6), (5, 7),  # unmapped, then mapped over
+        (6, 8),  # half of it unmapped: its table stays
+        (7, MAIN),  # populated by mmap
+        (8, 11), (9, MAIN), (8, 13),  # moved by mremap
+    ]  # fmt: skip
+
+
+def test_nothing_is_noted_once_the_region_of_interest_has_begun_and_its_touches_are_all_there(
+    program, tmp_path
+):
+    trace, (base,), _ = run(program, out=tmp_path / "t.ptt", roi_marker="on")
+    kinds = trace.events["kind"].tolist()
+    assert Event.FIRST_TOUCH not in kinds[kinds.index(Event.ROI_START) :]
+    touched = {int(region) - (base >> 21) for region in trace.regions}
+    assert touched & set(range(16)) == {10, 12}
+
+
+def test_first_touches_carry_the_cpu_and_come_before_all_chunks(program, tmp_path):
+    trace, _, _ = run(program, out=tmp_path / "t.ptt", roi_marker="on")
+    events = trace.events[trace.events["kind"] == Event.FIRST_TOUCH]
+    assert (events["cpu"] >= 0).all() and (events["chunk"] == 0).all()
+
+
+def test_a_trace_of_the_whole_run_needs_no_first_touches(program, tmp_path):
+    trace, _, _ = run(program, out=tmp_path / "t.ptt")
+    assert Event.FIRST_TOUCH not in trace.events["kind"]
+
+
+def test_a_region_of_interest_by_number_of_accesses_has_first_touches_before_it_too(program, tmp_path):
+    trace, _, _ = run(program, out=tmp_path / "t.ptt", roi_start_access=1000, roi_accesses=1000)
+    kinds = trace.events["kind"].tolist()
+    begin = kinds.index(Event.ROI_START)
+    assert Event.FIRST_TOUCH in kinds[:begin] and Event.FIRST_TOUCH not in kinds[begin:]

@@ -13,8 +13,7 @@ from io import BytesIO
 from pathlib import Path
 
 import nbformat
-from executed import running
-from notebook_files import NOTEBOOKS, rendered
+from notebook_files import NOTEBOOKS, rendered, running
 from PIL import Image
 from strip import METADATA
 

@@ -4,8 +4,7 @@ import sys
 
 import nbformat
 import pytest
-from executed import running
-from notebook_files import NOTEBOOKS, rendered
+from notebook_files import NOTEBOOKS, rendered, running
 from render import said
 
 

@@ -5,8 +5,12 @@ import gzip
 import hashlib
 import re
 import shutil
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +26,6 @@ from ptanalyze.show.report.write import studies
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
-
-
 PAGES = ("native_page", "untraced_page", "all_page")
 
 
@@ -250,3 +252,23 @@ def test_pages_are_small_three_such_vms_have_less_than_two_megabytes(bundled_vm_
     assert size > 400_000 and once + 3 * (size - once) < 2_000_000
     page = ReportPage(bundled_vm_file.read_text("utf-8"))
     assert {"timeline", "fragmentation"} <= figures(page)
+
+
+# What a report is made of travels with the package.
+
+PACKAGE = Path(ptanalyze.__file__).parent
+
+
+def test_the_wheel_carries_template_style_script_and_glossary(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
+    subprocess.run(build, cwd=PACKAGE.parents[1], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if name.startswith("ptanalyze/show/report/")}
+    here = {
+        f"ptanalyze/show/report/{path.name}"
+        for path in (PACKAGE / "show" / "report").iterdir()
+        if path.is_file()
+    }
+    assert inside == here
+    assert {Path(name).suffix for name in inside} == {".py", ".html", ".css", ".js", ".toml"}

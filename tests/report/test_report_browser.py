@@ -6,7 +6,7 @@ import re
 import pytest
 
 import ptanalyze
-from hostile import HARM, hostile_copy
+from captures import HARM, hostile_copy
 from ptanalyze.core.errors import bundled
 
 NAME = "$x_{ \x1b[31m\u202e$<b onclick=x>"

@@ -8,7 +8,7 @@ import pytest
 from pandas import DataFrame, concat
 
 import ptanalyze
-from families import make_family
+from captures import make_family
 from ptanalyze.analysis.advise import WIDE, share_sentence
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable

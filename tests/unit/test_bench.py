@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from needs_root import needs_root
+from needs import needs_root
 
 BENCH = Path(__file__).parents[2] / "analyzer" / "bench"
 

@@ -1,11 +1,312 @@
+"""`check` and whatever else reads a capture notice what is damaged."""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from test_vm import host_dump, two_roots, write_both
 
-from ptanalyze.capture.check import FAILED, PARTIAL, Finding, check_trace, exit_code
+from ptanalyze import classify
+from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Finding, check_capture, check_trace, exit_code
 from ptanalyze.capture.check.tables import check_tables
+from ptanalyze.capture.check.vm import check_host, check_joined
+from ptanalyze.capture.describe import describe
+from ptanalyze.capture.vm.join import join, put_together
+from ptanalyze.capture.vm.redact import redact
+from ptanalyze.cli import run
+from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.manifest import (
+    MANIFEST,
+    damaged_files,
+    manifest_crc,
+    must_be_new,
+    new_capture,
+    read_manifest,
+    seal,
+)
+from ptanalyze.formats.trace import read_index
+from ptanalyze.formats.trace_index import DTYPES, stored_index, write_index
+from ptanalyze.formats.vm import Root, Slot, Vcpu
+from ptanalyze.kernels.code_cache import KeptCode
+from ptanalyze.world import stream_store
+from ptanalyze.world.stream_store import COLUMNS, Writer
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, build_tree, frames_on
+
+# What is damaged in a capture is noticed by whatever reads it, not by `check` alone.
+
+
+@pytest.fixture
+def copy(tmp_path):
+    return lambda name: shutil.copytree(
+        bundled("samples") / name, tmp_path / "c", ignore=shutil.ignore_patterns(".cache")
+    )
+
+
+def flip(path, at, bit=1):
+    content = bytearray(path.read_bytes())
+    content[at] ^= bit
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["gpt.entries", "gpt.tables", "maps", "snapshot.json", "trace.ptt"])
+def test_a_flipped_bit_is_refused_by_what_reads_the_file(copy, file):
+    capture = copy("sysbench-memory")
+    size = (capture / file).stat().st_size
+    flip(capture / file, size // 2)
+    with pytest.raises(CaptureError, match=file):
+        classify(capture, weight="walks" if file == "trace.ptt" else "leaf")
+
+
+def test_a_damaged_capture_is_not_sealed_anew_without_its_secrets(copy, tmp_path):
+    capture = copy("sysbench-memory")
+    flip(capture / "gpt.entries", (capture / "gpt.entries").stat().st_size - 9)
+    with pytest.raises(CaptureError, match=r"gpt\.entries.*damaged"):
+        redact(load(capture), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_tables_that_nobody_sealed_are_no_part_of_a_capture(copy):
+    capture = copy("sysbench-memory")
+    whole = classify(capture)
+    for name in ("ept.tables", "ept.entries"):
+        shutil.copy(bundled("samples") / "vm-numa-visible" / name, capture)
+    assert classify(capture).equals(whole) and load(capture).snapshot.native
+
+
+def test_the_share_of_flipped_bits_that_is_noticed_is_all_of_them(copy, capsys):
+    """A bit in every stretch of every file but the manifest, every bit of which is flipped elsewhere."""
+    from ptanalyze.capture.check import check_capture, exit_code
+
+    capture = copy("sysbench-memory")
+    flips = noticed = 0
+    for path in sorted(capture.iterdir()):
+        size = path.stat().st_size
+        for at in range(0, size, max(size // 6, 1)) if path.name != "capture.json" else ():
+            flip(path, at, 1 << at % 8)
+            noticed += exit_code(check_capture(load(capture))) == 1
+            flips += 1
+            flip(path, at, 1 << at % 8)
+    with capsys.disabled():
+        print(f" {noticed} of {flips} flipped bits noticed by check", end="")
+    assert flips > 20 and noticed == flips
+    assert exit_code(check_capture(load(capture))) == 0
+
+
+def test_a_capture_that_is_trusted_is_read_without_comparing_it_and_that_is_said(copy, capfd):
+    capture = copy("sysbench-memory")
+    flip(capture / "gpt.entries", (capture / "gpt.entries").stat().st_size - 9)
+    assert run(["classify", str(capture)]) == 1
+    assert "damaged" in capfd.readouterr().err
+    assert run(["--trust", "classify", str(capture)]) == 0
+    assert "not compared with their checksums" in capfd.readouterr().err
+    assert run(["--trust", "check", str(capture)]) == 1, "check always compares"
+    assert run(["classify", str(capture)]) == 1, "trust is of one call"
+
+
+def stored_stream(place):
+    """load() -> the columns of a walk stream stored in `place`, as bytes, or None; its files."""
+    with Writer(place, "x") as writer:
+        walks = np.arange(40, dtype=np.uint32)
+        for chunk in range(2):
+            writer.append(walks + chunk, walks % 2 == 0, np.array([40]))
+        writer.seal(np.full((2, 3), 7))
+
+    def load():
+        stream = stream_store.load(place, "x", 2, 8, 80)
+        return None if stream is None else [np.asarray(getattr(stream, name)).tobytes() for name in COLUMNS]
+
+    return load, sorted((place / "walks-x").iterdir())
+
+
+def kept_code(place):
+    """load() -> what stands in for compiled code, or None; its file."""
+    place.chmod(0o700)
+    kept = KeptCode(place, "loop", "k" * 32)
+    kept.save(("machine code", b"\x90" * 50))
+    return kept.load, [kept.path]
+
+
+def kept_index(place):
+    """load() -> what an index in a directory for derived data holds, or None; its file."""
+    trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", place / "trace.index"
+    write_index(index, trace, read_index(trace), kept=True)
+
+    def load():
+        found = stored_index(index, trace, kept=True)
+        return found and [found.facts, *(getattr(found, name).tobytes() for name in DTYPES)]
+
+    return load, [index]
+
+
+@pytest.mark.parametrize("kept", [stored_stream, kept_code, kept_index])
+def test_every_flipped_bit_of_a_cache_is_noticed(tmp_path, capsys, kept):
+    load, files = kept(tmp_path)
+    whole, flips, noticed = load(), 0, 0
+    assert whole is not None
+    for path in files:
+        for at in range(0, path.stat().st_size, 3):
+            flip(path, at, 1 << at % 8)
+            found = load()
+            flips, noticed = flips + 1, noticed + (found is None)
+            flip(path, at, 1 << at % 8)
+    with capsys.disabled():
+        print(f" {noticed} of {flips} flipped bits of {kept.__name__} noticed", end="")
+    assert load() == whole and noticed == flips > 50
+
+
+def test_no_flipped_bit_of_an_index_changes_what_is_read_from_it(tmp_path, capsys):
+    """Dates and attributes of its ZIP container are read by nobody; a sealed index has a checksum."""
+    trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", tmp_path / "trace.index"
+    write_index(index, trace, read_index(trace))
+
+    def load():
+        found = stored_index(index, trace)
+        return found and [found.facts, *(getattr(found, name).tobytes() for name in DTYPES)]
+
+    whole, flips, noticed = load(), 0, 0
+    for at in range(0, index.stat().st_size, 7):
+        flip(index, at, 1 << at % 8)
+        found = load()
+        assert found in (None, whole), at
+        flips, noticed = flips + 1, noticed + (found is None)
+        flip(index, at, 1 << at % 8)
+    with capsys.disabled():
+        print(f" {noticed} of {flips} flipped bits of an index noticed, none changed it", end="")
+    assert load() == whole and noticed > flips * 0.9
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    (tmp_path / "gpt.entries").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "maps").write_bytes(b"")
+    seal(tmp_path, "process", {"command": "true"})
+    return tmp_path
+
+
+def test_a_sealed_capture_reads_back_and_is_undamaged(sealed):
+    manifest = read_manifest(sealed)
+    assert manifest.kind == "process"
+    assert manifest.files["gpt.entries"].bytes == 10240
+    assert manifest.provenance == {"command": "true"}
+    assert list(damaged_files(sealed, manifest)) == []
+
+
+def test_the_manifest_can_be_read_by_its_owner_only(sealed):
+    assert (sealed / MANIFEST).stat().st_mode & 0o777 == 0o600
+
+
+def test_one_flipped_bit_is_found(sealed):
+    content = bytearray((sealed / "gpt.entries").read_bytes())
+    content[5000] ^= 1
+    (sealed / "gpt.entries").write_bytes(content)
+    ((name, reason),) = damaged_files(sealed, read_manifest(sealed))
+    assert name == "gpt.entries" and "CRC-32" in reason
+
+
+def test_a_truncated_and_a_missing_file_are_found(sealed):
+    os.truncate(sealed / "gpt.entries", 17)
+    (sealed / "maps").unlink()
+    assert dict(damaged_files(sealed, read_manifest(sealed))) == {
+        "gpt.entries": "17 bytes, sealed with 10240",
+        "maps": "missing",
+    }
+
+
+def test_a_directory_without_manifest_is_no_capture(tmp_path):
+    with pytest.raises(UsageError, match="no finished capture"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version = 99: this release reads version 1"),
+        ({"format": "tarball"}, "format = tarball"),
+        ({"kind": "core"}, "kind = core"),
+        ({"files": {"../passwd": {"bytes": 1, "crc32": 0}}}, "must stay inside"),
+        ({"surprise": 1}, "surprise: no such field"),
+        ({"files": {"maps": {"bytes": "many", "crc32": 0}}}, r"files.*\.bytes: Expected `int`"),
+    ],
+)
+def test_a_foreign_or_hostile_manifest_is_named_by_field_and_value(sealed, change, message):
+    manifest = json.loads((sealed / MANIFEST).read_text()) | change
+    manifest["crc32"] = manifest_crc(json.dumps(manifest).encode())
+    (sealed / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CaptureError, match=message):
+        read_manifest(sealed)
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed(sealed):
+    seal(sealed, "process", {"command": ["caf\u00e9", "\n"], "seconds": 1.5e300, "interrupted": False})
+    whole = (sealed / MANIFEST).read_bytes()
+    for bit in range(8 * len(whole)):
+        text = bytearray(whole)
+        text[bit // 8] ^= 1 << bit % 8
+        (sealed / MANIFEST).write_bytes(text)
+        with pytest.raises(CaptureError, match=re.escape(f"{sealed / MANIFEST}: ")):
+            read_manifest(sealed)
+    (sealed / MANIFEST).write_bytes(whole)
+    assert read_manifest(sealed).kind == "process"
+
+
+def test_a_damaged_manifest_is_told_in_one_line_with_the_way_out(sealed):
+    text = (sealed / MANIFEST).read_bytes()
+    (sealed / MANIFEST).write_bytes(text.replace(b'"true"', b'"tree"'))
+    with pytest.raises(CaptureError, match=r"CRC-32 = .*damaged.*take another copy.*--trust"):
+        read_manifest(sealed)
+    assert read_manifest(sealed, trusted=True).provenance == {"command": "tree"}
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[1]", b'{"format": '])
+def test_a_manifest_that_is_no_json_object_is_refused(sealed, text):
+    (sealed / MANIFEST).write_bytes(text)
+    with pytest.raises(CaptureError):
+        read_manifest(sealed)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / "x") as out:
+        out.write(b"new")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_new_capture_appears_whole_and_private(tmp_path):
+    with new_capture(tmp_path / "a") as inside:
+        (inside / "maps").write_bytes(b"")
+        seal(inside, "process", {})
+        assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert list(damaged_files(tmp_path / "a", read_manifest(tmp_path / "a"))) == []
+
+
+def test_an_interrupted_capture_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_capture(tmp_path / "a"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_is_never_overwritten(sealed):
+    with pytest.raises(UsageError, match="never overwritten"), new_capture(sealed):
+        pass
+    assert read_manifest(sealed).kind == "process"
+
+
+def test_a_link_to_nothing_is_in_the_way_before_anything_runs(tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match="out: exists already"):
+        must_be_new(tmp_path / "out")
+
 
 VA = 0x7F00_0000_0000
 
@@ -124,3 +425,96 @@ def test_an_empty_trace_fails():
 )
 def test_the_exit_code_is_that_of_the_worst_finding(verdicts, code):
     assert exit_code([Finding("x", 1, 1, verdict) for verdict in verdicts]) == code
+
+
+# Checks and description of VM captures: what fits passes, every kind of damage has its finding.
+
+
+def verdicts(findings):
+    return {finding.name: (finding.wrong, finding.verdict) for finding in findings if finding.wrong}
+
+
+@pytest.fixture
+def guest():
+    return build_snapshot([(VA + k * PAGE, 900 + k) for k in range(40)], [], table_nodes=(0, 1))
+
+
+@pytest.fixture
+def capture(tmp_path, guest):
+    join(*write_both(tmp_path, guest), tmp_path / "vm")
+    return open_capture(tmp_path / "vm")
+
+
+def together(snapshot, host):
+    return put_together(host, replace(snapshot, host=None), "vm.json")
+
+
+def test_a_joined_capture_passes_every_check(capture):
+    assert verdicts(check_capture(capture)) == {}
+    assert {"vm: tables in ept", "vm: pages in ept", "ept: inside slots"} <= {
+        f.name for f in check_capture(capture)
+    }
+
+
+def test_a_hosts_dump_passes_every_check_of_its_own(tmp_path, guest):
+    host, _ = write_both(tmp_path, guest)
+    seal(host, "vm-host", {})
+    capture = open_capture(host)
+    assert verdicts(check_capture(capture)) == {}
+    with pytest.raises(UsageError, match="join it with its guest's capture"):
+        _ = capture.snapshot
+
+
+def test_two_roots_may_map_the_same_addresses(guest):
+    other = build_tree([Page(900 << 12, 5)], frames_on([1], 1 << 23), encoding="ept")
+    roots = tuple(
+        Root(frame=int(tree.frame[0]), kind="tdp_mmu", table=at, smm=at > 0)
+        for at, tree in ((0, guest.host), (len(guest.host), other))
+    )
+    host = host_dump(guest, roots=roots)
+    assert verdicts(check_host(replace(host, tree=two_roots(guest, other)))) == {}
+
+
+def test_a_page_that_the_host_does_not_map_is_a_note_a_table_makes_the_capture_partial(guest):
+    joined = together(guest, host_dump(guest))
+    host, leaf = joined.host, np.flatnonzero(guest.host.level == 1)
+    assert len(leaf) == 2
+    guest.host.entries[leaf[0], 900 & 511] = 0
+    assert verdicts(check_joined(joined.snapshot, host)) == {"vm: pages in ept": (1, NOTE)}
+    guest.host.entries[leaf[1], 1] = 0
+    found = verdicts(check_joined(joined.snapshot, host))
+    assert found["vm: tables in ept"] == (1, PARTIAL) and found["gpt: nodes agree"] == (1, FAILED)
+
+
+def test_a_leaf_outside_every_slot_is_found(guest):
+    slots = (Slot(gpa=0, bytes=930 << 12, hva=0), Slot(gpa=1 << 32, bytes=1 << 32, hva=0))
+    assert verdicts(check_host(host_dump(guest, slots=slots)))["ept: inside slots"] == (10, PARTIAL)
+    assert verdicts(check_host(host_dump(guest, slots=())))["vm: slots known"] == (1, PARTIAL)
+
+
+def test_roots_left_out_and_vcpus_without_a_node_are_noted(guest):
+    root = int(guest.host.frame[0])
+    roots = (Root(frame=root, kind="tdp_mmu", table=0), Root(frame=9, kind="shadow", why="PAE guest"))
+    found = list(check_host(host_dump(guest, roots=roots, vcpus=(Vcpu(tid=1),))))
+    assert verdicts(found) == {"ept: roots": (1, NOTE), "vm: vCPUs placed": (1, NOTE)}
+    assert next(f for f in found if f.name == "ept: roots").reason == "are not here: PAE guest"
+
+
+def test_shadow_tables_alone_and_a_moving_vm_are_partial(guest):
+    roots = (Root(frame=int(guest.host.frame[0]), kind="shadow", table=0),)
+    facts = {"quiescence": {"before": {"seq": 1}, "after": {"seq": 2}, "quiet": False}}
+    found = verdicts(check_host(host_dump(guest, roots=roots, facts=facts)))
+    assert found == {"ept: guest-physical": (1, PARTIAL), "dump: quiet": (1, PARTIAL)}
+
+
+def test_info_says_what_host_and_guest_have(capture, tmp_path, capsys):
+    sections = describe(capture)
+    assert sections["VM"] == {
+        "memory slots": 1, "memory in slots (MiB)": 1 << 24, "vCPUs": 2, "vCPUs on node 0": 1,
+        "vCPUs on node 1": 1, "roots: tdp_mmu": "1, 1 of them here",
+    }  # fmt: skip
+    assert sections["host and guest"]["guest tables: mapped"] == 4
+    assert sections["host and guest"]["guest sees NUMA"] == "no"
+    seal(tmp_path / "host", "vm-host", {"pid": 7})
+    assert run(["info", str(tmp_path / "host")]) == 0
+    assert "ePT" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Classification against the naive translation of every page, and in closed form."""
+"""Classification of walks by page-table placement, single walks, and walks by address and time."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pandas import DataFrame
 from test_walker import every_touch_walks
 
+import plot_texts
+import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis.classify import TRACED
 from ptanalyze.analysis.leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
-from ptanalyze.core.errors import UsageError
+from ptanalyze.analysis.walk import explain, rows_of
+from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.show import plots
 from ptanalyze.show.classify import OF, view
+from ptanalyze.show.plots.page_table_map import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 
-pytestmark = pytest.mark.twin
+# Classification against the naive translation of every page, and in closed form.
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 NOWHERE = np.zeros(0, np.uint64)
@@ -46,6 +52,7 @@ def as_counter(result):
     return found
 
 
+@pytest.mark.twin
 @settings(max_examples=120, deadline=None)
 @given(st.data(), st.sampled_from(["leaf", "4k"]), st.sampled_from(["vma", "all"]))
 def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data, weight, by):
@@ -63,6 +70,7 @@ def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data,
     assert result.unresolved.get("guest leaf unmapped in the host", 0) == unmapped
 
 
+@pytest.mark.twin
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_walks_are_counted_by_the_socket_that_walked(data):
@@ -122,6 +130,7 @@ def is_leaf_table(tree, table, address):
     return tree.level[table] == 1 and int(tree.base[table]) == address >> 21 << 21
 
 
+@pytest.mark.twin
 def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_local_local():
     """16 leaf tables, one for each pair of nodes: LL 1, LR 3, RL 3, RR 9 of 16 for a thread on any socket."""
     pages = [Page(GIB + k * MIB2, (k << 9) + 8) for k in range(16)]
@@ -136,6 +145,7 @@ def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_loca
     assert set(result.unresolved.values()) == {0}
 
 
+@pytest.mark.twin
 def test_a_native_leaf_is_local_to_one_socket_only():
     result = classify_pages(
         address_space(build_snapshot([(GIB, 5), (GIB + KIB4, 6)], table_nodes=[1]), NOWHERE)
@@ -143,12 +153,14 @@ def test_a_native_leaf_is_local_to_one_socket_only():
     assert result.by_class()[0].tolist() == [[0, 2], [2, 0]]
 
 
+@pytest.mark.twin
 def test_a_huge_leaf_weighs_one_entry_or_its_pages():
     space = address_space(build_snapshot([(GIB, 512, 2), (8 * GIB, 1 << 18, 3)]), NOWHERE)
     assert classify_pages(space).counts[0, 0].sum() == 2
     assert classify_pages(space, weight="4k").counts[0, 0].sum() == 512 + 512 * 512
 
 
+@pytest.mark.twin
 def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
     pages = [(GIB + k * KIB4, k) for k in range(512)]
     snapshot = build_snapshot(pages, [])
@@ -157,6 +169,7 @@ def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
     assert result.unresolved["guest leaf unmapped in the host"] == 1 and result.counts[0, 0].sum() == 511
 
 
+@pytest.mark.twin
 def test_numa_hint_entries_count_as_the_pages_they_map():
     pages = [Page(GIB + k * KIB4, k, protnone=k % 2 == 0) for k in range(512)]
     for host_pages in (None, []):
@@ -164,6 +177,7 @@ def test_numa_hint_entries_count_as_the_pages_they_map():
         assert result.counts[0, 0].sum() == 512
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("change", ["none", "absent", "hint", "outside"])
 def test_full_blocks_and_blocks_with_holes_are_counted_as_the_naive_translation_does(block, change):
@@ -183,6 +197,7 @@ def test_full_blocks_and_blocks_with_holes_are_counted_as_the_naive_translation_
     assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
 
 
+@pytest.mark.twin
 def test_the_tracers_own_memory_is_left_out():
     vmas = [(GIB, GIB + KIB4, "heap"), (GIB + KIB4, GIB + 3 * KIB4, "qemu", True)]
     snapshot = build_snapshot([(GIB + k * KIB4, k) for k in range(4)], vmas=vmas)
@@ -194,6 +209,7 @@ def test_the_tracers_own_memory_is_left_out():
     )
 
 
+@pytest.mark.twin
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(["leaf", "4k"]))
 def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data, weight):
@@ -209,18 +225,21 @@ def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data, weight):
     assert known + sum(result.unresolved.values()) + result.tracers == pages.total()
 
 
+@pytest.mark.twin
 def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
     pages = [(GIB + k * KIB4, k * 3) for k in range(512)]
     few, many = (classify_pages(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
     assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
 
 
+@pytest.mark.twin
 def test_the_frame_is_tidy_and_its_shares_add_up():
     table = classify_pages(address_space(build_snapshot([(GIB, 5)], []), NOWHERE)).frame()
     assert list(table.columns) == ["group", "socket", "class", "count", "share"]
     assert table.groupby("socket")["share"].sum().tolist() == [1.0, 1.0]
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -234,6 +253,7 @@ def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
         classify_pages(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
 
 
+@pytest.mark.twin
 def test_walks_by_thread_need_the_trace():
     trace = build_trace([(0, [GIB])])
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
@@ -241,6 +261,7 @@ def test_walks_by_thread_need_the_trace():
         classify_walks(space, every_touch_walks(trace), place(trace, 1, 1), by="thread")
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize(
     ("pages", "local_local", "independent", "phi"),
     [
@@ -259,6 +280,7 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
     assert correlation == phi if phi is not None else correlation != correlation
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("weight", [*WEIGHTS, *TRACED])
 def test_two_tables_of_a_vm_have_two_titles_that_say_what_they_count(weight):
     counts = np.full((1, 1, 3, 3), 5, np.int64)
@@ -266,3 +288,187 @@ def test_two_tables_of_a_vm_have_two_titles_that_say_what_they_count(weight):
     titles = [section.title for section in view(classes, "Mapped") if section.title]
     assert titles == ["Mapped", f"gPT and ePT locality together, {OF[weight]}"]
     assert len(set(OF.values())) == len(OF)
+
+
+# Walks by address and time: every walk once, in its VMA and its window; and names of VMAs.
+
+SETUP = {"windows": 7, "cold": True}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    place = tmp_path_factory.mktemp("map") / "app"
+    return ptanalyze.synth(place, "16M", threads=4, accesses=4000, init_trace=False)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 48, 5000])
+def test_each_walk_is_in_its_window_and_its_vma_once(capture, rows):
+    table = ptanalyze.walk_map(capture, rows=rows, **SETUP)
+    windows = table["walks"].to_numpy().reshape(-1, 7).sum(axis=0)
+    known = ptanalyze.timeline(capture, ["linux"], **SETUP)
+    known = known[known["policy"] == "linux"]
+    assert table["time_ns"].tolist() == known["time_ns"].tolist() * table["start"].nunique()
+    assert windows.tolist() == known["walks"].tolist() and windows.sum() > 1000
+    by_vma = ptanalyze.classify(capture, weight="walks", by="vma").groupby("group")["count"].sum()
+    if rows >= len(by_vma):
+        assert table.groupby("vma")["walks"].sum().to_dict() == by_vma[by_vma > 0].to_dict()
+    assert table["start"].nunique() <= rows and (table["start"] < table["end"]).all()
+
+
+def test_rows_are_shared_by_the_size_of_vmas_and_none_crosses_one():
+    vma = np.repeat([3, 5, 9], [100, 1, 20])
+    row = rows_of(vma, 12)
+    assert row.max() < 12 and (np.diff(row) >= 0).all() and set(np.diff(row)) <= {0, 1}
+    assert all(len(set(vma[row == one])) == 1 for one in set(row.tolist()))
+    assert rows_of(np.arange(50), 12).max() == 11, "more VMAs than rows share rows"
+
+
+def test_without_a_trace_nothing_happens_over_time(tmp_path):
+    with pytest.raises(UsageError, match="no trace"):
+        ptanalyze.walk_map(ptanalyze.synth(tmp_path / "bare", "16M", trace=False))
+
+
+def mapped(walks):
+    """A table of walk_map with two windows, of {VMA: walks of each of its rows in the first window}."""
+    rows = [(vma, count) for vma, counts in walks.items() for count in counts]
+    return DataFrame(
+        {
+            "start": np.repeat(np.arange(len(rows), dtype=np.uint64) * 4096, 2),
+            "vma": [vma for vma, _ in rows for _ in range(2)],
+            "time_ns": [6_000_000_000, 12_000_000_000] * len(rows),
+            "walks": [n for _, count in rows for n in (count, 0)],
+        }
+    )
+
+
+def test_the_heat_map_names_what_walks_much_and_marks_where_it_begins():
+    walks = {"0-2000 /bin/app": [1, 1], "2000-6000": [40, 30, 20, 8], "6000-7000 [heap]": [900]}
+    figure = plots.walk_map(mapped(walks))
+    texts = plot_texts.words(figure)
+    assert any("90" in text and "[heap]" in text for text in texts)
+    assert any("anonymous" in text for text in texts)
+    assert not any("app" in text for text in texts), "two of a thousand walks"
+    shown = {text for axis in figure.axes for text in (tick.get_text() for tick in axis.get_yticklabels())}
+    assert {"2000", "6000"} <= shown, "first addresses of what is named, as /proc/PID/maps has them"
+    assert "s since the trace began" in texts
+
+
+def test_memory_that_was_freed_before_the_dump_is_called_so():
+    figure = plots.walk_map(mapped({"0-1000 [heap]": [3], "no VMA": [97]}))
+    assert repr(figure) == "97 % of walks go to memory not mapped at the dump"
+
+
+def test_bars_of_scattered_vmas_have_the_names_of_the_heat_map():
+    groups = ["1000-3000 /usr/lib/libc.so.6", "3000-5000 /usr/lib/libc.so.6", "100000-200000"]
+    table = DataFrame(
+        {"group": groups, "lines": "all", "ept_lines": 2, "count": 7, "share": 1.0, "state": "before"}
+    )
+    texts = " ".join(" ".join(text for text, _ in plot_texts.written(plots.fragmentation(table))).split())
+    assert all(name in texts for name in ("libc.so.6 at 1000", "libc.so.6 at 3000", "anonymous 1 MiB"))
+
+
+def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():
+    groups = [
+        "1000-3000 /usr/lib/libc.so.6",
+        "5000-7000",
+        "7000-9000",
+        "a000-2a000",
+        "b000-c000 [heap]",
+        "thread 7",
+    ]
+    names = [name.replace("\N{NO-BREAK SPACE}", " ") for name in vma_names(groups).values()]
+    sizes = {f"0-{size:x}": size for size in (4096, 1020 << 10, 1 << 20, 3 << 29, 3 << 40, 1 << 52)}
+    said = [name.replace("\N{NO-BREAK SPACE}", " ").partition(" ")[2] for name in vma_names(sizes).values()]
+    assert said == ["4 KiB", "1020 KiB", "1 MiB", "1.5 GiB", "3 TiB", "4096 TiB"]
+    alike = ["anonymous 8 KiB at 5000", "anonymous 8 KiB at 7000"]
+    assert names == ["libc.so.6", *alike, "anonymous 128 KiB", "[heap]", "thread 7"]
+
+
+VA = 0x7F12_3456_7000
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("levels", "host_levels", "reads"), [(4, None, 4), (5, None, 5), (4, 4, 24), (5, 5, 35), (4, 5, 29)]
+)
+def test_a_cold_walk_reads_every_level_of_both_dimensions(levels, host_levels, reads):
+    host = None if host_levels is None else []
+    snapshot = build_snapshot([(VA, 77)], host, levels=levels, host_levels=host_levels or 4)
+    path = explain(snapshot, VA + 0x123)
+    assert len(path.steps) == reads
+    assert (path.page_frame, path.page_bytes, path.stopped) == (77, 4096, "")
+
+
+@pytest.mark.twin
+def test_a_huge_page_ends_the_walk_one_level_early_at_the_frame_of_the_address():
+    snapshot = build_snapshot([Page(VA & -(1 << 21), 512 * 9, 2)])
+    path = explain(snapshot, VA)
+    assert [step.level for step in path.steps] == [4, 3, 2]
+    assert path.page_frame == 512 * 9 + (VA >> 12) % 512
+    assert path.page_bytes == 2 << 20
+
+
+@pytest.mark.twin
+@given(guest=st.integers(1, 3), host=st.integers(1, 3))
+@settings(max_examples=9, deadline=None)
+def test_mixed_leaf_sizes_map_the_smaller_of_both(guest, host):
+    address = 5 << 30
+    frame = 3 << 18
+    snapshot = build_snapshot([Page(address, frame, guest)], [Page(frame << 12, 7 << 18, host)])
+    path = explain(snapshot, address)
+    assert path.page_frame == 7 << 18
+    assert path.page_bytes == 1 << (3 + 9 * min(guest, host))
+
+
+@pytest.mark.twin
+def test_an_unmapped_address_says_at_which_level_it_stops():
+    path = explain(build_snapshot([(VA, 77)]), VA + (1 << 12))
+    assert path.page_frame is None
+    assert path.stopped == "the PT entry at level 1 is not present"
+
+
+@pytest.mark.twin
+def test_a_guest_table_that_the_host_does_not_map_ends_the_walk():
+    snapshot = build_snapshot([(VA, 77)], [])
+    hollow = snapshot.host.entries.copy()
+    hollow[snapshot.host.level == 1] = 0
+    snapshot = build_snapshot([(VA, 77)], [])
+    snapshot.host.entries[:] = hollow
+    path = explain(snapshot, VA)
+    assert path.page_frame is None
+    assert "ePT entry at level 1 is not present" in path.stopped
+
+
+@pytest.mark.twin
+def test_a_page_that_the_host_does_not_map_has_no_frame():
+    snapshot = build_snapshot([(VA, 77)], [])
+    leaf = int(np.flatnonzero((snapshot.host.level == 1) & (snapshot.host.base == 0))[0])
+    snapshot.host.entries[leaf, 77] = 0
+    path = explain(snapshot, VA)
+    assert [step.dimension for step in path.steps].count("gPT") == 4
+    assert (path.page_frame, path.page_bytes, path.page_node) == (None, None, UNKNOWN_NODE)
+    assert path.stopped == "the ePT entry at level 1 is not present"
+
+
+@pytest.mark.twin
+def test_a_guest_table_whose_frame_nobody_knows_ends_the_walk_before_the_host():
+    snapshot = build_snapshot([(VA, 77)], [])
+    snapshot.guest.frame[snapshot.guest.level == 3] = -1
+    path = explain(snapshot, VA)
+    assert [step.dimension for step in path.steps] == ["ePT"] * 4 + ["gPT"]
+    assert path.stopped == "the frame of the gPT table at level 3 is unknown"
+
+
+@pytest.mark.twin
+def test_each_step_knows_the_node_of_its_table_and_the_page_its_own():
+    snapshot = build_snapshot([(VA, FRAMES_PER_NODE + 5)], table_nodes=(0, 1))
+    path = explain(snapshot, VA)
+    assert [step.node for step in path.steps] == [0, 1, 0, 1]
+    assert path.page_node == 1
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("address", [-1, 1 << 48])
+def test_an_address_beyond_the_levels_is_refused(address):
+    with pytest.raises(UsageError, match="outside what 4 levels map"):
+        explain(build_snapshot([(VA, 1)]), address)

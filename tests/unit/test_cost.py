@@ -1,23 +1,495 @@
-"""Prices: closed forms of the additive law, and its intervals."""
+"""Prices: the additive law, system calls, faults, waits for data, and the cost files behind them."""
 
+import os
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptanalyze
+from ptanalyze.analysis.frames import calls_frame
+from ptanalyze.analysis.replay import replay_walks, start, system_calls
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot, replay_world
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import Latency, load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import Placement
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.price import held_ns, lock_note
+from ptanalyze.cost.price import OVERLAP, held_ns, lock_note
 from ptanalyze.cost.result import CallCost, SystemCalls
-from ptanalyze.kernels.replay import FAULT, LL, RL, Counters, counters
+from ptanalyze.kernels.replay import (
+    EVENT_KINDS,
+    FAULT,
+    IPI,
+    IPI_SAVED,
+    LL,
+    PAGES_ZEROED,
+    PTE_FANOUT,
+    PTE_WRITE,
+    RL,
+    TABLE_FREE,
+    TABLE_NEW,
+    Counters,
+    counters,
+)
 from ptanalyze.kernels.steps import CALLS
-from strategies import build_trace, small_machine
+from ptanalyze.policies import plan_for
+from ptanalyze.show.terminal import print_view
+from ptanalyze.show.whatif import view
+from replay_cases import HEAP, case, cases, world_of
+from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
+
+# What the cost files make of the papers' measurements of system calls.
+#
+# Fitted, so no evidence. server-2020: Linux's 4 KiB rows and all 4 GiB rows of vMitosis's Table 5, and its
+# replicated mprotect of 4 KiB. hydra-haswell: 40x for mprotect and 25 % under Mitosis, 30x for munmap under
+# Mitosis and 2.6x under Hydra (Hydra, sections 1 and 5.6.1).
+# What follows from these: Table 5's 4 MiB rows, its replicated mmap and munmap of 4 KiB; Mitosis's 23 % for
+# munmap; and that what Hydra's call costs does not depend on threads of other sockets.
+
+HASWELL = load_machine("hydra-haswell")
+CASCADE = load_machine("vmitosis-cascade-lake")
+TARGET = HEAP + (1 << 39)
+MAP_FIXED = 0x32
+LOOPS = 3
+
+
+def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
+    """Thread 0 maps, touches and changes `pages` pages again and again; others spin on pages of their own.
+
+    local   threads that spin on its socket; remote: on each of the others
+    """
+    sockets = machine.nodes
+    node = [0] + [0] * local + [s for s in range(1, sockets) for _ in range(remote)]
+    target = [TARGET + k * PAGE for k in range(pages)]
+    own = [HEAP + t * REGION for t in range(len(node))]
+    chunks, events = [(t, [va]) for t, va in enumerate(own)], []
+    for _ in range(LOOPS):
+        events.append((len(chunks), 0, Event.MMAP, (0, pages * PAGE, 3, MAP_FIXED), TARGET))
+        chunks.append((0, target))
+        if call != Event.MMAP:
+            events.append((len(chunks), 0, call, (TARGET, pages * PAGE, 1), 0))
+        if call != Event.MUNMAP:
+            events.append((len(chunks), 0, Event.MUNMAP, (TARGET, pages * PAGE), 0))
+    end = TARGET + pages * PAGE + REGION  # a neighbour keeps the last table
+    snapshot = build_snapshot(
+        [(va, 1000 + k) for k, va in enumerate(own + target)],
+        nodes=sockets,
+        vmas=[(own[0], own[-1] + REGION, "spin"), (TARGET, end, "target")],
+    )
+    trace = build_trace(chunks, events, len(node))
+    thread = lambda rows: rows["thread"].astype(np.int32)  # noqa: E731
+    placement = Placement(
+        thread(trace.chunks), np.array(node, np.int16), thread(trace.events), "one thread a CPU"
+    )
+    world = world_of(case(snapshot, trace, sockets, machine=machine)._replace(placement=placement))
+    return priced(world, policy, load_costs(machine))
+
+
+def priced(world, policy, costs):
+    done = start(plan_for(policy), world)
+    made = system_calls(world, replay_walks([done], world, world.reads()))
+    calls = cost.call_costs(done.counters, world.machine, costs, made)
+    return {one.call: one for one in calls}
+
+
+def slowdown(call, policy, **threads):
+    """Against Linux without spinning threads."""
+    found, alone = looped(call, policy, **threads), looped(call, "linux")
+    return found[call.name.lower()].ns / alone[call.name.lower()].ns
+
+
+STORES = {Event.MPROTECT: 2, Event.MUNMAP: 1}  # of each entry that a call changes
+EVERYWHERE = {"local": 35, "remote": 35}
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("call", [Event.MPROTECT, Event.MUNMAP])
+def test_linux_interrupts_every_spinning_cpu_hydra_only_those_of_the_callers_socket(call):
+    name = call.name.lower()
+    linux, mitosis, hydra = (looped(call, p, local=2, remote=3)[name] for p in ("linux", "mitosis", "hydra"))
+    assert (linux.ipis_local, linux.ipis_remote) == (2 * LOOPS, 7 * 3 * LOOPS)
+    assert (mitosis.ipis_local, mitosis.ipis_remote) == (linux.ipis_local, linux.ipis_remote)
+    assert (hydra.ipis_local, hydra.ipis_remote) == (linux.ipis_local, 0)
+    assert (hydra.saved_local, hydra.saved_remote) == (0, linux.ipis_remote)
+    stores = STORES[call] * LOOPS
+    assert linux.entries == mitosis.entries == hydra.entries == stores
+    assert (linux.copies, mitosis.copies, hydra.copies) == (0, 7 * stores, 0)
+    assert linux.stolen_ns == 23 * load_costs(HASWELL).ipi_handler_ns
+    assert hydra.stolen_ns == 2 * load_costs(HASWELL).ipi_handler_ns
+
+
+@pytest.mark.twin
+def test_hydras_call_does_not_depend_on_threads_of_other_sockets():
+    for call in (Event.MPROTECT, Event.MUNMAP):
+        few, many = (looped(call, "hydra", local=2, remote=n)[call.name.lower()] for n in (0, 9))
+        assert (few.ns, few.stolen_ns, few.ipis_local) == (many.ns, many.stolen_ns, many.ipis_local)
+
+
+@pytest.mark.twin
+def test_each_further_cpu_makes_a_call_slower_and_one_of_another_socket_more_so():
+    one, near, far = (
+        looped(Event.MPROTECT, "linux", local=local, remote=remote)["mprotect"].ns
+        for local, remote in ((1, 1), (8, 1), (1, 2))
+    )
+    assert one < near < far
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("call", "policy", "threads", "published", "off"),
+    [  # off: relative error, of the rows marked fitted no more than rounding
+        (Event.MPROTECT, "linux", EVERYWHERE, 40, 0.01),  # fitted
+        (Event.MPROTECT, "mitosis", {}, 1.25, 0.01),  # fitted
+        (Event.MPROTECT, "hydra", {}, 1, 0),
+        (Event.MUNMAP, "mitosis", EVERYWHERE, 30, 0.01),  # fitted
+        (Event.MUNMAP, "hydra", EVERYWHERE, 2.6, 0.01),  # fitted
+        (Event.MUNMAP, "mitosis", {}, 1.23, 0.06),  # 1.16
+        (Event.MUNMAP, "hydra", {}, 1, 0),
+    ],
+)
+def test_slow_downs_of_calls_among_spinning_threads(call, policy, threads, published, off):
+    assert slowdown(call, policy, **threads) == pytest.approx(published, rel=off)
+
+
+def million_entries_per_second(call, entries, copies):
+    """As the micro-benchmark of vMitosis, section 4.4; a mapping of 4 KiB leaves its table page in place."""
+    count, tables = counters(CASCADE.nodes), entries // 512
+    at = CALLS.index("walk" if call == "mmap" else call)
+    change = TABLE_NEW if call == "mmap" else TABLE_FREE
+    for node in range(copies):
+        stores = 2 * entries if call == "mprotect" else entries
+        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
+        count.events[at, change, 0, node] = 0 if call == "mprotect" else tables
+    made = SystemCalls(*(np.zeros((len(CALLS), CASCADE.nodes), np.int64) for _ in range(3)))
+    made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
+    costs = load_costs(CASCADE)
+    if call == "mmap":  # populated: faults that never trap
+        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = entries
+    ns = cost.busy_ns(count, CASCADE, costs, made).sum()
+    return 1e3 * entries / (ns - costs.fault_ns * count.events[at, FAULT].sum())
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("call", "entries", "linux", "replicated", "off"),
+    [  # off: relative errors of both; all in the 4 GiB rows, Linux at 4 KiB, and mprotect at 4 KiB are fitted
+        ("mmap", 1, 0.44, 0.40, (0.01, 0.03)),
+        ("mmap", 1 << 10, 1.10, 1.08, (0.01, 0.01)),
+        ("mmap", 1 << 20, 1.11, 1.08, (0.01, 0.01)),
+        ("mprotect", 1, 0.82, 0.69, (0.01, 0.01)),
+        ("mprotect", 1 << 10, 30.88, 9.05, (0.01, 0.03)),
+        ("mprotect", 1 << 20, 31.82, 8.97, (0.01, 0.01)),
+        ("munmap", 1, 0.34, 0.30, (0.01, 0.07)),
+        ("munmap", 1 << 10, 6.40, 4.92, (0.02, 0.06)),
+        ("munmap", 1 << 20, 6.62, 4.75, (0.01, 0.01)),
+    ],
+)
+def test_table_5_of_vmitosis(call, entries, linux, replicated, off):
+    found = [million_entries_per_second(call, entries, copies) for copies in (1, 4)]
+    assert found[0] == pytest.approx(linux, rel=off[0])
+    assert found[1] == pytest.approx(replicated, rel=off[1])
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("call", [Event.MPROTECT, Event.MUNMAP])
+def test_a_replayed_call_is_what_table_5_is_computed_from(call):
+    name, pages = call.name.lower(), 1024
+    for policy, copies in (("linux", 1), ("mitosis", 4)):
+        (found,) = [one for one in looped(call, policy, CASCADE, pages).values() if one.call == name]
+        stores = STORES[call] * LOOPS * pages
+        assert (found.entries, found.copies) == (stores, stores * (copies - 1))
+        assert found.tables_freed == (LOOPS * copies * 2 if call == Event.MUNMAP else 0)
+        assert 1e3 * pages / found.ns == pytest.approx(million_entries_per_second(name, pages, copies))
+
+
+# What system calls cost, in closed forms: every constant of machine.Costs, once, where it belongs.
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
+SMALL = small_machine(2)  # 2 GHz
+
+
+def counted(call="walk", host=False, **kinds):
+    count = counters(2)
+    for kind, cell in kinds.items():
+        events = count.host_events if host else count.events
+        events[CALLS.index(call), EVENT_KINDS.index(kind)] = cell
+    return count
+
+
+def made(call, calls, flushes=0, shootdowns=0, nodes=2):
+    """SystemCalls of one kind, all from node 0."""
+    found = SystemCalls(*(np.zeros((len(CALLS), nodes), np.int64) for _ in range(3)))
+    for table, n in zip(found, (calls, flushes, shootdowns), strict=True):
+        table[CALLS.index(call), 0] = n
+    return found
+
+
+def busy(count, made=None, call=None, machine=SMALL, costs=COSTS):
+    ns = cost.busy_ns(count, machine, costs, made)
+    return ns.sum() if call is None else ns[CALLS.index(call)]
+
+
+LOCAL, REMOTE = np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]])
+
+
+@pytest.mark.twin
+def test_nothing_happened_costs_nothing():
+    count = counters(2)
+    assert cost.management_cycles(count, SMALL, COSTS, made("mmap", 0)) == 0
+    assert cost.call_costs(count, SMALL, COSTS, made("mmap", 0)) == ()
+
+
+@pytest.mark.twin
+def test_a_call_that_changes_nothing_costs_itself():
+    for call in ("mmap", "munmap", "mprotect", "mremap", "madvise", "brk"):
+        found = busy(counters(2), made(call, 3), call)
+        assert found == 3 * getattr(COSTS.call, call)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [("mprotect", "rewrite"), ("mremap", "rewrite"), ("numa_balancing", "rewrite"),
+     ("munmap", "clear"), ("mmap", "clear"), ("madvise", "clear"), ("brk", "clear")],
+)  # fmt: skip
+def test_an_entry_costs_what_the_call_does_to_it_and_more_on_another_socket(call, what):
+    """mprotect stores twice what it changes, which its measured price includes."""
+    entry, stores = getattr(COSTS.entry, what), 2 if call == "mprotect" else 1
+    assert busy(counted(call, pte_writes=stores * LOCAL)) == entry.first
+    assert busy(counted(call, pte_writes=stores * REMOTE)) == entry.first + COSTS.remote_entry_ns
+    assert busy(counted(call, pte_fanout=stores * REMOTE)) == pytest.approx(entry.copy + COSTS.copies_ns)
+
+
+@pytest.mark.twin
+def test_a_fault_costs_itself_and_the_filling_of_its_entry_in_every_copy():
+    entry, fault = COSTS.entry.fill, {"faults": LOCAL, "pages_zeroed": LOCAL}
+    one = counted(**fault, pte_writes=LOCAL)
+    assert busy(one) == COSTS.fault_ns + COSTS.zero_ns + entry.first
+    replicated = counted(**fault, pte_writes=LOCAL, pte_fanout=REMOTE)
+    assert busy(replicated) == pytest.approx(busy(one) + entry.copy + COSTS.copies_ns)
+    relinked = counted(**fault, pte_writes=2 * LOCAL)
+    assert busy(relinked) == pytest.approx(busy(one) + COSTS.entry.rewrite.first)
+
+
+@pytest.mark.twin
+def test_a_further_copy_is_begun_once_a_call_however_many_entries_it_gets():
+    fanned = counted("mprotect", pte_fanout=2 * 100 * REMOTE)
+    copy = 100 * COSTS.entry.rewrite.copy
+    base = 4 * COSTS.call.mprotect
+    assert busy(fanned, made("mprotect", 4, flushes=3)) == pytest.approx(base + copy + 3 * COSTS.copies_ns)
+    assert busy(fanned, made("mprotect", 4, flushes=200)) == pytest.approx(
+        base + copy + 100 * COSTS.copies_ns
+    )
+
+
+@pytest.mark.twin
+def test_a_shootdown_costs_its_initiator_once_and_by_cpu_and_every_interrupted_cpu_its_handler():
+    both = counted("munmap", ipis=np.array([[5, 7], [0, 0]]))
+    by_cpu = 5 * COSTS.ipi_local_ns + 7 * COSTS.ipi_remote_ns
+    asked = made("munmap", 3, flushes=3, shootdowns=2)
+    assert busy(both, asked) == pytest.approx(3 * COSTS.call.munmap + by_cpu + 2 * COSTS.ipi_first_ns)
+    assert cost.stolen_ns(both, COSTS).sum() == 12 * COSTS.ipi_handler_ns
+    (found,) = cost.call_costs(both, SMALL, COSTS, asked)
+    assert (found.ipis_local, found.ipis_remote) == (5, 7)
+    assert found.stolen_ns == 4 * COSTS.ipi_handler_ns
+
+
+@pytest.mark.twin
+def test_management_cycles_are_what_callers_wait_and_what_others_lose():
+    count = counted("munmap", ipis=LOCAL, pte_writes=LOCAL)
+    asked = made("munmap", 1, 1, 1)
+    ns = busy(count, asked) + COSTS.ipi_handler_ns
+    assert cost.management_cycles(count, SMALL, COSTS, asked) == pytest.approx(2 * ns)
+
+
+@pytest.mark.twin
+def test_saved_ipis_cost_nothing():
+    assert cost.management_cycles(counted(ipis_saved=np.full((2, 2), 9)), SMALL, COSTS) == 0
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("replica_faults", "replica_fault_ns"), ("pte_copies", "pte_copy_ns"),
+     ("tables_new", "table_ns"), ("tables_freed", "table_ns"), ("tables_moved", "table_move_ns"),
+     ("vm_exits", "vm_exit_ns"), ("pages_zeroed", "zero_ns")],
+)  # fmt: skip
+def test_every_other_event_costs_its_constant(kind, field):
+    assert busy(counted(**{kind: REMOTE})) == getattr(COSTS, field)
+
+
+@pytest.mark.twin
+def test_an_entry_of_the_host_costs_a_vm_exit_and_its_further_copies_do_not():
+    write = busy(counted("move_pages", host=True, pte_writes=REMOTE))
+    assert write == COSTS.vm_exit_ns + COSTS.entry.rewrite.first
+    assert busy(counted(host=True, replica_faults=REMOTE)) == COSTS.vm_exit_ns
+    assert busy(counted(host=True, pte_fanout=REMOTE)) == COSTS.entry.rewrite.copy
+
+
+@pytest.mark.twin
+def test_nodes_with_one_memory_are_one_socket():
+    pairs = tuple(tuple(100.0 if a // 2 == b // 2 else 200.0 for b in range(4)) for a in range(4))
+    halves = msgspec.structs.replace(small_machine(4), latency=Latency(idle=pairs))
+    same = [[a // 2 == b // 2 for b in range(4)] for a in range(4)]
+    assert cost.same_socket(halves).tolist() == same
+    assert cost.same_socket(small_machine(4)).tolist() == np.eye(4, dtype=bool).tolist()
+
+
+NODE = st.integers(0, 1)
+ONE_MORE = st.tuples(st.integers(0, len(CALLS) - 1), st.integers(0, len(EVENT_KINDS) - 1), NODE, NODE)
+
+
+@pytest.mark.twin
+@given(st.lists(ONE_MORE, max_size=20), ONE_MORE, st.integers(0, 9), st.integers(0, 9))
+def test_whatever_happens_more_never_costs_less(before, more, flushes, shootdowns):
+    count, asked = counters(2), made("munmap", 9, flushes, shootdowns)
+    for cell in before:
+        count.events[cell] += 1
+    was = cost.management_cycles(count, SMALL, COSTS, asked)
+    count.events[more] += 1
+    assert cost.management_cycles(count, SMALL, COSTS, asked) >= was - 1e-6
+
+
+# How many system calls a trace made, who had TLBs to flush, and what is said about it.
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+CASCADE_LAKE = load_machine("vmitosis-cascade-lake")
+NAMES = ("linux", "mitosis", "hydra")
+
+
+def made_and_run(world, name):
+    done = start(plan_for(name), world)
+    return system_calls(world, replay_walks([done], world, world.reads())), done.counters.events
+
+
+def cells(table):
+    """{(call, node): count} of what is there."""
+    return {(CALLS[c], int(n)): int(table[c, n]) for c, n in np.argwhere(table)}
+
+
+def by_hand(case):
+    """{(call, node): count}, event by event."""
+    found, rows = Counter(), list(zip(case.trace.events, case.placement.event_cpu, strict=True))
+    begins, ends = (
+        [k for k, (event, _) in enumerate(rows) if event["kind"] == kind]
+        for kind in (Event.ROI_START, Event.ROI_END)
+    )
+    last = ends[-1] if ends and ends[-1] > max(begins, default=-1) else len(rows)
+    for event, cpu in rows[begins[0] if begins else 0 : last]:
+        name = Event(event["kind"]).name.lower()
+        if name in ("mmap", "munmap", "mprotect", "mremap", "madvise", "brk") and event["result"] >= 0:
+            found[name, int(case.placement.cpu_node[cpu])] += 1
+    return dict(found)
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
+    world = world_of(case)
+    made, events = made_and_run(world, "linux")
+    assert cells(made.calls) == by_hand(case)
+    written, interrupted = events[:, PTE_WRITE].sum(axis=2), events[:, IPI].sum(axis=2)
+    assert (made.flushes[1:] <= written[1:]).all()
+    assert ((made.flushes[1:] > 0) == (written[1:] > 0)).all()
+    assert (made.shootdowns <= made.flushes).all()
+    assert ((made.shootdowns > 0) == (interrupted > 0)).all()
+    assert (made.shootdowns <= interrupted).all()
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_hydra_interrupts_nobody_whom_linux_does_not(case):
+    world = world_of(case)
+    (linux_made, linux), (hydra_made, hydra) = (made_and_run(world, name) for name in ("linux", "hydra"))
+    assert (hydra[:, IPI] <= linux[:, IPI]).all()
+    assert (hydra[:, IPI] + hydra[:, IPI_SAVED] == linux[:, IPI]).all()
+    assert all((a == b).all() for a, b in zip(linux_made, hydra_made, strict=True))
+
+
+def unmapping(events):
+    """Two threads on two nodes touch three pages of their own each; then the first one calls."""
+    own = [HEAP + k * PAGE for k in range(3)], [HEAP + (1 << 39) + k * PAGE for k in range(3)]
+    snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(own[0] + own[1])], nodes=4)
+    return world_of(
+        case(snapshot, build_trace([(0, own[0]), (1, own[1])], events, 2), 4, machine=CASCADE_LAKE)
+    )
+
+
+@pytest.mark.twin
+def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
+    nowhere = HEAP + (1 << 41)
+    world = unmapping(
+        [
+            (2, 0, Event.MUNMAP, (nowhere, PAGE), 0),
+            (2, 0, Event.MUNMAP, (HEAP, PAGE), -22),
+            (2, 0, Event.MUNMAP, (HEAP, 2 * PAGE), 0),
+        ]
+    )
+    made, _ = made_and_run(world, "linux")
+    assert cells(made.calls) == {("munmap", 0): 2}
+    assert cells(made.flushes) == cells(made.shootdowns) == {("munmap", 0): 1}
+
+
+@pytest.mark.twin
+def test_who_is_alone_interrupts_nobody():
+    world = unmapping([(2, 1, Event.THREAD_EXIT, (), 0), (2, 0, Event.MUNMAP, (HEAP, PAGE), 0)])
+    made, _ = made_and_run(world, "linux")
+    assert (cells(made.flushes), cells(made.shootdowns)) == ({("munmap", 0): 1}, {})
+
+
+def results_of(events):
+    return replay_world(
+        unmapping(events),
+        [plan_for(name) for name in NAMES],
+        Setup.of(machine=unmapping(events).machine, costs=COSTS),
+    )
+
+
+@pytest.mark.twin
+def test_each_result_says_what_its_calls_cost_beside_the_baselines():
+    linux, mitosis, hydra = results_of([(2, 0, Event.MUNMAP, (HEAP, 3 * PAGE), 0)])
+    (one,), (two,), (three,) = (r.price.system_calls for r in (linux, mitosis, hydra))
+    assert (one.call, one.calls, one.entries, one.ipis_remote) == ("munmap", 1, 3, 1)
+    assert one.slowdown == 1 and two.slowdown > 1 > three.slowdown
+    assert (two.copies, three.ipis_remote, three.saved_remote) == (9, 0, 1)
+    row, whole = mitosis.row(), mitosis.to_json()
+    assert (row["system_calls"], row["system_call_ns"]) == (1, two.ns)
+    assert row["system_call_stolen_ns"] == COSTS.ipi_handler_ns
+    assert whole["system_calls_by_kind"] == [two._asdict()]
+
+
+@pytest.mark.twin
+def test_the_terminal_says_what_calls_cost_only_where_there_are_some(capsys):
+    found = results_of([(2, 0, Event.MPROTECT, (HEAP, PAGE, 1), 0)])
+    print_view(view(found))
+    shown = capsys.readouterr().out
+    assert shown.count("System call mprotect") == 1
+    [times] = [line.split() for line in shown.splitlines() if line.startswith("  ns per call")]
+    assert len(times) == 3 + len(NAMES) == 3 + len(found)
+    print_view(view(results_of([])))
+    assert "System call" not in capsys.readouterr().out
+
+
+@pytest.mark.twin
+def test_without_calls_the_table_of_calls_is_empty_with_its_columns():
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
+    setup = Setup.of(machine=CASCADE_LAKE, costs="server-2020")
+    table = calls_frame(replay_snapshot(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])]), [], setup))
+    assert {"policy", "call", "ns"} <= set(table.columns) and not len(table)
+
+
+# Prices: closed forms of the additive law, and its intervals.
+
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
 
 
@@ -179,3 +651,147 @@ def test_a_lock_that_is_held_for_much_of_the_run_is_said_and_only_where_threads_
     assert "for 50 % of the run" in lock_note(half, 4, 2.0)
     assert lock_note(half, 1, 2.0) == "" == lock_note(half, 2, 2.0)
     assert "for 100 % of the run" in lock_note(half, 64, 2.0)
+
+
+# Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.
+
+BIG = 256 << 20  # its leaf entries fill 8,192 lines
+HALVES = {"share": 0.5, "shares": None}
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """Half of its caches are data's: 512 lines of an L2, 2,048 of the LLC, and as many are page tables'."""
+    known = load_machine("vmitosis-cascade-lake")
+    return msgspec.structs.replace(
+        known,
+        l2=msgspec.structs.replace(known.l2, bytes=1 << 16, ways=16, **HALVES),
+        llc=msgspec.structs.replace(known.llc, bytes=1 << 18, ways=16, **HALVES),
+    )
+
+
+def captured(tmp_path, pattern, accesses=200_000):
+    how = {"threads": 2, "init": "single", "init_trace": False, "pattern": pattern}
+    return ptanalyze.synth(tmp_path / pattern.replace(":", "-"), BIG, accesses=accesses, **how)
+
+
+def from_dram(trace, lines):
+    """Accesses of the second of two runs whose line is not among the last `lines`: one a page, by thread."""
+    misses, caches = 0, {}
+    for again in (False, True):
+        for batch in trace.batches(1 << 20):
+            touches = trace.chunks["touches"][batch.chunks].tolist()
+            first = 0
+            for thread, count in zip(trace.chunks["thread"][batch.chunks].tolist(), touches, strict=True):
+                held = caches.setdefault(thread, OrderedDict())
+                for page in batch.page[first : first + count].tolist():
+                    if page not in held:
+                        misses += again
+                        if len(held) == lines:
+                            held.popitem(last=False)
+                    held[page] = True
+                    held.move_to_end(page)
+                first += count
+    return misses
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "zipf:0.6", "zipf:1.1", "sequential", "btree"])
+def test_no_more_data_are_said_to_be_in_dram_than_a_simulation_finds_there(tmp_path, machine, pattern):
+    """One line a page is the fewest there can be; the data's halves of L2 and LLC are taken as one cache."""
+    capture = captured(tmp_path, pattern)
+    linux = ptanalyze.replay(capture, "mitosis", machine=machine).results[0]
+    least = float(linux.price.assumptions.split(" instruction and ")[1].split(" to ")[0]) * OVERLAP
+    found = from_dram(ptanalyze.load(capture).trace, 2048 + 512) / linux.walks
+    assert least <= found * 1.02 + 0.01, (least, found)
+
+
+def test_uniform_reads_without_waits_for_data_are_no_corner_of_the_interval(tmp_path, machine):
+    """Huge pages spare every walk: instructions are left, and a tenth of a read for each miss."""
+    costs = load_costs(machine)
+    linux, thp = ptanalyze.replay(captured(tmp_path, "uniform"), "thp", machine=machine).results
+    missing = linux.reads[8, ..., 1].sum() / linux.walks
+    assert 0.6 < missing < 0.9
+    left = 200_000 * costs.instructions_per_access * costs.cycles_per_instruction.low
+    left += missing / OVERLAP * linux.price.data_cycles
+    walks = [costs.exposed.high * one.price.walk_cycles for one in (linux, thp)]
+    most = (left + walks[0]) / (left + walks[1])
+    assert thp.price.speedup.high == pytest.approx(most, rel=1e-3)
+    assert most < 20 < most * left / (left - missing / OVERLAP * linux.price.data_cycles)
+
+
+def test_pages_beyond_all_lines_of_the_caches_have_data_in_dram(tmp_path, machine):
+    """Page tables that fit, under more pages than caches have lines: nothing is known from the walks."""
+    held = msgspec.structs.replace(machine.llc, bytes=1 << 21)
+    large = msgspec.structs.replace(machine, llc=held)
+    linux = ptanalyze.replay(captured(tmp_path, "uniform"), "mitosis", machine=large).results[0]
+    assert linux.reads[8, ..., 1].sum() < 0.01 * linux.walks
+    reached = 2 * 65536 * (1 - (1 - 1 / 65536) ** 100_000)
+    missing = (reached - 2 * ((1 << 21) + (1 << 16)) / 64) / linux.walks
+    least = float(linux.price.assumptions.split(" instruction and ")[1].split(" to ")[0]) * OVERLAP
+    assert 0.05 < missing == pytest.approx(least, rel=0.06)
+
+
+def test_the_first_read_of_a_line_rules_nothing_out(tmp_path, machine):
+    """Page after page, as traced: each line of the tables comes from DRAM once, the data may be anywhere."""
+    capture = captured(tmp_path, "sequential", 100_000)
+    large = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, bytes=1 << 22))
+    linux = ptanalyze.replay(capture, "mitosis", machine=large, cold=True).results[0]
+    assert linux.reads[8, ..., 1].sum() > 10_000 and "and 0 to 1 waits" in linux.price.assumptions
+
+
+# The prices of faults and copied entries are those of the histories that their sources name.
+
+XEON, EPYC = (4, 2.2), (16, 2.8)  # nodes, GHz of the cycles counted
+
+
+def histories(nodes):
+    rows = pd.read_csv(bundled("models") / "reference" / "hydra-histories.csv")
+    rows = rows[(rows.nodes == nodes) & (rows.remote_fault_cycles > 0)]
+    return rows.assign(interleaved=rows.path.str.contains("history_ri"))
+
+
+def costs_of(name):
+    return load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
+
+
+def per_entry(rows, ghz, fixed):
+    """ns per copied entry: what a fault takes beyond `fixed` ns, over the entries that it copies."""
+    each = (rows.entries_copied / rows.events).median()
+    return (rows.remote_fault_cycles.median() / ghz - fixed) / each
+
+
+@pytest.mark.parametrize(
+    "name, machine, count",
+    [("server-2020", XEON, 18), ("hydra-haswell", XEON, 18), ("epyc-7543", EPYC, 66)],
+)
+def test_a_copied_entry_costs_what_is_left_of_a_replica_fault(name, machine, count):
+    nodes, ghz = machine
+    rows, costs = histories(nodes), costs_of(name)
+    assert len(rows) == count and f"{count} histories" in costs.sources["pte_copy_ns"]
+    assert costs.pte_copy_ns == pytest.approx(per_entry(rows, ghz, costs.replica_fault_ns), abs=0.1)
+    ends = [per_entry(rows[rows.interleaved == yes], ghz, costs.replica_fault_ns) for yes in (False, True)]
+    assert "Between {:.0f} ns (first touch) and {:.0f}".format(*ends) in costs.sources["pte_copy_ns"]
+
+
+def test_the_histories_copy_whole_table_pages_so_they_tell_no_entry_from_a_fault():
+    rows = pd.concat([histories(4), histories(16)])
+    each = rows.entries_copied / rows.events
+    assert each.between(510, 512).all() and set(rows.replication_order) == {9}
+
+
+def test_machines_of_two_makers_and_generations_agree_on_the_entry():
+    prices = [per_entry(histories(nodes), ghz, 600) for nodes, ghz in (XEON, EPYC)]
+    assert max(prices) / min(prices) < 1.15
+
+
+def test_a_local_fault_on_the_epyc_takes_as_long_as_in_its_histories():
+    nodes, ghz = EPYC
+    rows, costs = histories(nodes), costs_of("epyc-7543")
+    measured = rows[~rows.interleaved].local_fault_cycles.median() / ghz
+    assert costs.fault_ns + costs.entry.fill.first + costs.zero_ns == pytest.approx(measured, abs=0.1)
+
+
+def test_most_entries_that_hydra_propagates_are_never_used():
+    rows = pd.concat([histories(4), histories(16)])
+    unused = 1 - rows.entries_ever_accessed / rows.entries_propagated
+    assert unused.median() == pytest.approx(0.9, abs=0.02)

@@ -1,4 +1,4 @@
-"""The degree chooser: bounds against twins and closed forms, sums against the replay."""
+"""The degree chooser: its bounds and sums, and what it says."""
 
 import os
 
@@ -7,33 +7,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptanalyze
 from naive import replay as naive
-from naive.degrees import Watched, least_faults
+from naive.policies import Watched, least_faults
 from ptanalyze.analysis.degrees import (
     DEGREES,
     NODE,
     ONE,
     SOCKET,
     Vmas,
+    as_record,
     choose,
+    chosen,
     degree_runs,
     grouped_runs,
     leads,
+    rows,
     sentence,
 )
 from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.replay import replay_walks
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import baseline_of, replay_world
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import PTE_COPY, REPLICA_FAULT
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.hydra import HYDRA_OFFLINE as OFFLINE
+from ptanalyze.show.advise import setting_lines
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
-pytestmark = pytest.mark.twin
+# The degree chooser: bounds against twins and closed forms, sums against the replay.
 
 EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 POLICIES = ("linux", "first-touch", "hydra")
@@ -88,6 +94,7 @@ def watched(case, **params):
 ANY = st.one_of(crowded(), crowded(), cases(True), cases(False))
 
 
+@pytest.mark.twin
 @settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(process=ANY)
 def test_the_bound_has_the_fewest_faults_that_hit_every_need_and_is_degree_0_besides(process):
@@ -106,6 +113,7 @@ def test_the_bound_has_the_fewest_faults_that_hit_every_need_and_is_degree_0_bes
     }
 
 
+@pytest.mark.twin
 @settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(process=ANY, degree=st.integers(0, 9), on=WHEN)
 def test_what_degree_0_copies_is_what_every_degree_uses(process, degree, on):
@@ -119,6 +127,7 @@ def test_what_degree_0_copies_is_what_every_degree_uses(process, degree, on):
     assert (some, none) == (twin.copied, twin.used)
 
 
+@pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     process=ANY,
@@ -143,6 +152,7 @@ def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat,
     assert (found.of_each <= found.cycles[0]).all()
 
 
+@pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     process=ANY,
@@ -162,6 +172,7 @@ def test_counts_of_vmas_are_those_of_the_replay_cut_into_parts(process, policy, 
         assert (walks > 0) == (name != "process")
 
 
+@pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(process=ANY, on=WHEN)
 def test_vmas_add_up_to_what_the_replay_counts(process, on):
@@ -182,6 +193,7 @@ def test_vmas_add_up_to_what_the_replay_counts(process, on):
             assert point.faults.sum() == plain.events[:, REPLICA_FAULT].sum()
 
 
+@pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(process=ANY, degree=st.sampled_from([0, 9]), cold=st.booleans())
 def test_degrees_and_whatif_have_one_price(process, degree, cold):
@@ -231,6 +243,7 @@ def in_order():
     return {on: degrees_of(two_nodes(range(512)), on) for on in ("every", "first")}
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("degree", DEGREES)
 def test_a_table_walked_in_order_takes_a_fault_per_block_and_the_bound_a_single_one(in_order, degree):
     every, first = in_order["every"], in_order["first"]
@@ -239,6 +252,7 @@ def test_a_table_walked_in_order_takes_a_fault_per_block_and_the_bound_a_single_
     assert counts(first, NODE, degree) == (1 + 512 - (1 << degree), 512)
 
 
+@pytest.mark.twin
 def test_what_moved_into_a_table_page_after_a_fault_there_takes_another_one():
     """Node 2 asks node 0 for an entry; then one of node 1's moves in, and node 2 asks for it."""
     there, new = HEAP + REGION, HEAP + 5 * PAGE
@@ -252,6 +266,7 @@ def test_what_moved_into_a_table_page_after_a_fault_there_takes_another_one():
         assert events(run(process, policy, params).counters)["replica_faults", 2, 0] == 1
 
 
+@pytest.mark.twin
 def test_of_scattered_pages_degree_9_uses_as_many_entries_as_there_are_pages():
     pages = [0, 7, 100, 300, 511]
     found = choose(degrees_of(two_nodes(pages)))
@@ -261,6 +276,7 @@ def test_of_scattered_pages_degree_9_uses_as_many_entries_as_there_are_pages():
     assert int(found.known.bounds[0].propagated.sum()) == 5
 
 
+@pytest.mark.twin
 def test_the_cost_of_the_first_walks_is_that_of_their_faults_copies_and_table():
     """One remote read, then local ones: what degree 9 costs beyond the bound are the unused entries."""
     pages = [0, 7, 100, 300, 511]
@@ -277,6 +293,7 @@ def test_the_cost_of_the_first_walks_is_that_of_their_faults_copies_and_table():
     assert lazy - least == pytest.approx(upkeep + costs.exposed.middle * spared)
 
 
+@pytest.mark.twin
 def test_copies_that_do_not_pay_in_the_trace_pay_after_as_many_runs_as_they_say():
     process = two_nodes(range(0, 512, 2), repeats=3)
     known = degrees_of(process)
@@ -288,6 +305,7 @@ def test_copies_that_do_not_pay_in_the_trace_pay_after_as_many_runs_as_they_say(
     assert f"has run {after:,.3g} more times" in sentence(found)
 
 
+@pytest.mark.twin
 def test_two_vmas_of_a_table_page_get_degrees_of_their_own():
     """One is walked whole, of the other a single page is: prefetching pays in the first alone."""
     half = HEAP + 256 * PAGE
@@ -304,6 +322,7 @@ def test_two_vmas_of_a_table_page_get_degrees_of_their_own():
     assert int(found.never_used(found.point(NODE, 9))[1]) == 255
 
 
+@pytest.mark.twin
 def test_sockets_are_nodes_that_are_near_and_the_busiest_has_the_copy():
     epyc = load_machine("epyc-7543-16-nodes")
     trace = build_trace([(k % 4, [HEAP]) for k in (0, 1, 1, 2, 3, 3, 3)])
@@ -315,6 +334,7 @@ def test_sockets_are_nodes_that_are_near_and_the_busiest_has_the_copy():
         assert leads(world_of(alone)).tolist() == list(range(machine.nodes))
 
 
+@pytest.mark.twin
 def test_nodes_of_a_socket_that_share_a_copy_copy_nothing():
     """Four nodes of one socket walk what one of them mapped: per node three copies, per socket none."""
     epyc = load_machine("epyc-7543-16-nodes")
@@ -329,3 +349,100 @@ def test_nodes_of_a_socket_that_share_a_copy_copy_nothing():
     assert counts(known, NODE, 0) == (48, 48)
     found = choose(known, 1e6)
     assert settings_of(found)["wasp"] in (None, [0] * 8 + [8] * 8, list(range(16)))
+
+
+# What the degree chooser says of a capture: its table, its record, its settings, and what it refuses.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    place = tmp_path_factory.mktemp("degrees") / "app"
+    return ptanalyze.synth(
+        place, "16M", threads=4, accesses=6000, init="single", init_trace=False, scale=1000
+    )
+
+
+def test_the_table_has_a_row_per_vma_tier_and_degree_and_one_choice_per_vma(made):
+    table = ptanalyze.degrees(made, repeat=5)
+    vmas = table["vma"].unique()
+    assert len(table) == 11 * len(vmas) and vmas[-1] == "process"
+    assert (table.groupby("vma")["chosen"].sum() == 1).all()
+    assert table.loc[table["tier"] == ONE, "degree"].isna().all()
+    assert (table["bound_cycles"] <= table["cycles"] + 1e-6).all()
+    assert table.attrs["units"]["cycles"] == "cycles" and table.attrs["sentence"]
+    assert table.attrs["settings"]["hydra"]["repl_order"] in range(10)
+
+
+def test_json_says_the_same_with_null_for_never(made):
+    found = chosen(made, Setup.of(), "first", 0)
+    record = as_record(found)
+    assert [row["cycles"] for row in record["vmas"]] == [row["cycles"] for row in rows(found)]
+    never = [row["pays_back_runs"] for row in record["vmas"] if row["vma"] == "process"]
+    assert set(never) == {None}
+
+
+def test_settings_are_those_of_the_cheapest_point(made):
+    found = chosen(made, Setup.of(), "first", 1e6)
+    known = settings_of(found)
+    assert found.overall.tier == NODE and known["wasp"] == [0, 1, 2, 3]
+    order = found.overall.degree
+    assert known["hydra"]["commands"][0] == f"echo {order} > /proc/hydra/repl_order"
+    assert known["numactl"] == "numactl --cpunodebind=0,1,2,3 --pgtablerepl=0,1,2,3 -- COMMAND"
+    alone = chosen(made, Setup.of(threads_on="2,2,2,2"))
+    assert settings_of(alone)["numactl"] == "numactl --cpunodebind=2 --membind=2 -- COMMAND"
+    assert "No entry is ever copied" in sentence(chosen(made, Setup.of(threads_on="0,0,0,0")))
+
+
+def test_where_one_copy_is_cheapest_the_settings_of_hydras_kernel_say_so(made):
+    alone, copies = chosen(made, Setup.of(threads_on="0,0,0,0")), chosen(made, Setup.of(), "first", 1e6)
+    said = "one copy costs less, without its kernel)"
+    assert setting_lines(alone)[0].endswith(said) and not setting_lines(copies)[0].endswith(said)
+
+
+def test_a_trace_so_short_that_the_caches_hold_its_lines_says_so(tmp_path):
+    app = ptanalyze.synth(
+        tmp_path / "app", "256M", threads=4, accesses=6000, init="single", init_trace=False, scale=20
+    )
+    found = chosen(app, Setup.of())
+    assert any("the caches hold what a short region reads" in note for note in found.known.notes)
+
+
+def test_of_threads_that_move_only_the_trace_is_counted(made):
+    found = chosen(made, Setup.of(move_threads="0:1@50%"))
+    assert all(not point.again.walks.any() for point in found.known.points)
+    assert "nothing is said of a longer run" in sentence(found)
+
+
+def test_a_filter_of_shootdowns_is_chosen_where_there_are_any(tmp_path):
+    app = ptanalyze.synth(
+        tmp_path / "app", "8M", threads=4, accesses=4000, sharing="private", mapped_by="threads",
+        munmap_every=500, init_trace=False,
+    )  # fmt: skip
+    found = chosen(app, Setup.of())
+    off, single = (found.known.filters[name].traced.management.sum() for name in ("off", "single"))
+    assert single < off and settings_of(found)["hydra"]["tlbflush_opt"] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"prefetch_on": "never"}, "prefetch_on = never: first or every"),
+        ({"repeat": -1}, "repeat = -1: 0 to 1e"),
+        ({"repeat": float("nan")}, "repeat = nan"),
+        ({"repeat": float("inf")}, "repeat = inf"),
+        ({"repeat": 2, "move_threads": "0:1@50%"}, "repeat = 2: threads that move"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_line(made, asked, said):
+    with pytest.raises(UsageError) as caught:
+        ptanalyze.degrees(made, **asked)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_capture_without_a_trace_and_a_vm_that_hides_its_nodes_are_refused(tmp_path):
+    still = ptanalyze.synth(tmp_path / "still", "8M", trace=False)
+    with pytest.raises(UsageError, match="holds no trace"):
+        ptanalyze.degrees(still)
+    flat = ptanalyze.synth(tmp_path / "flat", "8M", guest="oblivious", accesses=1000)
+    with pytest.raises(UsageError, match="NUMA-oblivious"):
+        ptanalyze.degrees(flat)

@@ -1,4 +1,4 @@
-"""Fragmentation of the ePT against the naive translation of every gPTE, and in closed form."""
+"""Fragmentation of the ePT, and PTEMagnet, which keeps it low."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,17 +9,281 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from naive.classify import fragmentation as naive_fragmentation
 from naive.classify import leaves
-from naive.fragmentation import fragmentation as naive_fragmentation
+from naive.ptemagnet import ptemagnet as naive_ptemagnet
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs
 from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.core.trace import EVENT_DTYPE, Event
+from ptanalyze.policies import find, plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.fragmentation import line_runs, measure
-from strategies import Page, build_snapshot, snapshots
+from ptanalyze.world.reservations import reserve
+from ptanalyze.world.world import World, untouched
+from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
 
 pytestmark = pytest.mark.twin
 
+
+# PTEMagnet's allocator against its naive twin, and in the paper's closed forms.
+
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
+NAMES = ("", "", "", "[heap]", "/lib/x", "[vdso]")
+
+
+def anonymous(pages, host_pages=()):
+    """A VM's snapshot in which all pages are anonymous memory."""
+    return build_snapshot(pages, host_pages, vmas=[(0, 1 << 47, "")])
+
+
+def world_of(snapshot, trace=None, machine=None):
+    machine = machine or small_machine()
+    if trace is None:
+        return untouched(snapshot, machine)
+    return World(snapshot, trace, machine, place(trace, 2, machine.nodes))
+
+
+def touching(pages, frames=None, order=None, events=()):
+    """World in which one thread touches pages (numbers from 1 GiB on) of a VM, mapped to `frames`."""
+    mapped = dict(zip(pages, frames if frames is not None else pages, strict=True))
+    snapshot = anonymous([(GIB + p * KIB4, f) for p, f in mapped.items()])
+    touched = [GIB + p * KIB4 for p in (order if order is not None else pages)]
+    return world_of(snapshot, build_trace([(0, touched)], events))
+
+
+def frames_of(snapshot):
+    """{page number: frame} of the guest's 4 KiB pages."""
+    return {address >> 12: frame for _, level, address, frame in leaves(snapshot.guest) if level == 1}
+
+
+@st.composite
+def near_frames(draw):
+    """Neighbouring pages on near frames, some shared or in gaps of the host, and a few far ones."""
+    slots = draw(st.lists(st.integers(0, 40), min_size=1, max_size=30, unique=True))
+    frame = st.integers(0, 60) | st.integers(505, 530) | st.sampled_from([4096, 1 << 18])
+    pages = [Page(GIB + s * KIB4, draw(frame), protnone=draw(st.booleans())) for s in slots]
+    named = [Page(MIB2, 512, 2)] if draw(st.booleans()) else []
+    nodes = draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
+    snapshot = build_snapshot(pages, named, host_table_nodes=nodes, host_encoding="kvm")
+    if draw(st.booleans()):  # a frame outside the VM's memory
+        leaf = np.flatnonzero(snapshot.guest.level == 1)[0]
+        snapshot.guest.entries[leaf, draw(st.integers(0, 40))] = (1 << 51) | 0x67
+    return snapshot
+
+
+def with_vmas(snapshot, draw):
+    """VMAs of all kinds around the snapshot's pages, with gaps."""
+    near = sorted({address + k * KIB4 for _, _, address, _ in leaves(snapshot.guest) for k in (0, 1, 5)})
+    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=8))), near[-1] + 64 * GIB]
+    kept = [pair for pair in pairwise(cuts) if draw(st.integers(0, 4))]
+    odd = st.integers(0, 7).map(lambda n: n == 0)
+    rows = [(start, end, 3, draw(odd), draw(odd)) for start, end in kept]
+    names = tuple(draw(st.sampled_from(NAMES)) for _ in rows)
+    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=names)
+
+
+def with_more_events(trace, snapshot, draw):
+    """The trace with mremap events among its own, and perhaps a region of interest from its begin."""
+    mapped = [address for _, _, address, _ in leaves(snapshot.guest)]
+    rows = [tuple(event) for event in trace.events]
+    for _ in range(draw(st.integers(0, 2))):
+        old, new = draw(st.sampled_from(mapped)), draw(st.sampled_from(mapped)) + 9 * KIB4
+        event = np.zeros(1, EVENT_DTYPE)
+        event["chunk"], event["kind"] = draw(st.integers(0, len(trace.chunks))), Event.MREMAP
+        event["a"], event["b"], event["c"], event["result"] = old, 4 * KIB4, 6 * KIB4, new
+        rows.append(tuple(event[0]))
+    rows.sort(key=lambda row: row[0])
+    if draw(st.booleans()):
+        begin = np.zeros(1, EVENT_DTYPE)
+        begin["kind"] = Event.ROI_START
+        rows.insert(0, tuple(begin[0]))
+    return replace(trace, events=np.array(rows, EVENT_DTYPE))
+
+
+def plain(world):
+    """(walks, steps, premapped pages) of a World as the naive twin takes them."""
+    tables, regions, history = world.space.tables, world.space.regions, world.history
+    pages = world.stream.page.astype(np.int64)
+    walks = (regions.va[pages >> 9].astype(np.int64) << 9 | pages & 511).tolist()
+    first = {r: int(tables.base[t]) >> 12 for r, t in enumerate(history.rows.leaf) if tables.level[t] == 1}
+    columns = [column.tolist() for column in history.steps]
+    steps = []
+    for at, kind, row, lo, hi, _, other, to, *_ in zip(*columns, strict=True):
+        if kind in (1, 3) and row in first:
+            steps.append((at, kind, first[row] + lo, hi - lo, first[other] + to if kind == 3 else 0))
+    valid = np.unpackbits(history.valid.view(np.uint8), axis=1, bitorder="little")
+    premapped = {first[r] + int(s) for r, s in np.argwhere(valid) if r in first}
+    return walks, steps, premapped
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), st.sampled_from([2, 4, 8, 8, 64, 512]), st.sampled_from([-1, -1, 0, 3, 20]))
+def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
+    snapshot = with_vmas(data.draw(near_frames() | near_frames() | snapshots(native=False)), data.draw)
+    trace = with_more_events(data.draw(traces(snapshot)), snapshot, data.draw)
+    world = world_of(snapshot, trace)
+    found = reserve(world, size, limit)
+    frames, counts, unused = naive_ptemagnet(snapshot, *plain(world), size, limit)
+    assert frames_of(found.snapshot) == frames_of(snapshot) | frames
+    assert found.series[:, 1].tolist() == unused
+    assert found.counts == {name: counts[name] for name in found.counts} | {"unused_walks": sum(unused)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([2, 8, 512]), st.sampled_from([-1, 0, 9]))
+def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
+    snapshot = with_vmas(data.draw(near_frames() | snapshots(native=False)), data.draw)
+    before = frames_of(snapshot)
+    after = frames_of(reserve(world_of(snapshot), size, limit).snapshot)
+    assert after.keys() == before.keys()
+    moved = {page for page in after if after[page] != before[page]}
+    staying = set(snapshot.guest.frame.tolist()) | {before[p] for p in before if p not in moved}
+    given = [after[page] for page in moved]
+    assert len(set(given)) == len(given) and not set(given) & (staying - {before[p] for p in moved})
+
+
+def test_flags_and_hints_of_entries_stay():
+    snapshot = anonymous([Page(GIB, 99, protnone=True), Page(GIB + KIB4, 5)])
+    found = reserve(world_of(snapshot)).snapshot
+    assert sorted(frames_of(found).values()) == [96, 97]
+    low = np.uint64(0xFFF)
+    assert (found.guest.entries & low == snapshot.guest.entries & low).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations(range(64)))
+def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
+    world = touching(range(64), [3 * k + 1 for k in range(64)], order)
+    shaped = ptemagnet.reshape(world, ptemagnet.Params())
+    assert measure(world.space).mean() == 3
+    assert measure(shaped.space, filled=True).mean() == 1
+    assert shaped.facts["unused_bytes_end"] == 0 and shaped.facts["reservations"] == 8
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
+    order = data.draw(st.permutations(range(40)))
+    blocks = data.draw(st.permutations(range(5)))
+    world = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
+    found = reserve(world)
+    assert frames_of(found.snapshot) == frames_of(world.snapshot)
+    assert found.counts["unused"] == 0
+
+
+def test_one_page_in_eight_leaves_seven_times_the_pages_unused():
+    """Section 6.2."""
+    facts = ptemagnet.reshape(touching(range(0, 512, 8)), ptemagnet.Params()).facts
+    assert facts["unused_bytes_end"] == 7 * 64 * KIB4 == facts["unused_bytes_peak"]
+    assert facts["unused_share_end"] == facts["unused_share_at_peak"] == 7
+
+
+def test_a_limit_of_zero_scatters_as_much_as_can_be():
+    world = touching(range(8), [8 * k for k in range(8)])
+    shaped = ptemagnet.reshape(world, ptemagnet.Params(reserve_limit=0))
+    assert measure(shaped.space, filled=True).mean() == 8
+    assert shaped.facts["reservations"] == shaped.facts["reservations_reclaimed"] == 8
+
+
+def test_reclaim_takes_the_oldest_first_and_mapped_pages_stay():
+    """Room for two reservations of one page each: the first goes, and its group's next page elsewhere."""
+    order = [0, 8, 16, 17, 1]
+    found = reserve(touching(order, [8 * k for k in range(5)]), limit=15)
+    first, _, third, same, again = [frames_of(found.snapshot)[(GIB >> 12) + page] // 8 for page in order]
+    assert found.counts["reclaimed"] == 2
+    assert again != first and same == third
+
+
+def test_freeing_all_pages_of_a_reservation_ends_it_and_its_block_is_used_again():
+    chunks = [(0, [GIB, GIB + KIB4]), (0, [GIB + 64 * KIB4])]
+    snapshot = anonymous([(GIB + 64 * KIB4, 77)])
+    unmap = [(1, 0, Event.MUNMAP, (GIB, 8 * KIB4), 0)]
+    found = reserve(world_of(snapshot, build_trace(chunks, unmap)))
+    assert found.counts["reservations"] == 2 and found.counts["live"] == 1
+    assert frames_of(found.snapshot)[(GIB >> 12) + 64] == 72
+    assert found.series[:, 1].tolist() == [7, 6, 7]
+
+
+def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
+    vmas = [(GIB, GIB + 4 * KIB4, "/usr/bin/x"), (GIB + 4 * KIB4, 16 * GIB, "")]
+    pages = [
+        (GIB, 100),
+        (GIB + 4 * KIB4, 302),
+        (GIB + 5 * KIB4, 201),
+        (GIB + 6 * KIB4, 201),
+        (4 * GIB, 1024, 2),
+    ]
+    snapshot = build_snapshot(pages, [], vmas=vmas)
+    found = reserve(world_of(snapshot))
+    assert list(found.kept.values()) == [1, 2, 0]
+    after = frames_of(found.snapshot)
+    assert [after[(GIB >> 12) + k] for k in (0, 4, 5, 6)] == [100, 300, 201, 201]
+    assert (
+        found.snapshot.guest.entries[snapshot.guest.level == 2]
+        == snapshot.guest.entries[snapshot.guest.level == 2]
+    ).all()
+
+
+def test_without_vmas_all_pages_are_served_and_a_note_says_so():
+    snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
+    bare = replace(snapshot, vmas=np.zeros(0, VMA_DTYPE), vma_names=())
+    shaped = ptemagnet.reshape(world_of(bare), ptemagnet.Params())
+    assert shaped.facts["ept_lines_per_gpt_line_after"] == 1
+    assert any("no VMAs" in note for note in shaped.notes) and any(
+        "no trace" in note for note in shaped.notes
+    )
+
+
+def test_a_capture_on_disk_stays_as_it_was(tmp_path):
+    snapshot = anonymous([(GIB + k * KIB4, 8 * k) for k in range(64)])
+    snapshot.guest.entries.tofile(tmp_path / "entries")
+    mapped = np.memmap(tmp_path / "entries", np.uint64, "r", 0, snapshot.guest.entries.shape)
+    found = reserve(world_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
+    assert frames_of(found.snapshot) == frames_of(reserve(world_of(snapshot)).snapshot)
+    assert (mapped == snapshot.guest.entries).all()
+
+
+def test_with_endless_caches_each_ept_line_comes_from_dram_once():
+    """Each page in an ePT line of its own, as among seven co-runners; then eight share one."""
+    order = np.random.default_rng(1).permutation(512)
+    world = touching(range(512), [8 * k for k in range(512)], order.tolist())
+    machine = small_machine(cache_lines=(1 << 14, 1 << 16), nested=False)
+    names = ("linux", "ptemagnet", "vmitosis-replicate", "ptemagnet+vmitosis-replicate")
+    results = replay_snapshot(
+        world.snapshot,
+        world.trace,
+        [(name, {}) for name in names],
+        Setup.of(cold=True, machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
+    )
+    guest_bits = [8, 16, 24, 32]
+    linux = results[0].reads
+    for name, result, lines in zip(names, results, (512, 64, 512, 64), strict=True):
+        leaf = result.reads[1]
+        assert result.policy == name
+        assert leaf.sum() == result.walks == 512
+        assert leaf[..., 1].sum() == lines
+        assert (result.reads[guest_bits].sum(axis=(1, 2)) == linux[guest_bits].sum(axis=(1, 2))).all()
+
+
+def test_a_group_that_is_no_power_of_two_names_the_sizes():
+    with pytest.raises(UsageError, match="group = 12: one of 2, 4, 8"):
+        ptemagnet.reshape(touching([0]), ptemagnet.Params(group=12))
+
+
+def test_a_native_capture_is_refused():
+    with pytest.raises(UsageError, match=r"ept\.tables"):
+        plan_for("ptemagnet").reshape(world_of(build_snapshot([(GIB, 5)])))
+
+
+def test_it_is_in_the_list_and_joins_what_places_tables():
+    assert find("ptemagnet").reshape is ptemagnet.reshape
+    assert plan_for("hydra+ptemagnet").name == "ptemagnet+hydra"
+
+
+# Fragmentation of the ePT against the naive translation of every gPTE, and in closed form.
 
 
 def space_of(snapshot):

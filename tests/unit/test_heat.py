@@ -1,4 +1,4 @@
-"""Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them."""
+"""Samples of accessed bits, of one process and of several."""
 
 import os
 from collections import Counter
@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heat_bits import evenly, write_bits
+from captures import evenly, member, write_bits
 from naive.classify import host_node, leaves, vma_of
+from ptanalyze import classify
 from ptanalyze.analysis.classify import classified
 from ptanalyze.analysis.leaf_classes import classify_heat, weighed
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.analysis.setup import Setup, asked_of_processes
+from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.heat import leave_out
@@ -28,9 +29,9 @@ from ptanalyze.formats.manifest import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space
-from strategies import PAGE, REGION, build_snapshot, small_machine, snapshots
+from strategies import FRAMES_PER_NODE, PAGE, REGION, build_snapshot, small_machine, snapshots
 
-pytestmark = pytest.mark.twin
+# Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them.
 
 HEAP = 1 << 30
 NOWHERE = np.zeros(0, np.uint64)
@@ -43,6 +44,7 @@ def found_in(path):
     return heat, {(address, level): seen for address, level, seen in rows}
 
 
+@pytest.mark.twin
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
@@ -70,6 +72,7 @@ def test_a_file_counts_the_samples_in_which_each_page_was_used(tmp_path_factory,
     assert heat.seen[:, 0].sum() == sum(map(len, first))
 
 
+@pytest.mark.twin
 def test_an_unfinished_sample_is_left_out(tmp_path):
     path = write_bits(tmp_path / "heat.bits", [(10, {(PAGE, 1)}), (10, {(PAGE, 1), (2 * PAGE, 1)})])
     path.write_bytes(path.read_bytes()[:-130])
@@ -78,6 +81,7 @@ def test_an_unfinished_sample_is_left_out(tmp_path):
     assert costs(path)["samples"] == 1
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize(
     ("at", "value", "field"),
     [
@@ -104,6 +108,7 @@ def test_a_file_that_cannot_be_is_refused_by_its_field(tmp_path, at, value, fiel
         read_heat(path)
 
 
+@pytest.mark.twin
 def test_rates_of_walks_at_random_times_are_found_over_six_decades():
     seconds, samples = np.array([0.001, 0.01, 0.1, 1.0]), np.full(4, 200)
     true = 10.0 ** np.arange(-2, 4)
@@ -114,6 +119,7 @@ def test_rates_of_walks_at_random_times_are_found_over_six_decades():
     assert rates(np.zeros((1, 4), int), samples, seconds) == 0
 
 
+@pytest.mark.twin
 def test_one_length_alone_has_the_closed_form():
     found = rates(np.array([[5], [10]]), np.array([20]), np.array([0.5]))
     assert np.allclose(found, np.log(20.5 / (20.5 - np.array([5, 10]))) / 0.5)
@@ -121,6 +127,7 @@ def test_one_length_alone_has_the_closed_form():
     assert np.allclose(every, np.log(20.5 / 0.5) / 0.5)  # half a sample is taken to have missed it
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("lengths", [[0.03], [0.16, 0.17, 0.26, 1.2], [0.001, 0.01, 0.1, 1.0]])
 @pytest.mark.parametrize("rate", [0.3, 2.5, 10.0])
 def test_of_few_samples_rates_are_neither_too_high_nor_too_low_on_average(lengths, rate):
@@ -145,6 +152,7 @@ def at_both_ends(clear_ms):
     return samples
 
 
+@pytest.mark.twin
 def test_a_window_begins_when_its_table_was_cleared(tmp_path):
     """Taken for as long as the sample, the windows of the first area give four times the walks."""
     samples = at_both_ends(60)
@@ -161,12 +169,14 @@ def test_a_window_begins_when_its_table_was_cleared(tmp_path):
     assert same.walks[first].sum() > 2 * same.walks[~first].sum()
 
 
+@pytest.mark.twin
 def test_a_page_seen_in_all_samples_is_known_as_saturated():
     heat = evenly({(HEAP, 1): 1, (HEAP + PAGE, 1): 0.5})
     assert heat.saturated.tolist() == [True, False]
     assert heat.walks[0] > heat.walks[1] >= 0.5 * 40
 
 
+@pytest.mark.twin
 @settings(max_examples=20, deadline=None)
 @given(snapshots(nodes=3), st.randoms(use_true_random=False))
 def test_locality_by_heat_is_that_of_each_leaf_entry_times_its_walks(snapshot, random):
@@ -220,6 +230,7 @@ def two_regions():
     return build_snapshot(pages, nodes=2, table_nodes=[0, 0, 0, 0, 1])
 
 
+@pytest.mark.twin
 def test_phases_widen_the_interval_and_a_steady_program_has_none():
     snapshot = two_regions()
     low_half = {HEAP + k * PAGE for k in range(64)}
@@ -232,6 +243,7 @@ def test_phases_widen_the_interval_and_a_steady_program_has_none():
         assert width or np.allclose(table["share_low"], table["share_high"], atol=1e-3)
 
 
+@pytest.mark.twin
 def test_too_few_samples_leave_every_share_open(tmp_path):
     few = read_heat(
         write_bits(tmp_path / "heat.bits", [(10, {(HEAP, 1), (HEAP + REGION, 1)})] * (BATCHES - 1))
@@ -248,6 +260,7 @@ def ask(snapshot, policies, **options):
     return replay_snapshot(snapshot, None, policies, setup)
 
 
+@pytest.mark.twin
 def test_what_if_without_a_trace_weighs_pages_by_heat_and_says_so():
     hot = {(HEAP + k * PAGE, 1): 1.0 for k in range(64)}
     snapshot = replace(two_regions(), heat=evenly(hot | {(HEAP + REGION, 1): 0.25}))
@@ -261,6 +274,7 @@ def test_what_if_without_a_trace_weighs_pages_by_heat_and_says_so():
     assert not any("accessed bits" in note for note in alike.notes)
 
 
+@pytest.mark.twin
 def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_they_were():
     whole = build_snapshot([(HEAP + k * PAGE, k) for k in range(512)], vmas=[(0, 1 << 47, "")])
     snapshot = replace(whole, heat=evenly({(HEAP, 1): 1.0}))
@@ -269,6 +283,7 @@ def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_th
     assert ask(snapshot, [("five-level", {})])[1].walks == ask(snapshot, [])[0].walks
 
 
+@pytest.mark.twin
 def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
     pages = {(HEAP, 1): 0.25, (HEAP + PAGE, 1): 1.0, (HEAP + REGION, 1): 0.5}
     snapshot = replace(two_regions(), heat=evenly(pages))
@@ -285,6 +300,7 @@ def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
     assert local.tolist() == [0, 0, 1]
 
 
+@pytest.mark.twin
 def test_where_there_are_many_it_says_how_few_pages_have_half_of_the_walks():
     pages = {(HEAP + k * PAGE, 1): 1.0 if k < 3 else 0.25 for k in range(40)}
     snapshot = replace(two_regions(), heat=evenly(pages))
@@ -296,6 +312,7 @@ def test_where_there_are_many_it_says_how_few_pages_have_half_of_the_walks():
     assert 2 * hottest[:2].sum() < hottest.sum() <= 2 * hottest[:3].sum()
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("weight", ["walks", "heat", "x"])
 def test_what_the_capture_lacks_is_refused(weight):
     with pytest.raises(UsageError, match=f"weight = {weight}"):
@@ -306,6 +323,7 @@ def test_what_the_capture_lacks_is_refused(weight):
         )
 
 
+@pytest.mark.twin
 def test_pages_whose_bits_the_kernel_does_not_clear_are_left_out(tmp_path):
     pages = {(GIB, 2), (GIB + REGION, 2), (GIB + 2 * REGION, 1)}
     path = write_bits(tmp_path / "heat.bits", [(10, pages), (10, pages)])
@@ -323,6 +341,7 @@ def sealed(directory, samples):
     return open_capture(directory)
 
 
+@pytest.mark.twin
 def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_path):
     capture = sealed(tmp_path / "app", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
     said = describe(capture)["heat"]
@@ -338,6 +357,7 @@ def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_
         assert table["count"].max() == snapshot.heat.walks[0]
 
 
+@pytest.mark.twin
 def test_of_heat_only_finished_samples_are_copied(tmp_path):
     """A header of words, unused numbers and a sample without an end are whatever their writer put there."""
     (tmp_path / "own").mkdir()
@@ -354,6 +374,7 @@ def test_of_heat_only_finished_samples_are_copied(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
 
 
+@pytest.mark.twin
 def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
     file = write_bits(tmp_path / "heat.bits", [(1, {(REGION, 1)})])
     os.truncate(file, 1 << 40)
@@ -361,6 +382,7 @@ def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
         read_heat(file)
 
 
+@pytest.mark.twin
 def test_a_margin_is_that_of_independent_groups():
     """Of a mean of n values the jackknife's variance is that of the values / n."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
@@ -369,9 +391,95 @@ def test_a_margin_is_that_of_independent_groups():
     assert float(margins(left_out)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.twin
 def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():
     values = np.random.default_rng(2).uniform(0.4, 0.6, 10)
     left_out = (values.sum() - values) / 9
     half = 2.262 * values.std(ddof=1) / 10**0.5
     assert np.allclose(share_bounds(values.mean(), left_out), [values.mean() - half, values.mean() + half])
     assert np.allclose(share_bounds(np.zeros(()), left_out - 0.3), [0, half])
+
+
+# Processes whose accessed bits were sampled at the same time: their walks, in as long a time, add up.
+
+FAST, SLOW = (REGION, 1), (REGION + 4096, 1)  # found used by half of the samples, by a tenth
+NODES = 4  # of the default machine, from each of which every page is walked for
+PAGES = [(REGION, 5), (REGION + 4096, 6)]
+
+
+def heat_of(directory, samples):
+    """So many samples of 100 ms."""
+    found = [{FAST} if k % 2 == 0 else set() for k in range(samples)]
+    for k in range(0, samples, 10):
+        found[k] = found[k] | {SLOW}
+    write_bits(directory / "heat.bits", [(100, pages) for pages in found])
+    told = open_capture(directory).manifest.provenance
+    seal(directory, "process", told)
+
+
+@pytest.fixture
+def family(tmp_path):
+    """7 and 8 use their memory alike, 8 sampled for a quarter of the time of 7; 9 has no samples."""
+    place = tmp_path / "c"
+    member(place, 7, PAGES, processes=[8, 9])
+    member(place / "pid-8", 8, [(va, FRAMES_PER_NODE + frame) for va, frame in PAGES])
+    member(place / "pid-9", 9, PAGES)
+    heat_of(place, 400)
+    heat_of(place / "pid-8", 100)
+    return place
+
+
+def test_what_was_sampled_for_less_counts_as_much(family):
+    own = open_capture(family).snapshot.heat.walks
+    assert open_capture(family / "pid-8").snapshot.heat.walks.tolist() == pytest.approx(own / 4, abs=1)
+    by = classify(family, weight="heat", by="process")
+    walks = by[by.socket == 0].groupby("group")["count"].sum()
+    assert walks["7 p7"] == own.sum() == pytest.approx(walks["8 p8"], abs=2) and len(walks) == 2
+
+
+def test_all_is_the_sum_with_an_interval_of_its_own(family):
+    by, whole = (classify(family, weight="heat", by=how) for how in ("process", "all"))
+    assert by.groupby(["socket", "class"])["count"].sum().tolist() == (
+        whole.groupby(["socket", "class"])["count"].sum().tolist()
+    )
+    bounds = whole[["share_low", "share", "share_high"]].to_numpy(float)
+    assert (np.diff(bounds, axis=1) >= 0).all() and np.isfinite(bounds).all()
+    assert set(whole["group"]) == {"all"}
+
+
+def test_what_if_adds_up_their_walks_and_says_whose_they_are(family):
+    own = open_capture(family).snapshot.heat.walks.sum()
+    linux, mitosis = replay(family, ["mitosis"]).results
+    assert linux.walks == mitosis.walks == pytest.approx(2 * NODES * own, abs=8)
+    (precise,) = [note for note in linux.notes if "of walks read a remote leaf entry" in note]
+    assert precise.startswith("linux: ")
+    assert any("by the walks of the process that maps it" in note for note in linux.notes)
+    assert any("from 500 samples of accessed bits, 50.1 s in all" in note for note in linux.notes)
+    alone = replay(family / "pid-8", ["mitosis"]).results[0]
+    assert alone.walks < linux.walks / 4
+
+
+def test_who_has_no_samples_is_left_out_and_said(family):
+    said = asked_of_processes(open_capture(family), Setup.of())
+    assert said.startswith("2 processes together") and "1 without samples are left out" in said
+    each = asked_of_processes(open_capture(family), Setup.of(weigh="leaf"))
+    assert each.startswith("3 processes together") and "what a process maps counts" in each
+
+
+def test_samples_of_the_first_alone_are_of_the_first_alone(tmp_path):
+    place = tmp_path / "c"
+    member(place, 7, PAGES, processes=[8])
+    member(place / "pid-8", 8, PAGES)
+    heat_of(place, 100)
+    assert asked_of_processes(open_capture(place), Setup.of()).startswith("PID 7 alone")
+    assert (
+        replay(place, ["mitosis"]).results[0].walks == NODES * open_capture(place).snapshot.heat.walks.sum()
+    )
+
+
+def test_a_process_with_too_few_samples_leaves_the_share_open(family):
+    heat_of(family / "pid-8", 4)
+    lines = [
+        note for note in replay(family, ["mitosis"]).results[0].notes if "of walks read a remote" in note
+    ]
+    assert lines == ["linux: 0.0 to 100.0 % of walks read a remote leaf entry (95 %, by the samples)"]

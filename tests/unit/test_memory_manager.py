@@ -1,11 +1,24 @@
-"""What the memory manager does to entries, tables, VMAs and TLBs, under every policy that it concerns."""
+"""What the memory manager does to page tables, and who owns what."""
 
+import os
+
+import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from naive import memory_manager as naive
+from naive.replay import live_cpus
 from ptanalyze.core.trace import Event
+from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
 from ptanalyze.kernels.replay import FAULT
-from replay_cases import HEAP, case, events, run
+from ptanalyze.world import history, mm_events
+from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.thread_placement import LiveCpus
+from replay_cases import HEAP, case, cases, events, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace
+
+# What the memory manager does to entries, tables, VMAs and TLBs, under every policy that it concerns.
 
 ANONYMOUS, FAR, FARTHER = 0x22, HEAP + (1 << 30), HEAP + (1 << 31)
 
@@ -162,3 +175,172 @@ def test_unmapping_pages_that_are_gone_still_flushes_because_tables_go():
     ]
     found = process(gone, [(0, pages(HEAP, 8)), (1, [0x1000])])
     assert count(found, "ipis", "linux") == 2
+
+
+# Which byte ranges the kernel takes translations away from.
+
+M = 1 << 20
+
+
+def ranges(*events):
+    rows = invalidations(build_trace([], [(0, 0, *event) for event in events]).events)
+    return [(int(r["event"]), int(r["start"]), int(r["end"])) for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "result", "expected"),
+    [
+        (Event.MUNMAP, (M, 5000), 0, (M, M + 8192)),
+        (Event.MPROTECT, (M, 4096, 1), 0, (M, M + 4096)),
+        (Event.MADVISE, (M, 4096, 4), 0, (M, M + 4096)),
+        (Event.MADVISE, (M, 4096, 14), 0, None),  # MADV_HUGEPAGE changes no translation
+        (Event.MMAP, (0, 4096, 3, 0x22), M, None),
+        (Event.MMAP, (M, 4096, 3, 0x32), M, (M, M + 4096)),
+        (Event.MMAP, (M, 4096, 3, 0x100032), M, None),
+        (Event.MREMAP, (M, 8192, 16384, 1), 2 * M, (M, M + 8192)),
+        (Event.MREMAP, (M, 8192, 16384, 1), M, None),
+        (Event.MREMAP, (M, 8192, 4096, 0), M, (M + 4096, M + 8192)),
+        (Event.MUNMAP, (M, 4096), -22, None),
+        (Event.MMAP, (M, 4096, 3, 0x32), -12, None),
+        (Event.MUNMAP, (M, 0), 0, None),
+        (Event.ROI_START, (M, 4096), 0, None),
+    ],
+)
+def test_an_event_invalidates_what_the_kernel_unmaps(kind, arguments, result, expected):
+    assert ranges((kind, arguments, result)) == ([(0, *expected)] if expected else [])
+
+
+def test_mremap_onto_a_fixed_address_also_unmaps_what_was_there():
+    assert ranges((Event.MREMAP, (M, 4096, 8192, 3), 4 * M)) == [(0, M, M + 4096), (0, 4 * M, 4 * M + 8192)]
+
+
+def test_a_shrinking_brk_is_measured_against_the_break_before_it():
+    calls = [
+        (Event.BRK, (0,), 4 * M),
+        (Event.BRK, (8 * M,), 8 * M),
+        (Event.BRK, (5 * M,), 5 * M),
+        (Event.BRK, (M,), 5 * M),
+    ]
+    assert ranges(*calls) == [(2, 5 * M, 8 * M)]
+
+
+def test_a_length_beyond_the_address_space_is_cut_off_at_its_end():
+    ((_, start, end),) = ranges((Event.MUNMAP, (M, (1 << 64) - 1), 0))
+    assert start == M and end == (1 << 64) - 4096
+
+
+def test_events_outside_the_region_of_interest_take_nothing_away():
+    unmap = (Event.MUNMAP, (M, 4096), 0)
+    begin, end = ((kind, (), 0) for kind in (Event.ROI_START, Event.ROI_END))
+    assert ranges(unmap, begin, unmap, end, unmap) == [(2, M, M + 4096)]
+    assert ranges((Event.BRK, (), 4 * M), begin, (Event.BRK, (M,), M)) == [(2, M, 4 * M)]
+
+
+# The interval map of VMAs against a dict with one item per page; live CPUs against a recount.
+
+EDGES = 70 * 64  # three levels of bit maps
+WHERE = st.one_of(st.integers(0, 20), st.integers(4080, 4110), st.integers(0, EDGES - 1))
+RANGE = st.tuples(WHERE, WHERE).map(sorted)
+
+
+def runs(pages, start, end):
+    """[(first page, one past the last, what they hold)] of a dict with one item a page."""
+    found = []
+    for page in (page for page in range(start, end) if page in pages):
+        begins = not found or found[-1][1:] != (page, pages[page])
+        found.append((page, page + 1, pages[page]) if begins else (found.pop()[0], page + 1, pages[page]))
+    return found
+
+
+def held(vmas):
+    """The same of a VmaMap over edges that are pages."""
+    begins = np.unpackbits(vmas.begins[0].view(np.uint8), bitorder="little")
+    pieces = [(at, *vmas.edges[at, [END, LINEAGE, PROT]].tolist()) for at in np.flatnonzero(begins).tolist()]
+    return [(start, end, what) for start, end, *what in pieces]
+
+
+CALL = st.tuples(RANGE, st.sampled_from(["map", "unmap", "protect"]), st.integers(0, 3))
+
+
+@pytest.mark.twin
+@given(st.lists(CALL, max_size=8))
+def test_pieces_are_the_runs_of_a_dict_of_pages(calls):
+    vmas, pages = vma_map(np.arange(EDGES)), {}
+    for number, ((start, end), what, prot) in enumerate(calls):
+        there = runs(pages, start, end)
+        carve(vmas, start, end)
+        new = {"map": [(start, end, [number % 3, prot])] if start < end else [], "unmap": []}
+        new = new.get(what, [(lo, hi, [lineage, prot]) for lo, hi, (lineage, _) in there])
+        for lo, hi, piece in new:
+            put(vmas, lo, hi, *piece)
+        for page in range(start, end):
+            pages.pop(page, None)
+        pages |= {page: piece for lo, hi, piece in new for page in range(lo, hi)}
+        assert held(vmas) == runs(pages, 0, EDGES)
+
+
+@pytest.mark.twin
+@given(cases())
+def test_live_cpus_are_those_of_threads_that_have_started_and_not_ended(case):
+    trace, placement = case.trace, case.placement
+    live = LiveCpus(trace, placement)
+    found = live.others(np.arange(len(trace.events)))
+    for number, cpu in enumerate(placement.event_cpu.tolist()):
+        assert found[number].tolist() == live_cpus(trace, placement, number, cpu, found.shape[1])
+
+
+# Regions that mremap moved touched ones to, however many moves are looked at together.
+
+ADDRESS = st.builds(
+    lambda region, page: region * REGION + page * PAGE, st.integers(1, 8), st.integers(0, 511)
+)
+SIZE = st.sampled_from(
+    [0, 1, PAGE, 16 * PAGE, REGION, REGION + PAGE, 3 * REGION, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+)
+START = ADDRESS | st.sampled_from([(1 << 63) - PAGE, 1 << 63, (1 << 64) - PAGE])
+RESULT = ADDRESS | st.sampled_from([-12, 0, (1 << 63) - PAGE])
+MOVE = st.tuples(START, SIZE, SIZE, RESULT)
+
+
+@pytest.mark.twin
+@given(
+    touched=st.lists(st.integers(1, 8), max_size=4, unique=True),
+    moves=st.lists(MOVE, max_size=8),
+    at_once=st.sampled_from([1, 2, 4096]),
+)
+@example(
+    touched=[1], moves=[(2 * REGION, PAGE, PAGE, 3 * REGION), (REGION, PAGE, PAGE, 2 * REGION)] * 2, at_once=2
+)
+def test_as_the_moves_say_one_after_the_other(touched, moves, at_once):
+    calls = [(0, 0, Event.MREMAP, (a, b, c, 1), result) for a, b, c, result in moves]
+    trace = build_trace([(0, [region * REGION for region in touched])], calls)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(mm_events, "MOVES_AT_ONCE", at_once)
+        found = mm_events.regions_with_passed(trace)
+    assert found.dtype == np.uint64
+    assert found.tolist() == naive.regions_with_passed(trace.regions.tolist(), trace.events)
+
+
+# How steps are made does not show in them. What they are, test_replay asks tests/naive/memory_manager.
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 30
+LITTLE = {"STEPS_PER_CALL": 0, "ROOM": 0, "WALKS_AT_ONCE": 1, "WORTH_COMPILING": 0}
+
+
+def arrays(history):
+    """All of a History but the CPUs."""
+    parts = [*history.steps, *history.shootdowns, history.vma_owner, history.vma, history.mixed_row]
+    return [*parts, history.mixed, history.valid, history.exists, *history.last, history.home]
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans(), moving=st.booleans())
+def test_steps_do_not_depend_on_compilation_nor_on_how_much_is_done_at_once(data, native, moving):
+    case = data.draw(cases(native, moving))
+    whole = world_of(case).history
+    with pytest.MonkeyPatch.context() as changed:
+        for name, value in LITTLE.items():
+            changed.setattr(history, name, value)
+        parts = world_of(case).history
+    assert all(np.array_equal(*pair) for pair in zip(arrays(whole), arrays(parts), strict=True))

@@ -1,13 +1,266 @@
-"""Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles."""
+"""Policies in files: our own, and those from outside."""
 
 import ast
+import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
+import pandas
 import pytest
 
+import ptanalyze
 from ptanalyze import policies
+from ptanalyze.policies import label, plan_for
+from ptanalyze.show.plots.style import broken, policy_labels
+
+# Policies from outside that fail, each in its own way: one line says which and where, and harms no other.
+
+MINE = '''"""Policies that fail, each in its own way."""
+
+from ptanalyze.policies import static_replicas
+from ptanalyze.policies.contract import GuestHooks, PolicySide, Policy, hook
+
+
+@hook
+def away(state, tables, leaf, row, slot, node, fault, counters):
+    return node + 7  # of on_walk
+
+
+@hook
+def below(state, table, node):
+    return -1  # of server_of
+
+
+@hook
+def beside(state, tables, leaf, row, slot, node, fault, counters):
+    counters.events[0, node + 7, 0] += 1  # of an index
+    return node
+
+
+@hook
+def misspelt(state, tables, leaf, row, slot, node, fault, counters):
+    return nod
+
+
+@hook
+def untyped(state, tables, leaf, row, slot, node, fault, counters):
+    return state.nothing[leaf]  # of a type
+
+
+def early(world, params):
+    return [0][world.nodes], 1  # of start
+
+
+def far(world, params):
+    home = static_replicas.nowhere(world)
+    home[:] = 9
+    return (static_replicas.captured_guest(world), static_replicas.one_copy(world, home)), 1
+
+
+def untaken(world, params):
+    return {"home": 0}, 1
+
+
+def plain(world, params):
+    return static_replicas.captured_guest(world), 1
+
+
+def policy(name, on_walk=static_replicas.on_walk, start=plain, server_of=static_replicas.server_of):
+    hooks = GuestHooks(server_of, on_walk, static_replicas.on_step)
+    return Policy(name, name, guest=PolicySide(hooks, start), source="mine", needs=("trace",))
+
+
+AWAY, MISSPELT, UNTYPED = policy("away", away), policy("misspelt", misspelt), policy("untyped", untyped)
+EARLY, FAR, BELOW = policy("early", start=early), policy("far", start=far), policy("below", server_of=below)
+BESIDE, FINE = policy("beside", beside), policy("fine")
+UNTAKEN = policy("untaken", start=untaken)
+'''
+SOUND = ("AWAY", "BELOW", "BESIDE", "MISSPELT", "UNTYPED", "EARLY", "FAR", "UNTAKEN", "FINE")
+
+
+def installed(where, points):
+    """A directory that is, put on PYTHONPATH, an installed distribution my-pol 0.1 with entry points."""
+    (where / "my_package").mkdir()
+    (where / "my_package" / "__init__.py").touch()
+    (where / "my_package" / "mine.py").write_text(MINE)
+    about = where / "my_pol-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pol\nVersion: 0.1\n")
+    lines = [f"{name} = {place}" for name, place in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[ptanalyze.policies]", *lines, ""]))
+    return where
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    points = {name.lower(): f"my_package.mine:{name}" for name in SOUND}
+    points |= {"nope": "my_package.mine:NOPE", "lost": "my_package.lost:LOST"}
+    points |= {"no-policy": "my_package.mine:policy"}
+    return installed(tmp_path_factory.mktemp("failing"), points)
+
+
+@pytest.fixture(scope="module")
+def sample(package):
+    asked(package, "synth", "-o", "made", "--size", "16M", "--accesses", "4000")
+    return "made"
+
+
+def asked(package, *arguments):
+    paths = f"{package}:{Path(ptanalyze.__file__).parents[1]}"
+    command = [sys.executable, "-m", "ptanalyze", *arguments]
+    environment = {"PYTHONPATH": paths, "PATH": "/usr/bin:/bin", "HOME": str(package)}
+    return subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True)
+
+
+def line_of(text, after=0):
+    """Where MINE has it: "mine.py:N"."""
+    return f"mine.py:{1 + after + next(k for k, line in enumerate(MINE.splitlines()) if text in line)}"
+
+
+FAILURES = {
+    "away": ("a hook returned node 7, machine", "has nodes 0..3"),
+    "below": ("a hook returned node -1, machine", "has nodes 0..3"),
+    "beside": ("IndexError",),
+    "far": ("start placed a table on node 9, machine", "has nodes 0..3"),
+    "misspelt": ("NameError: name 'nod' is not defined", line_of("def misspelt", -1)),
+    "untyped": ("Unknown attribute 'nothing'", line_of("# of a type")),
+    "untaken": ("Cannot determine Numba type of <class 'dict'>",),
+    "early": ("IndexError: list index out of range", line_of("# of start")),
+    "nope": ("cannot be loaded", "(package my-pol 0.1)", "no attribute 'NOPE'", "my_package.mine"),
+    "lost": ("cannot be loaded", "(package my-pol 0.1)", "No module named 'my_package.lost'"),
+    "no-policy": ("(package my-pol 0.1)", "not a ptanalyze.policies.Policy"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_asked_for_by_name_it_fails_in_one_line(package, sample, name):
+    done = asked(package, "whatif", sample, "-p", f"fine,{name}")
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"ptanalyze: policy {name}")
+    assert all(part in said for part in FAILURES[name]), said
+
+
+@pytest.mark.parametrize("names", ["mitosis", "fine", "five-level+fine"])
+def test_what_nobody_asked_for_is_not_loaded(package, sample, names):
+    done = asked(package, "whatif", sample, "-p", names)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_list_leaves_out_what_cannot_be_loaded(package):
+    done = asked(package, "policies")
+    assert done.returncode == 0
+    left_out = done.stderr.splitlines()
+    assert len(left_out) == 3 and all(line.endswith("; left out") for line in left_out)
+    assert " fine " in done.stdout and " nope " not in done.stdout
+    assert asked(package, "policies", "mitosis").stderr == ""
+
+
+def test_advise_ranks_the_others(package, sample):
+    done = asked(package, "advise", sample, "--full")
+    assert done.returncode == 0, done.stderr
+    assert " fine " in done.stdout and " mitosis " in done.stdout
+    said = " ".join(done.stdout.split())
+    for name in ("away", "far", "misspelt", "untyped", "early"):
+        assert f"- left out: {name}: " in said and FAILURES[name][0] in said
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_python_shows_the_whole_traceback(package, sample):
+    code = f"import ptanalyze; ptanalyze.replay({sample!r}, 'early')"
+    paths = f"{package}:{Path(ptanalyze.__file__).parents[1]}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": paths, "PATH": "/usr/bin:/bin", "HOME": str(package)},
+        cwd=package,
+        capture_output=True,
+        text=True,
+    )
+    assert "return [0][world.nodes], 1" in done.stderr
+
+
+# A policy from outside, as analyzer/docs/add-a-policy.md shows it: it runs, and counts what it should.
+
+PAGE = Path(ptanalyze.__file__).parents[1] / "docs" / "add-a-policy.md"
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory):
+    """A directory that is, put on PYTHONPATH, an installed distribution with the page's policy."""
+    tmp_path = tmp_path_factory.mktemp("outside")
+    page = PAGE.read_text()
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    (tmp_path / "my_package" / "interior_replicas.py").write_text(
+        re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    )
+    about = tmp_path / "my_package-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1\n")
+    entry = re.search(r"```toml\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)\n```", page, re.DOTALL)
+    (about / "entry_points.txt").write_text(f"[{entry[1]}]\n{entry[2].replace(chr(34), '')}\n")
+    return tmp_path
+
+
+def answered(package, *arguments):
+    paths = f"{package}:{Path(ptanalyze.__file__).parents[1]}"
+    command = [sys.executable, "-m", "ptanalyze", *map(str, arguments)]
+    environment = {"PYTHONPATH": paths, "PATH": "/usr/bin:/bin", "HOME": str(package)}
+    done = subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_listed_with_what_it_does(documented):
+    assert "interior tables on every node" in answered(documented, "policies", "interior-replicas")
+
+
+def replayed(package, names, *arguments):
+    """{policy: its row of whatif}; each policy's loop is compiled anew."""
+    out = answered(package, "whatif", *arguments, "-p", names, "--baseline", "linux", "--csv")
+    return {row["policy"]: row for row in pandas.read_csv(StringIO(out)).to_dict("records")}
+
+
+@pytest.fixture(scope="module")
+def rows(documented):
+    return replayed(documented, "interior-replicas,leaf-replicas,every-table,mitosis")
+
+
+def test_copies_of_interior_tables_make_upper_levels_local(rows):
+    linux, ours, mitosis = rows["linux"], rows["interior-replicas"], rows["mitosis"]
+    assert mitosis["remote_reads"] == 0 < ours["remote_reads"] < linux["remote_reads"]
+    assert ours["leaf_LL_share"] == linux["leaf_LL_share"]
+    assert 0 < ours["pt_bytes_extra"] < mitosis["pt_bytes_extra"]
+
+
+def test_copies_of_leaf_tables_make_leaves_local(rows):
+    linux, ours, mitosis = rows["linux"], rows["leaf-replicas"], rows["mitosis"]
+    assert linux["leaf_LL_share"] < ours["leaf_LL_share"] == 1
+    assert mitosis["walk_cycles"] <= ours["walk_cycles"] < linux["walk_cycles"]
+
+
+def test_copies_made_at_the_start_cost_what_they_cost_mitosis(rows):
+    parts = [rows[name]["once_cycles"] for name in ("interior-replicas", "leaf-replicas")]
+    assert min(parts) > 0
+    assert sum(parts) == pytest.approx(rows["every-table"]["once_cycles"])
+
+
+def test_a_copy_of_every_table_everywhere_is_mitosis(documented, rows):
+    """Warm, of a region that only reads; and as traced, of one that maps, unmaps, protects and moves."""
+    made = documented / "made"
+    events = ("--mprotect-every", "500", "--munmap-every", "700")
+    answered(documented, "synth", "-o", made, "--size", "16M", "--accesses", "4000", *events)
+    for found in (rows, replayed(documented, "every-table,mitosis", made, "--cold")):
+        ours, mitosis = ({**found[name], "policy": "", "params": ""} for name in ("every-table", "mitosis"))
+        assert mitosis["tables_new"] + mitosis["once_cycles"] > 0
+        assert {key: ours[key] for key in ours if pandas.notna(ours[key])} == {
+            key: mitosis[key] for key in mitosis if pandas.notna(mitosis[key])
+        }
+
+
+# Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles.
 
 FILES = sorted(Path(policies.__file__).parent.glob("*.py"))
 COMPILED = {"hook", "called_hook", "kernel"}
@@ -65,3 +318,43 @@ def modules(code):
 def test_a_line_to_type_comes_with_whom_it_touches(name):
     if "nothing to do" not in policies.availability(name):
         assert policies.caveat(name).startswith(("This program alone", "The whole host", "The whole machine"))
+
+
+# A policy's name in tables, sentences and plots: with the settings that are not the defaults.
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("mitosis", {}, "mitosis"),
+        ("mitosis", {"nodes": ""}, "mitosis"),
+        ("mitosis", {"nodes": "0,2"}, "mitosis:nodes=0,2"),
+        ("mitosis", {"mode": "migrate"}, "mitosis:mode=migrate"),
+        ("hydra", {"prefetch": "3", "tlbflush": "off"}, "hydra:prefetch=3:tlbflush=off"),
+        ("ptemagnet+mitosis", {"nodes": "2"}, "ptemagnet+mitosis:mitosis.nodes=2"),
+        ("bind", {"node": "0"}, "bind"),
+        ("linux", {}, "linux"),
+    ],
+)
+def test_settings_that_are_not_the_defaults_belong_to_the_name(name, settings, said):
+    plan = plan_for(name, settings)
+    assert sorted(label(plan.name, plan.params).split(":")) == sorted(said.split(":"))
+
+
+def test_a_table_says_the_same():
+    plans = [plan_for("mitosis"), plan_for("mitosis", {"nodes": "0,2"}), plan_for("interleave")]
+    params = [" ".join(f"{k}={v}" for k, v in plan.params.items() if v != "") for plan in plans]
+    table = pandas.DataFrame({"policy": [plan.name for plan in plans], "params": params})
+    assert policy_labels(table).tolist() == ["mitosis", "mitosis:nodes=0,2", "interleave"]
+    assert policy_labels(table[1:2]).tolist() == ["mitosis:nodes=0,2"]
+
+
+def test_of_what_is_no_policy_here_only_what_differs_is_known():
+    one, other = {"a": 1, "b": "", "c": 2}, {"a": 3, "b": 4, "c": 2}
+    assert label("of-a-file", one) == "of-a-file"
+    assert label("of-a-file", one, [one, other]) == "of-a-file:a=1"
+    assert label("of-a-file", other, [one, other]) == "of-a-file:a=3:b=4"
+
+
+def test_a_long_label_is_broken_before_a_setting():
+    assert broken("vmitosis-replicate:mode=no-p", 20) == "vmitosis-replicate:\nmode=no-p"

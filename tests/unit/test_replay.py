@@ -1,23 +1,463 @@
-"""The replay loop and all policies against their naive twins."""
+"""The replay: a region's bounds, the further run, and all policies against their naive twins."""
 
+import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from captures import without_calls_outside, write_trace
 from naive import replay as naive
-from ptanalyze.core.trace import Event
-from ptanalyze.kernels.replay import FAULT
-from replay_cases import HEAP, case, cases, events, reads_of, run
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace
+from naive.walker import NaiveTlb
+from ptanalyze.analysis.advise import missing, verdict
+from ptanalyze.analysis.replay import replay_again, replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_world
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
+from ptanalyze.cost.price import NEVER, pays_back
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
+from ptanalyze.kernels.steps import CLEAR
+from ptanalyze.policies import plan_for
+from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.mm_events import region_of_interest, within_region
+from ptanalyze.world.site import Effort, first_walks, steady_part
+from ptanalyze.world.world import World
+from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 pytestmark = pytest.mark.twin
 
+
+# The further run, with TLBs, caches, memory and tables as the first left them; and what happens once.
+
+STEADY_EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
+GONE = (Event.MUNMAP, Event.MADVISE, Event.THREAD_EXIT, Event.ROI_START, Event.ROI_END)
+BEGINS = (0, 0, Event.ROI_START, (), 0)
+
+
+def twice(world, name, params=None):
+    """(Run, Reads of the first run, of the second) of one policy."""
+    plan, caches = plan_for(name, params), world.caches()
+    run = start(plan, world)
+    reads = [list(world.reads(caches=caches))]
+    mapped = replay_walks([run], world, reads[0], more=True)
+    again = world.again()
+    reads.append(list(again.reads(caches=caches)))
+    replay_again([run], again, reads[1], mapped)
+    return run, *reads
+
+
+@pytest.mark.parametrize("nodes, moves", [((0, 1), 1 + 2), ((0, 1, 0), 2 + 2), ((0, 0), 0)])
+def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nodes, moves):
+    pages = [HEAP + k * PAGE for k in range(40)]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], vmas=[(HEAP, HEAP + 40 * PAGE, "h")])
+    process = case(snapshot, build_trace([(0, pages) for _ in nodes], [BEGINS]))
+    cpus = np.array(nodes, np.int32), np.zeros(1, np.int32)
+    world = world_of(
+        process._replace(
+            placement=type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
+        )
+    )
+    vars(world)["steady"] = world.steady._replace(chunk=0)
+    run, _, _ = twice(world, "mitosis", {"mode": "migrate"})
+    done = [run.first.events, run.counters.events]
+    tables = int(run.counters.pages[0])
+    assert sum(int(events[:, TABLE_MOVED].sum()) for events in done) == moves * tables
+    remote = run.counters.reads.sum(axis=(0, 3))
+    assert remote.sum() == remote.trace()
+
+
+@pytest.mark.parametrize("begin, at", [(0, [1, 2]), (2, [0])])
+def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(begin, at):
+    page, chunks = HEAP, 5
+    gone = [(chunk, 0, Event.MADVISE, (page, PAGE, 4), 0) for chunk in (1, 2)]
+    trace = build_trace([(0, [page]) for _ in range(chunks)], [BEGINS, *gone])
+    process = case(build_snapshot([(page, 1)], vmas=[(page, page + PAGE, "h")]), trace)
+    every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
+    world = world_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
+    again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
+    vars(world).update(again_stream=again, steady=world.steady._replace(chunk=begin))
+    steps = world.again().history.steps
+    assert steps.at[steps.kind == CLEAR].tolist() == at
+
+
+@pytest.mark.parametrize("name", ["linux", "first-touch", "mitosis", "hydra"])
+@settings(max_examples=STEADY_EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native):
+    """Of calls that take memory away, one munmap at most: the twin finds the VMAs that are left in the end,
+
+    the further run takes the steps of the first, in which a later munmap's VMAs were still there.
+    """
+    drawn = data.draw(cases(native))
+    kept = np.isin(drawn.trace.events["kind"], GONE)
+    kept[np.flatnonzero(drawn.trace.events["kind"] == Event.MUNMAP)[1:]] = False
+    drawn = drawn._replace(
+        trace=type(drawn.trace)(
+            drawn.trace.chunks, drawn.trace.events[kept], drawn.trace.threads, drawn.trace.regions,
+            drawn.trace.batches, drawn.trace.facts,
+        ),
+        placement=type(drawn.placement)(
+            drawn.placement.chunk_cpu, drawn.placement.cpu_node, drawn.placement.event_cpu[kept], "here"
+        ),
+    )  # fmt: skip
+    world = world_of(drawn)
+    vars(world)["steady"] = steady_part(
+        drawn.trace, drawn.stream, drawn.space.regions, world.walks_by_chunk
+    )._replace(chunk=0)
+    run, first, second = twice(world, name)
+    if not first:
+        return
+    counted, classes, happened, _ = naive.replay(
+        name, {}, drawn.snapshot, drawn.trace, drawn.space, drawn.placement, first[0][1], drawn.machine,
+        again=second[0][1],
+    )  # fmt: skip
+    done = run.counters
+    assert events(done) == happened
+    assert {tuple(at.tolist()): int(done.reads[tuple(at)]) for at in np.argwhere(done.reads)} == counted
+    assert {tuple(at.tolist()): int(done.classes[tuple(at)]) for at in np.argwhere(done.classes)} == classes
+
+
+@pytest.mark.parametrize(
+    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate", "wasp"]
+)
+@settings(max_examples=STEADY_EXAMPLES, deadline=None)
+@given(data=st.data())
+def test_without_calls_a_further_run_makes_and_copies_nothing(name, data):
+    drawn = data.draw(cases(native=True, moving=name == "vmitosis-migrate"))
+    if np.isin(drawn.trace.events["kind"], range(Event.MMAP, Event.ROI_START)).any():
+        return
+    if (drawn.trace.events["kind"] == Event.MOVE_PAGES).any():
+        return
+    run, *_ = twice(world_of(drawn), name)
+    assert not run.counters.events.any()
+    assert run.counters.pages.tolist() == [run.first.pages[0], run.first.pages[1]]
+
+
+def real_world(trace, snapshot, nodes=2, machine=None):
+    """A World whose TLBs are the machine's."""
+    placement = place(trace, nodes, nodes)
+    return World(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
+
+
+def naive_again(world):
+    """[page] that miss when a twin's TLBs go through the trace twice, the second time."""
+    tlbs = [NaiveTlb(world.machine.tlb) for _ in world.placement.cpu_node]
+    for _ in range(2):
+        missed = []
+        for touches in world.trace.batches(1):
+            chunks = range(touches.chunks.start, touches.chunks.stop)
+            cpus = np.repeat(world.placement.chunk_cpu[chunks], world.trace.chunks["touches"][chunks])
+            for page, cpu in zip(touches.page.tolist(), cpus.tolist(), strict=True):
+                number = int(world.space.regions.va[page >> 9]) << 9 | page & 511
+                if tlbs[cpu].touch(number, 1) == 2:
+                    missed.append(page)
+    return missed
+
+
+@settings(max_examples=STEADY_EXAMPLES, deadline=None)
+@given(seed=st.integers(0, 999), many=st.integers(1, 60), cached=st.booleans())
+def test_tlbs_are_as_the_first_run_left_them(tmp_path_factory, seed, many, cached):
+    rng = np.random.default_rng(seed)
+    chunks = [
+        (int(t), [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 30) % many]) for t in rng.integers(0, 2, 6)
+    ]
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
+    world = real_world(build_trace(chunks, [BEGINS], 2), snapshot)
+    if cached:
+        directory = tmp_path_factory.mktemp("walks")
+        for _ in range(2):
+            world = World(
+                *(world.snapshot, world.trace, world.machine, world.placement), Effort(1, directory)
+            )
+            assert world.again_stream.page.tolist() == naive_again(world)
+    assert world.again_stream.page.tolist() == naive_again(world)
+    assert world.again_stream.hits.sum() == world.trace.accesses
+    assert world.again_stream.hits[:, 2].sum() == len(world.again_stream)
+
+
+def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
+    pages = [HEAP + k * PAGE for k in range(50)]
+    chunks = [(0, pages[:25]), (0, pages[25:]), (1, pages), (0, pages)]
+    world = world_of(
+        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
+    )
+    assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
+    assert (world.steady.chunk, world.steady.walks) == (2, 100)
+    assert "last 100 of 150 accesses" in world.steady.note
+
+
+def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_run(tmp_path):
+    """Of one 2 MiB page all is touched with its first; its small pages are not before the fifth chunk ends.
+
+    Passes of an earlier run with another steady part are not taken for those of this one.
+    """
+    pages = [HEAP + k * PAGE for k in range(512)]
+    snapshot = build_snapshot(
+        [(va, 512 + k) for k, va in enumerate(pages)], nodes=2, vmas=[(HEAP, HEAP + 512 * PAGE, "[heap]")]
+    )
+    chunks = [(0, pages[k : k + 64]) for k in range(0, 320, 64)] + [(0, pages[:320])] * 4
+    world = real_world(build_trace(chunks), snapshot)
+    world = World(snapshot, world.trace, world.machine, world.placement, Effort(1, tmp_path))
+    thp = plan_for("thp").reshape(world)
+    assert thp.refiltered and first_walks(thp.stream, thp.space.regions).tolist() == [1] + [0] * 8
+    before = steady_part(thp.trace, thp.stream, thp.space.regions, thp.walks_by_chunk)
+    assert before.chunk != 5
+    thp._filter.again(before.chunk)
+    linux, large = replay_world(
+        world, [plan_for("linux"), plan_for("thp")], Setup.of(machine=world.machine, costs=COSTS)
+    )
+    assert linux.hits.sum() == large.hits.sum() == 4 * 320
+    assert linux.walks > large.walks
+
+
+def test_a_run_that_grows_until_it_ends_has_no_steady_part():
+    pages = [HEAP + k * PAGE for k in range(50)]
+    chunks = [(0, pages[k : k + 10]) for k in range(0, 50, 10)]
+    world = world_of(
+        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
+    )
+    assert world.steady.chunk == 0 and "until it ends" in world.steady.note
+
+
+def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
+    """Of threads on two nodes, with every page mapped before the region."""
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(pages)], nodes=2)
+    world = world_of(case(snapshot, build_trace(chunks, [BEGINS, *happen], 2), 2))
+    plans = [plan_for(name) for name in ("linux", *names)]
+    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS, **options))
+
+
+ALL = [HEAP + k * PAGE for k in range(32)]
+MORE = 512  # pages, whose lines the caches of the small machine do not hold
+
+
+def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
+    linux, mitosis, hydra = results([(0, ALL), (1, ALL)])
+    for policy in (mitosis, hydra):
+        assert policy.count("pte_copies") == policy.count("replica_faults") == policy.count("tables_new") == 0
+        assert policy.once.cycles > 0
+    assert mitosis.once.count(TABLE_NEW) == 4 and hydra.once.count(TABLE_NEW) == 3  # each node has its root
+    assert linux.once.cycles == 0
+    assert mitosis.once.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
+    assert hydra.once.count(PTE_COPY) == 32 and hydra.once.count(REPLICA_FAULT) == 1
+    assert mitosis.price.walk_cycles == hydra.price.walk_cycles
+
+
+def test_what_the_regions_calls_take_away_faults_again_and_again():
+    unmap = [(1, 0, Event.MADVISE, (HEAP, 8 * PAGE, 4), 0)]
+    linux, *_ = results([(0, ALL), (0, ALL)], unmap)
+    assert linux.count("faults") == 8 and linux.once.count(FAULT) == 0
+
+
+def test_cold_counts_the_run_as_traced():
+    cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
+    assert cold[2].count("pte_copies") == warm[2].once.count(PTE_COPY) == 32
+    assert cold[2].once.count(PTE_COPY) == 0 and cold[2].once.pays_back is None
+    assert cold[1].once.count(PTE_COPY) == 35
+    assert cold[0].row()["dram_reads"] > 0 == warm[0].row()["dram_reads"]
+
+
+def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those_within_it():
+    cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
+    for traced, steady in zip(cold, warm, strict=True):
+        assert traced.price.speedup == traced.once.traced_speedup == steady.once.traced_speedup
+    linux, mitosis, hydra = cold
+    assert mitosis.once.cycles > 0 == hydra.once.cycles
+    assert mitosis.price.management_cycles == pytest.approx(
+        linux.price.management_cycles + mitosis.once.cycles
+    )
+    assert all(one.once.within for one in cold) and not any(one.once.within for one in warm)
+
+
+def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
+    linux, _, hydra = results([(0, ALL), (1, ALL)])
+    run = lambda price, e: e * price.walk_cycles + price.management_cycles  # noqa: E731
+    law = run, (Interval(0.5, 0.75, 1.0),)
+    saved = linux.price.walk_cycles - hydra.price.walk_cycles
+    if saved <= 0:
+        assert pays_back(100.0, linux.price, hydra.price, law).middle == NEVER
+    price = type(linux.price)(**{**vars(linux.price), "walk_cycles": linux.price.walk_cycles - 400.0})
+    found = pays_back(1200.0, linux.price, price, law)
+    assert tuple(found) == pytest.approx((3.0, 4.0, 6.0))
+    assert pays_back(0.0, linux.price, price, law).middle == 0
+    assert pays_back(-1.0, linux.price, linux.price, law).middle == 0
+    assert math.isinf(pays_back(1.0, price, linux.price, law).middle)
+
+
+def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
+    short, *_ = results([(0, ALL), (1, ALL)], pages=MORE)
+    assert any("the caches hold what a short region reads" in note for note in short.notes)
+    again, *_ = results([(0, ALL), (1, ALL)] * 40, pages=MORE)
+    assert not any("short region" in note for note in again.notes)
+    assert missing(short).startswith("Careful: ") and "short region" in missing(short) and not missing(again)
+
+
+def test_a_region_of_a_program_that_fits_the_caches_as_a_whole_is_not_called_short():
+    whole, *_ = results([(0, ALL), (1, ALL)])
+    assert not whole.short_region and whole.price.speedup == Interval.exactly(1.0)
+
+
+def test_that_nothing_gains_in_a_short_region_is_no_verdict_on_the_program():
+    base, *others = results([(0, ALL), (1, ALL)], pages=MORE)
+    assert verdict([base, *(replace(one, price=base.price) for one in others)]).startswith(
+        "As far as so short"
+    )
+
+
+# Where a region of interest begins and ends, and that nothing outside it is walked, replayed or priced.
+
+BEGIN, END, CALL = Event.ROI_START, Event.ROI_END, Event.MUNMAP
+
+
+def events_of(*kinds):
+    events = np.zeros(len(kinds), EVENT_DTYPE)
+    events["kind"] = kinds
+    return events
+
+
+@pytest.mark.parametrize(
+    ("kinds", "begin", "end", "said"),
+    [
+        ((), None, 0, ""),
+        ((CALL, CALL), None, 2, ""),
+        ((CALL, BEGIN, CALL, END, CALL), 1, 3, ""),
+        ((BEGIN, END, CALL, BEGIN, END, CALL), 0, 4, ""),
+        ((CALL, BEGIN, CALL), 1, 3, "never ends"),
+        ((BEGIN, END, BEGIN, CALL), 0, 4, "never ends"),
+        ((END, CALL, BEGIN, CALL), 2, 4, "ends before it begins"),
+        ((CALL, END, CALL), None, 1, "never begins"),
+    ],
+)
+def test_the_region_is_from_its_first_start_to_its_last_end(kinds, begin, end, said):
+    region = region_of_interest(events_of(*kinds))
+    assert (region.begin, region.end) == (begin, end)
+    assert len(region.notes) == bool(said) and said in "".join(region.notes)
+
+
+def results_of_two(*events):
+    """Of one thread that touches two mapped pages within its region, and of another on another node."""
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(2)], nodes=2)
+    chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
+    world = world_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))
+    plans = [plan_for(name) for name in ("linux", "mitosis", "hydra")]
+    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS))
+
+
+def test_teardown_after_the_region_changes_no_count_and_no_price():
+    end, teardown = (2, 0, END, (), 0), (2, 0, CALL, (HEAP, 2 * PAGE), 0)
+    without, after, inside = results_of_two(end), results_of_two(end, teardown), results_of_two(teardown, end)
+    for quiet, torn, priced in zip(without, after, inside, strict=True):
+        assert (quiet.calls == torn.calls).all()
+        assert quiet.price == torn.price and quiet.table_pages == torn.table_pages
+        assert torn.price.system_calls == ()
+        assert [call.call for call in priced.price.system_calls] == ["munmap"]
+        assert priced.price.management_cycles > torn.price.management_cycles
+
+
+def test_a_region_that_never_ends_is_said_to():
+    assert any("never ends" in note for note in results_of_two()[0].notes)
+    assert not any("never ends" in note for note in results_of_two((2, 0, END, (), 0))[0].notes)
+
+
+def both_runs(world):
+    """[page, entries read, entries from DRAM] of each walk, of the first run and of the further one."""
+    caches, found = world.caches(), []
+    for replayed in (world, world.again()):
+        found += [
+            np.concatenate([np.zeros(0, np.int64), *(getattr(reads, name) for _, reads in batches)])
+            for batches in [list(replayed.reads(caches=caches))]
+            for name in ("page", "read", "dram")
+        ]
+    return found
+
+
+def equal(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from([Event.MUNMAP, Event.MPROTECT, Event.MADVISE]), st.integers(0, 30), st.integers(1, 60)
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), before=CALLS, inside=CALLS, after=CALLS)
+def test_calls_outside_the_region_change_no_walk_wherever_its_own_are(data, before, inside, after):
+    called = lambda chunk, calls: [  # noqa: E731
+        (chunk, 0, kind, (HEAP + PAGE * first, PAGE * pages, 4), 0) for kind, first, pages in calls
+    ]
+    chunks = [
+        (t % 2, [HEAP + PAGE * k for k in data.draw(st.lists(st.integers(0, 40), max_size=12))])
+        for t in range(4)
+    ]
+    own = called(data.draw(st.integers(0, 4)), inside)
+    events = [*called(0, before), (0, 0, BEGIN, (), 0), *own, (4, 0, END, (), 0), *called(4, after)]
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(41)], nodes=2)
+    trace = build_trace(chunks, events, 2)
+    found = [
+        both_runs(World(snapshot, one, small_machine(2), place(one, 2, 2)))
+        for one in (trace, without_calls_outside(trace))
+    ]
+    assert equal(*found)
+
+
+def page_numbers(trace, least):
+    touches = [piece.decode(Scratch()) for piece in pieces(trace.batches(least))]
+    number = [trace.regions[t.page >> 9].astype(np.int64) << 9 | t.page & 511 for t in touches]
+    return [t.chunks for t in touches], np.concatenate(number).tolist()
+
+
+@pytest.mark.parametrize("least", [1, 7, 1000])
+@pytest.mark.parametrize("decoded", [True, False])
+def test_touches_outside_the_region_are_left_out(tmp_path, least, decoded):
+    chunks = [(k % 2, [HEAP + PAGE * (5 * k + n) for n in range(5)]) for k in range(6)]
+    call = lambda at: (at, 1, CALL, (HEAP, PAGE), 0)  # noqa: E731
+    events = [call(0), call(1), (2, 0, BEGIN, (), 0), call(3), (4, 0, END, (), 0), call(5), call(6)]
+    trace = build_trace(chunks, events)
+    trace.events["time"] = 1000 * trace.events["chunk"]
+    if not decoded:
+        write_trace(tmp_path / "t.ptt", trace)
+        trace = read_trace(tmp_path / "t.ptt")
+    part = within_region(trace)
+    runs, pages = page_numbers(part, least)
+    assert pages == [(HEAP >> 12) + n for n in range(10, 20)]
+    assert [k for run in runs for k in range(run.start, run.stop)] == [0, 1]
+    assert part.chunks["first"].tolist() == [0, 5] and part.accesses == 10
+    assert part.events["kind"].tolist() == trace.events["kind"].tolist()
+    assert part.events["chunk"].tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert within_region(part) is part
+
+
+def test_a_world_has_the_walks_of_the_region_alone():
+    pages = [HEAP + PAGE * k for k in range(8)]
+    snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(pages)], nodes=2)
+    trace = build_trace([(0, pages), (0, pages[:3]), (0, pages)], [(1, 0, BEGIN, (), 0), (2, 0, END, (), 0)])
+    world = captured_world(snapshot, trace, small_machine(2))
+    assert len(world.stream) == 3 and int(world.hits.sum()) == 3
+
+
+def test_a_region_without_touches_is_refused():
+    trace = build_trace([(0, [HEAP])], [(1, 0, BEGIN, (), 0)])
+    with pytest.raises(CaptureError, match="all 1 touches lie outside it"):
+        captured_world(build_snapshot([(HEAP, 1)]), trace, small_machine(2))
+
+
+# The replay loop and all policies against their naive twins.
+
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
-
 hydra = st.fixed_dictionaries(
     {
         "prefetch": st.integers(0, 9),

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_walker import assert_as_naive
 
-from cold_walks import ask
 from naive.trees import by_steps, leaf_map, shadow_pages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
 from ptanalyze.world.world import World, untouched
-from replay_cases import HEAP, cases, run, world_of
+from replay_cases import HEAP, ask, cases, run, world_of
 from strategies import (
     PAGE,
     REGION,

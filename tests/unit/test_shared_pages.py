@@ -1,24 +1,32 @@
-"""Pages that several processes map, counted as by a naive reader of lists; captures of several processes."""
+"""Captures of several processes: pages that they share, and answers for all of them."""
 
 import itertools
 import shutil
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families import make_family
-from naive import shared_pages as naive
+from captures import make_family
+from naive import classify as naive
+from ptanalyze import advise, sweep
+from ptanalyze import classify as classified_capture
 from ptanalyze.analysis.classify import classify
 from ptanalyze.analysis.frames import shared_tables_frame
+from ptanalyze.analysis.setup import Setup, asked_of_processes
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.world.trees import NO_GROUP, shared_pages
-from strategies import REGION, Page, build_tree
+from strategies import REGION, Page, build_snapshot, build_tree
 
-pytestmark = pytest.mark.twin
+# Pages that several processes map, counted as by a naive reader of lists; captures of several processes.
+
 SMALL = st.tuples(st.integers(0, 3 * 512 - 1), st.integers(0, 1100), st.just(1))
 HUGE = st.tuples(st.integers(4, 6), st.integers(0, 2), st.just(2))
 PROCESS = st.lists(st.one_of(SMALL, SMALL, HUGE), max_size=12, unique_by=lambda one: (one[0], one[2]))
@@ -28,6 +36,7 @@ def mapping(place, frame, level):
     return (place << 12, frame, 1) if level == 1 else (place * REGION, frame << 9, 2)
 
 
+@pytest.mark.twin
 @settings(max_examples=30)
 @given(st.lists(PROCESS, min_size=1, max_size=4))
 def test_shared_pages_and_the_tables_that_map_them_are_those_of_a_naive_count(processes):
@@ -55,6 +64,7 @@ def family(tmp_path):
     return make_family(tmp_path / "c")
 
 
+@pytest.mark.twin
 def test_a_capture_knows_the_processes_inside_it_and_nothing_else_that_lies_there(family):
     (family / "pid-x").mkdir()
     (family / "pid-10").symlink_to(family / "pid-9")
@@ -62,12 +72,14 @@ def test_a_capture_knows_the_processes_inside_it_and_nothing_else_that_lies_ther
     assert [*open_capture(family).processes] == [8, 9] and [*open_capture(family).members] == [7, 8, 9]
 
 
+@pytest.mark.twin
 def test_leaf_tables_of_the_same_pages_stand_together(family):
     table = shared_tables_frame(open_capture(family))
     rows = table[["pid", "base", "pages", "shared_pages", "group"]].to_numpy().tolist()
     assert rows == [[9, REGION, 1, 1, -1], [7, REGION, 2, 2, 0], [8, 4 * REGION, 2, 2, 0]]
 
 
+@pytest.mark.twin
 def test_every_process_is_checked_and_a_missing_or_damaged_one_is_named(family):
     assert [one.verdict for one in check_capture(open_capture(family)) if "process" in one.name] == ["ok"] * 3
     with open(family / "pid-8" / "gpt.entries", "r+b") as file:
@@ -79,6 +91,7 @@ def test_every_process_is_checked_and_a_missing_or_damaged_one_is_named(family):
     assert exit_code(findings.values()) == 1
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("also", [[], ["pid-8"]], ids=["one", "all"])
 def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also):
     for name in ["pid-9", *also]:
@@ -90,6 +103,7 @@ def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also)
     assert run(["redact", str(family), "-o", str(family.parent / "r")]) == 0, "it copies the first alone"
 
 
+@pytest.mark.twin
 def test_processes_are_classified_one_by_one(family):
     table = classify(family, by="process")
     assert table[table["class"] == "Local"].groupby("group")["count"].max().to_dict() == {
@@ -99,3 +113,69 @@ def test_processes_are_classified_one_by_one(family):
     }
     with pytest.raises(UsageError, match="by = process: with weight"):
         classify(family, by="process", weight="walks")
+
+
+# A capture of several processes: counts of all of them where none has a trace, and who else there is.
+
+POLICIES = ["mitosis", "interleave", "ideal"]
+
+
+def first_alone(family, alone):
+    """What a dump of the first process by itself would have made."""
+    alone.mkdir()
+    write_snapshot(alone, open_capture(family).snapshot)
+    seal(alone, "process", {"pid": 7})
+    return alone
+
+
+def test_without_a_trace_processes_add_up(family, tmp_path):
+    alone = [first_alone(family, tmp_path / "first"), family / "pid-8", family / "pid-9"]
+    each = [replay(one, POLICIES).results for one in alone]
+    for of_all, *parts in zip(replay(family, POLICIES).results, *each, strict=True):
+        assert of_all.walks == sum(part.walks for part in parts) > parts[0].walks
+        for name in ("reads", "classes", "calls"):
+            assert np.array_equal(getattr(of_all, name), sum(getattr(part, name) for part in parts))
+        for name in ("table_pages", "table_pages_peak", "single_copy"):
+            assert getattr(of_all, name) == sum(getattr(part, name) for part in parts)
+        assert np.array_equal(of_all.once.events, sum(part.once.events for part in parts))
+        assert of_all.once.cycles == pytest.approx(sum(part.once.cycles for part in parts))
+        assert of_all.price.walk_cycles == pytest.approx(sum(part.price.walk_cycles for part in parts))
+        assert any("3 processes together" in note for note in of_all.notes)
+        assert not any("processes together" in note for part in parts for note in part.notes)
+
+
+def test_advise_and_sweep_count_all_of_them_too(family):
+    whole = replay(family, ["mitosis"]).results[0]
+    assert advise(family).report.base.walks == whole.walks
+    assert set(sweep(family, ["mitosis"], {"nodes": [4]}).walks) == {whole.walks}
+
+
+def test_a_policy_that_copies_pages_is_refused_for_shared_ones(family):
+    for place, pid in ((family, 7), (family / "pid-8", 8)):
+        heap = [(REGION, 2 * REGION, "[heap]")]
+        write_snapshot(place, build_snapshot([(REGION, 512)], vmas=heap), {"pid": pid})
+        seal(place, "process", {"pid": pid})
+    assert replay(family / "pid-8", ["thp"]).results[1].once.data_copied
+    with pytest.raises(UsageError, match=r"thp: of several processes.* ask about one of them alone"):
+        replay(family, ["thp"])
+
+
+def test_classify_counts_mapped_pages_of_all_of_them(family):
+    whole, apart = classified_capture(family), classified_capture(family, by="process")
+    assert whole.groupby("class")["count"].sum().equals(apart.groupby("class")["count"].sum())
+    assert set(whole["group"]) == {"all"}
+
+
+def test_what_an_answer_is_of_is_said(family):
+    known, setup = open_capture(family), Setup.of()
+    assert asked_of_processes(known, setup).startswith("3 processes together")
+    assert asked_of_processes(open_capture(family / "pid-8"), setup) == ""
+    assert asked_of_processes(known, Setup.of(weigh="walks")).startswith("PID 7 alone")
+    assert "pid-8" in asked_of_processes(known, Setup.of(weigh="walks"))
+
+
+def test_processes_of_another_machine_are_refused(family):
+    write_snapshot(family / "pid-9", build_snapshot([(REGION, 5)], nodes=3), {"pid": 9})
+    seal(family / "pid-9", "process", {"pid": 9})
+    with pytest.raises(UsageError, match="different machines"):
+        replay(family, ["mitosis"])

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,27 +11,36 @@ from house import ARROWS, file_of, room
 
 UNIT = Path(__file__).parent
 FILES = sorted(UNIT.glob("test_*.py"))
-TWIN = re.compile(r"^(from|import) naive\b", re.M)
-MARK = "\npytestmark = pytest.mark.twin\n"
+MARK = re.compile(r"^(pytestmark = |@)pytest\.mark\.twin$", re.MULTILINE)  # by it, make finds the files
+NAIVE = "naive"
 
 
+@cache
 def imported(path):
-    """Files of the package that a file of the tests imports, itself or through another file of the tests."""
+    """{name: files of the package behind it, and NAIVE for a twin}, through other files of the tests."""
+    found = {}
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import) and "ptanalyze" in (alias.name for alias in node.names):
-            yield "analysis.whatif"  # the whole API
+            found["ptanalyze"] = {"analysis.whatif"}  # the whole API
         if not isinstance(node, ast.ImportFrom) or node.level:
             continue
-        if node.module.split(".")[0] == "ptanalyze":
-            for alias in node.names:
-                yield file_of([*node.module.split("."), alias.name][1:])
-        elif (beside := UNIT.parent / f"{node.module.replace('.', '/')}.py").exists():
-            yield from imported(beside)
+        parts = node.module.split(".")
+        beside = UNIT.parent / f"{node.module.replace('.', '/')}.py"
+        for alias in node.names:
+            behind = set()
+            if parts[0] == "ptanalyze":
+                behind = {file_of([*parts, alias.name][1:])}
+            elif parts[0] == NAIVE:
+                behind = {NAIVE}
+            elif beside.exists():
+                behind = set().union(*imported(beside).values()) - {NAIVE}
+            found[alias.asname or alias.name] = behind
+    return found
 
 
-def reaches_a_kernel(path):
-    """Whether anything that the file imports is in kernels/, or imports it in turn."""
-    seen, left = set(), [*imported(path)]
+def reaches_a_kernel(files):
+    """Whether any of the files is in kernels/, or imports what is, in turn."""
+    seen, left = set(), [*files - {NAIVE}]
     while left:
         file = left.pop()
         if file not in seen:
@@ -39,10 +49,41 @@ def reaches_a_kernel(path):
     return "kernels" in map(room, seen)
 
 
+def names_of(node):
+    """Names that a statement takes from around it, also as fixtures."""
+    names = [x for x in ast.walk(node) if isinstance(x, ast.Name)]
+    local = {x.id for x in names if isinstance(x.ctx, ast.Store)}
+    return {x.id for x in names} - local | {x.arg for x in ast.walk(node) if isinstance(x, ast.arg)}
+
+
+def unmarked(path):
+    """[(test without the mark, files behind all that it names, through functions of its own file)]."""
+    tree, behind = ast.parse(path.read_text("utf-8")), imported(path)
+    named = {}
+    for node in tree.body:
+        stored = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        stored += [x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+        if "pytestmark" in stored:
+            return
+        for name in stored if isinstance(node, ast.Assign) else stored[:1]:
+            named[name] = names_of(node)
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            continue
+        if "pytest.mark.twin" in map(ast.unparse, node.decorator_list):
+            continue
+        seen, left = set(), [node.name]
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
+                left += named.get(name, ())
+        yield node.name, set().union(*(behind.get(name, ()) for name in seen))
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_what_has_a_naive_twin_and_reaches_a_kernel_runs_in_both_modes_and_what_reaches_none_does_not(file):
-    text = file.read_text("utf-8")
-    if not reaches_a_kernel(file):
-        assert MARK not in text, f"{file.name}: reaches no kernel"
-    elif TWIN.search(text):
-        assert MARK in text, f"{file.name}: pytestmark = pytest.mark.twin"
+    if not reaches_a_kernel(set().union(*imported(file).values())):
+        assert not MARK.search(file.read_text("utf-8")), f"{file.name}: reaches no kernel"
+    once = [name for name, files in unmarked(file) if NAIVE in files and reaches_a_kernel(files)]
+    assert not once, f"{file.name}: @pytest.mark.twin"

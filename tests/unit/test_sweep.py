@@ -1,4 +1,10 @@
-"""Sweeps: every combination once, each equal to the what-if asked alone."""
+"""Sweeps, on one machine and on a cluster, and comparison of results."""
+
+import json
+import pickle
+import socket
+import sys
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -6,16 +12,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster import cluster, noted
+from ptanalyze.analysis.compare import compare, compare_rows
 from ptanalyze.analysis.findings import silent_note, silent_points
-from ptanalyze.analysis.frames import sweep_frame
+from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.sweep import sweep_snapshot, values
+from ptanalyze.analysis.sweep import (
+    carried_out,
+    done_there,
+    received,
+    sent,
+    sweep_snapshot,
+    swept,
+    values,
+    workers_on,
+)
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.errors import UsageError
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.plan import Parameters
+from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.core.trace import Event
+from ptanalyze.formats.capture import load
+from ptanalyze.formats.record import read_rows, write_result
+from ptanalyze.show.report.write import studies
+from ptanalyze.validate.run import flat, validate
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+# Sweeps: every combination once, each equal to the what-if asked alone.
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
 VAS = [HEAP + k * PAGE for k in range(40)]
@@ -23,14 +48,14 @@ SNAPSHOT = build_snapshot([(va, k) for k, va in enumerate(VAS)], vmas=[(HEAP, HE
 TRACE = build_trace([(0, VAS), (1, VAS), (2, VAS[:8])], threads=3)
 
 
-def swept(names, grid, **how):
+def swept_rows(names, grid, **how):
     return list(
         sweep_snapshot(SNAPSHOT, TRACE, names, grid, Setup.of(machine=small_machine(2), costs=COSTS, **how))
     )
 
 
 def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_the_machine():
-    points = swept(["hydra", "mitosis"], {"prefetch": ["0", "3", "9"], "nodes": ["1", "2", "3"]})
+    points = swept_rows(["hydra", "mitosis"], {"prefetch": ["0", "3", "9"], "nodes": ["1", "2", "3"]})
     found = [(point["nodes"], r.policy, r.params.get("prefetch")) for point, r in points]
     once = [("linux", None), *(("hydra", d) for d in (0, 3, 9)), ("mitosis", None)]
     assert found == [(nodes, *one) for nodes in ("1", "2", "3") for one in once]
@@ -38,7 +63,7 @@ def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_th
 
 
 def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
-    for point, result in swept(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
+    for point, result in swept_rows(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
         machine = small_machine(2).resized(int(point["nodes"]))
         alone = replay_snapshot(
             SNAPSHOT, TRACE, [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
@@ -47,7 +72,7 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
 
 
 def test_placement_and_contention_are_axes_too():
-    points = swept(["mitosis"], {"placement": ["0,0,0", "0,1,1"], "contended": ["no"]})
+    points = swept_rows(["mitosis"], {"placement": ["0,0,0", "0,1,1"], "contended": ["no"]})
     assert [point["placement"] for point, _ in points] == ["0,0,0", "0,0,0", "0,1,1", "0,1,1"]
     assert points[0][1].row()["remote_reads"] == 0 < points[2][1].row()["remote_reads"]
 
@@ -71,11 +96,11 @@ def test_placement_and_contention_are_axes_too():
 )
 def test_axes_and_values_that_do_not_exist_are_named(grid, why):
     with pytest.raises(UsageError, match=why):
-        swept(["hydra"], grid)
+        swept_rows(["hydra"], grid)
 
 
 def test_a_latency_ratio_changes_what_remote_reads_take_and_nothing_else():
-    points = swept(["mitosis"], {"latency_ratio": ["1", "1.5", "3"], "placement": ["1,1,1"]}, cold=True)
+    points = swept_rows(["mitosis"], {"latency_ratio": ["1", "1.5", "3"], "placement": ["1,1,1"]}, cold=True)
     linux = {point["latency_ratio"]: r for point, r in points if r.policy == "linux"}
     mitosis = [r for _, r in points if r.policy == "mitosis"]
     local = small_machine(2).latency_cycles().diagonal()[0]
@@ -145,3 +170,213 @@ def test_a_resized_machine_keeps_its_latencies_and_puts_new_nodes_as_far_as_the_
     assert [row[8:] for row in big.latency.idle[8:]] == list(machine.latency.idle)
     assert {value for row in big.latency.idle[:8] for value in row[8:]} == {320.0}
     assert machine.resized(8) is machine
+
+
+# A cluster of two workers on this machine: the same integers, also when one of them is lost.
+
+SETUP = Setup.of(machine=load_machine("sapphire-rapids").resized(2))
+GRID = {"prefetch": ["0", "4"], "nodes": ["2", "3"]}
+NAMES = ["hydra", "mitosis"]
+
+
+@pytest.fixture(scope="module")
+def two():
+    with cluster(2) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    made = tmp_path_factory.mktemp("captures") / "small"
+    synthesize(Parameters(size=4 << 20, accesses=4000, threads=2, nodes=2), made)
+    return load(made)
+
+
+@pytest.fixture(scope="module")
+def here(capture):
+    """The sweep in this process."""
+    return told(swept(capture, NAMES, GRID, SETUP))
+
+
+def told(points):
+    return [(point, result.to_json()) for point, result in points]
+
+
+def test_a_sweep_by_workers_has_the_same_points_in_the_same_order_with_the_same_numbers(two, capture, here):
+    refused = {}
+    assert told(swept(capture, NAMES, GRID, SETUP, refused, two.on)) == here
+    assert len(here) == 2 * len(["linux", "hydra 0", "hydra 4", "mitosis"]) and not refused
+
+
+def test_figures_by_workers_are_the_same(two):
+    here, there = (validate(["hydra"], "Figure 9", True, on=on) for on in ("", two.on))
+    assert [(paper.paper, [flat(row) for row in rows]) for paper, rows in here] == [
+        (paper.paper, [flat(row) for row in rows]) for paper, rows in there
+    ]
+
+
+def test_a_report_of_several_captures_by_workers_is_the_same(two, tmp_path):
+    for name, placement in (("a", "first-touch"), ("b", "interleave")):
+        synthesize(Parameters(size=4 << 20, nodes=2, placement=placement), tmp_path / name, trace=False)
+    captures = [load(tmp_path / name) for name in "ab"]
+    (here,), there = studies(captures[1:], SETUP), studies(captures, SETUP, on=two.on)
+    assert [study.name for study in there] == ["a", "b"]
+    assert told(enumerate(there[0].results)) != told(enumerate(here.results))
+    assert told(enumerate(there[1].results)) == told(enumerate(here.results))
+    assert there[1].sentence == here.sentence and there[1].ranked.equals(here.ranked)
+
+
+def test_what_a_worker_refuses_is_refused_here_in_the_same_words(two, capture):
+    with pytest.raises(UsageError) as here:
+        swept(capture, ["hydra"], {"prefetch": ["10"]}, SETUP)
+    with pytest.raises(UsageError) as there:
+        swept(capture, ["hydra"], {"prefetch": ["10"]}, SETUP, on=two.on)
+    assert str(here.value) == str(there.value)
+
+
+@pytest.mark.parametrize(
+    "error", [CaptureError("a/trace.ptt", "contents", 3, "damaged"), RefusedError("why", "hydra")]
+)
+def test_errors_travel(error):
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error) and str(back) == str(error) and vars(back) == vars(error)
+
+
+def test_a_lost_worker_costs_what_it_had_and_no_more(two, tmp_path):
+    log, at_loss = tmp_path / "log", []
+
+    def lose(done, total, what):
+        if done == 10:
+            two.replace(1)
+            at_loss.append(len(log.read_text().split()))
+
+    with workers_on(two.on) as workers:
+        done = carried_out(workers, noted, [(log, str(k)) for k in range(40)], lose)
+    again = len(log.read_text().split()) - 40
+    assert done == [str(k) for k in range(40)]
+    assert 0 <= again <= at_loss[0] - 10  # done, but not yet heard of
+
+
+def test_a_sweep_that_loses_a_worker_ends_with_the_same_numbers(two, capture, here):
+    ended = []
+
+    def lose(done, total, what):
+        if not ended:
+            two.kill(1)
+        ended.append((done, total))
+
+    two.wait()
+    two.stop(1)  # so that it has units and ends none of them
+    assert told(swept(capture, NAMES, GRID, replace(SETUP, progress=lose), on=two.on)) == here
+    assert ended == [(k + 1, len(ended)) for k in range(len(ended))] and len(ended) >= 4
+
+
+def test_a_cluster_that_is_not_there_is_said_in_one_line_with_the_way_out(two, tmp_path, monkeypatch):
+    two.kill(0)
+    with pytest.raises(UsageError, match="the scheduler has no workers; start one"), workers_on(two.on):
+        pass
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    for on, why in (
+        (f"dask:127.0.0.1:{free}", "no scheduler answers .*refused"),
+        ("dask:here", "missing port"),
+        ("slurm", "write dask:HOST:PORT"),
+    ):
+        with pytest.raises(UsageError, match=why), workers_on(on):
+            pass
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[dask\]'"), workers_on("dask:a:1"):
+        pass
+
+
+def test_a_worker_of_another_version_and_one_that_does_not_see_the_capture_refuse(capture):
+    with pytest.raises(UsageError, match=r"you have 0\.0\.1"):
+        done_there(noted, ("", ""), "0.0.1")
+    with pytest.raises(UsageError, match="does not see it"):
+        received(replace(sent(capture), directory=capture.directory / "gone"))
+
+
+# Comparing results: what is equal is equal to the last integer.
+
+FEW = [HEAP + k * PAGE for k in range(20)]
+FEW_PAGES = build_snapshot([(va, k) for k, va in enumerate(FEW)], vmas=[(HEAP, HEAP + 64 * PAGE, "h")])
+
+
+def results(trace_pages, *policies):
+    trace = build_trace([(0, FEW), (1, FEW[:trace_pages])])
+    costs = load_costs(load_machine("sapphire-rapids"))
+    setup = Setup.of(machine=small_machine(2), costs=costs, cold=True)
+    return replay_snapshot(FEW_PAGES, trace, [(name, {}) for name in policies], setup)
+
+
+def rows(found):
+    return [result.row() for result in found]
+
+
+def test_a_result_does_not_differ_from_itself():
+    found = rows(results(9, "hydra", "mitosis"))
+    assert compare_rows(found, found).exact
+    assert compare_rows(found, found).alike > 3 * 40
+
+
+def test_one_more_walk_shows_as_one_more():
+    changed = {d.quantity: d for d in compare_rows(rows(results(9)), rows(results(10))).differences}
+    assert changed["walks"].change == 1
+    assert changed["walks"].ratio == 30 / 29
+    assert "pt_bytes" not in changed
+
+
+def test_policies_that_only_one_side_has_are_named():
+    found = compare_rows(rows(results(9, "hydra", "mitosis")), rows(results(9, "mitosis", "ideal")))
+    assert not found.exact and not found.differences
+    assert found.only_b == ("ideal",) and found.only_a[0].startswith("hydra ")
+
+
+def test_two_policies_of_one_capture_are_compared_with_each_other():
+    both = results(9, "hydra", "mitosis")
+    found = compare_rows(rows(both[1:2]), rows(both[2:]))
+    assert {d.policy for d in found.differences} == {"hydra / mitosis"}
+
+
+@pytest.mark.parametrize("name", ["found.json", "found.csv", "found.parquet"])
+def test_written_results_are_read_again_as_they_were(tmp_path, name):
+    found = results(9, "hydra")
+    table = whatif_frame(found)
+    write_result(tmp_path / name, "whatif", lambda: [result.to_json() for result in found], lambda: table)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    both = compare_rows(rows(found), read_rows(tmp_path / name))
+    assert both.exact and both.alike == compare_rows(rows(found), rows(found)).alike
+    assert compare(table, tmp_path / name).attrs["exact"]
+
+
+HOSTILE = {
+    "cut": b'{"schema": 2, "what": "whatif", "result": [{"pol',
+    "binary": b"\x80\x81\x82\x00",
+    "list": b"[]",
+    "other": json.dumps({"schema": 2, "what": "check", "result": []}).encode(),
+    "newer": json.dumps({"schema": 99, "what": "whatif", "result": []}).encode(),
+    "no policy": json.dumps({"schema": 2, "what": "whatif", "result": [{}]}).encode(),
+}
+
+
+@pytest.mark.parametrize("contents", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("name", ["found.json", "found.csv", "found.parquet"])
+def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, contents, name):
+    path = tmp_path / name
+    path.write_bytes(contents)
+    with pytest.raises(CaptureError) as refused:
+        read_rows(path)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read_rows(tmp_path / "none.json")
+
+
+def test_of_walks_of_a_trace_and_of_mapped_pages_a_note_says_which_is_which():
+    setup = Setup.of(machine=small_machine(2), costs=load_costs(load_machine("sapphire-rapids")), cold=True)
+    traced, untraced = rows(results(9)), rows(replay_snapshot(FEW_PAGES, None, [], setup))
+    assert compare_rows(traced, untraced).note.startswith("A has a trace, B has none: A's walks are those of")
+    assert compare_rows(untraced, traced).note.startswith("B has a trace, A has none: B's walks are those of")
+    assert compare_rows(traced, traced).note == compare_rows(untraced, untraced).note == ""

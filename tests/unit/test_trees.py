@@ -1,4 +1,4 @@
-"""Surgery on page tables against its naive twins."""
+"""Surgery on page tables, and their flat ids."""
 
 from dataclasses import replace
 
@@ -9,18 +9,13 @@ from hypothesis import strategies as st
 
 from naive.trees import by_steps, leaf_map
 from ptanalyze.core import snapshot as bits
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.tables import read_tree, write_tree
 from ptanalyze.world.address_space import address_space, host_index
-from ptanalyze.world.trees import (
-    free_frame,
-    with_frame,
-    with_huge_leaves,
-    with_root_above,
-    with_small_leaves,
-)
-from strategies import PAGE, REGION, Page, build_snapshot, snapshots
+from ptanalyze.world.trees import free_frame, with_frame, with_huge_leaves, with_root_above, with_small_leaves
+from strategies import PAGE, REGION, Page, build_snapshot, slot_of, snapshots
 
-pytestmark = pytest.mark.twin
+# Surgery on page tables against its naive twins.
 
 GIB = 1 << 30
 
@@ -40,6 +35,7 @@ def either(snapshot, data):
     return snapshot.guest if snapshot.native or data.draw(st.booleans()) else snapshot.host
 
 
+@pytest.mark.twin
 @settings(max_examples=100, deadline=None)
 @given(snapshots(), st.data())
 def test_a_huge_leaf_takes_the_place_of_a_leaf_table_and_nothing_else_changes(snapshot, data):
@@ -59,6 +55,7 @@ def test_a_huge_leaf_takes_the_place_of_a_leaf_table_and_nothing_else_changes(sn
     assert leaf_map(after) == expected
 
 
+@pytest.mark.twin
 @settings(max_examples=100, deadline=None)
 @given(snapshots(), st.data(), st.sampled_from([2, 3]))
 def test_a_table_of_small_leaves_maps_what_its_huge_leaf_did(snapshot, data, level):
@@ -82,6 +79,7 @@ def test_a_table_of_small_leaves_maps_what_its_huge_leaf_did(snapshot, data, lev
     assert leaf_map(after) == expected
 
 
+@pytest.mark.twin
 def test_small_leaves_have_no_bit_7_and_those_of_a_page_being_split_stay_inaccessible():
     """Bit 7 of a 4 KiB entry is no size (PAT); a huge entry with bit 7 alone is mapped (pmd_present)."""
     tree = build_snapshot([(GIB, 512, 2), (GIB + REGION, 1024, 2)]).guest
@@ -93,6 +91,7 @@ def test_small_leaves_have_no_bit_7_and_those_of_a_page_being_split_stay_inacces
     assert bits.frame(second, 1).tolist() == list(range(1024, 1536))
 
 
+@pytest.mark.twin
 @settings(max_examples=100, deadline=None)
 @given(snapshots(), st.data())
 def test_a_root_above_adds_one_table_to_every_way_down(snapshot, data):
@@ -110,6 +109,7 @@ def test_a_root_above_adds_one_table_to_every_way_down(snapshot, data):
         assert by_steps(after, address)[0] == [0, *(table + 1 for table in passed)]
 
 
+@pytest.mark.twin
 def test_a_root_above_a_capture_on_disk_copies_no_entries_and_leaves_the_file_as_it_was(tmp_path):
     write_tree(tmp_path, "gpt", build_snapshot([(GIB, 5), (3 * GIB, 6)]).guest)
     recorded = (tmp_path / "gpt.entries").read_bytes()
@@ -124,6 +124,7 @@ def test_a_root_above_a_capture_on_disk_copies_no_entries_and_leaves_the_file_as
     assert (tmp_path / "gpt.entries").read_bytes() == recorded
 
 
+@pytest.mark.twin
 def test_a_root_above_a_changed_copy_of_a_capture_keeps_the_changes(tmp_path):
     write_tree(tmp_path, "gpt", build_snapshot([(GIB, 5)]).guest)
     tree = read_tree(tmp_path, "gpt")
@@ -132,6 +133,7 @@ def test_a_root_above_a_changed_copy_of_a_capture_keeps_the_changes(tmp_path):
     assert leaf_map(with_root_above(replace(tree, entries=own))) == {GIB: (1, 9, 0x67)}
 
 
+@pytest.mark.twin
 @given(st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 40) - 1), st.booleans())
 def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
     page = Page(GIB, old, protnone=protnone)
@@ -141,6 +143,7 @@ def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
     assert (changed & ~bits.ADDRESS == raw & ~bits.ADDRESS).all()
 
 
+@pytest.mark.twin
 def test_a_free_frame_is_the_next_that_no_table_is_in():
     snapshot = build_snapshot([(GIB, 5)], [])
     root = int(snapshot.guest.frame[0])
@@ -152,8 +155,140 @@ def test_a_free_frame_is_the_next_that_no_table_is_in():
     assert free_frame(nowhere, host_index(snapshot)) == -1
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("encoding", ["ept", "kvm"])
 def test_a_root_above_a_host_tree_points_with_its_own_encoding(encoding):
     host = build_snapshot([(GIB, 5)], [], host_encoding=encoding).host
     after = with_root_above(host)
     assert bits.table(after.entries[0], 5, encoding).tolist() == [True] + 511 * [False]
+
+
+# Flat ids, host leaves of guest tables, inferred tables.
+
+MIB2 = 1 << 21
+
+
+def regions_of(snapshot, *addresses):
+    return address_space(snapshot, np.array([a >> 21 for a in addresses], np.uint64)).regions
+
+
+def descend(tree, address):
+    """(table, level, slot, frame) of the leaf entry for an address by following entries, or None."""
+    table = 0
+    for level in range(tree.levels, 0, -1):
+        slot = slot_of(address, level)
+        raw = int(tree.entries[table, slot])
+        if not raw & 0x101:
+            return None
+        if level == 1 or raw & 0x80:
+            frame = ((raw if raw & 1 else ~raw) & ((1 << 52) - 1)) >> (3 + 9 * level) << (9 * (level - 1))
+            return table, level, slot, frame
+        base = address >> (3 + 9 * level) << (3 + 9 * level)
+        table = next(t for t in range(len(tree)) if tree.level[t] == level - 1 and tree.base[t] == base)
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshots(), st.data())
+def test_every_region_is_resolved_as_by_following_entries(snapshot, data):
+    tree = snapshot.guest
+    leaves = [int(tree.base[t]) for t in range(len(tree)) if tree.level[t] == 1]
+    vas = data.draw(st.lists(st.sampled_from([*leaves, 0, GIB, 5 * GIB, 9 * GIB + MIB2]), unique=True))
+    space = address_space(snapshot, np.array([va >> 21 for va in vas], np.uint64))
+    for k, va in enumerate(vas):
+        leaf, level = int(space.regions.leaf[k]), int(space.regions.level[k])
+        found = descend(tree, va)
+        if found and found[1] > 1:
+            assert (leaf, level, int(space.regions.slot[k])) == found[:3]
+        else:
+            assert (
+                level == 1
+                and int(space.tables.base[leaf]) == va >> 21 << 21
+                and space.tables.level[leaf] == 1
+            )
+    check_closed(space)
+
+
+def check_closed(space):
+    """Every table hangs below one that stands before it, up to a root at the top level."""
+    parent, level, base = space.tables.parent, space.tables.level.astype(int), space.tables.base
+    for t in range(len(level)):
+        if parent[t] < 0:
+            continue
+        assert parent[t] < t and level[parent[t]] == level[t] + 1
+        span = 12 + 9 * int(level[t] + 1)
+        assert int(base[t]) >> span == int(base[parent[t]]) >> span
+
+
+def test_a_region_without_tables_hangs_inferred_ones_below_its_deepest_ancestor():
+    snapshot = build_snapshot([(GIB, 5)])
+    space = address_space(snapshot, np.array([GIB + MIB2 >> 21, 600 * GIB >> 21], np.uint64))
+    assert space.inferred_tables == 1 + 3
+    near, far = space.regions.leaf
+    assert space.tables.parent[near] == 2  # the snapshot's table at level 2
+    assert (
+        space.tables.level[space.tables.parent[far]] == 2 and space.tables.parent[far] >= space.guest_tables
+    )
+    assert (space.tables.node[space.guest_tables :] == -1).all()
+
+
+def test_an_address_beyond_the_tree_still_gets_tables():
+    space = address_space(build_snapshot([(GIB, 5)]), np.array([0xFFFF_FFFF_FF60_0000 >> 21], np.uint64))
+    assert space.tables.level[space.regions.leaf[0]] == 1
+    check_closed(space)
+
+
+def test_guest_tables_know_the_host_entry_of_their_frame():
+    snapshot = build_snapshot([(GIB, 5)], [Page(0x1_0000_0000, 0, 3)], host_levels=5)
+    tables = address_space(snapshot, np.zeros(0, np.uint64)).tables
+    guest = len(snapshot.guest)
+    host = snapshot.host
+    for t in range(guest):
+        leaf, slot = int(tables.host_leaf[t]) - guest, int(tables.host_slot[t])
+        frame = int(snapshot.guest.frame[t])
+        assert (
+            host.level[leaf] == 3 and slot == frame >> 18 & 511 and host.base[leaf] == frame << 12 >> 39 << 39
+        )
+
+
+def test_guest_frames_outside_the_host_are_counted_never_followed():
+    snapshot = build_snapshot([(GIB, 5)], [])
+    snapshot.guest.frame[1] = 1 << 39
+    snapshot.guest.frame[2] = -1
+    space = address_space(snapshot, np.zeros(0, np.uint64))
+    assert space.unresolved == {"frame unknown": 1, "unmapped in the host": 1}
+    assert space.tables.host_leaf[[1, 2]].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("guest", "host", "expected"),
+    [(1, 1, 1), (2, 1, 1), (2, 2, 2), (1, 3, 1), (3, 2, 2), (3, 3, 3), (2, 3, 2)],
+)
+def test_a_tlb_entry_spans_the_smaller_of_both_leaves(guest, host, expected):
+    snapshot = build_snapshot([(GIB, 2 << 18, guest)], [Page(2 * GIB, 0, host)])
+    assert regions_of(snapshot, GIB).tlb_level.tolist() == [expected]
+
+
+def test_a_1_gib_page_resolves_each_of_its_regions_by_its_own_host_leaf():
+    snapshot = build_snapshot([(GIB, 2 << 18, 3)], [Page(2 * GIB, 0, 2), Page(2 * GIB + MIB2, 0)])
+    assert regions_of(snapshot, GIB, GIB + MIB2, GIB + 2 * MIB2).tlb_level.tolist() == [2, 1, 1]
+
+
+def test_a_parent_that_stands_after_its_child_is_refused():
+    snapshot = build_snapshot([(GIB, 5)])
+    snapshot.guest.parent[2] = 3
+    with pytest.raises(CaptureError, match=r"gpt.tables: parent of table 2 = 3"):
+        regions_of(snapshot)
+
+
+def test_a_table_at_the_wrong_level_is_refused():
+    snapshot = build_snapshot([(GIB, 5)])
+    snapshot.guest.level[3] = 2
+    with pytest.raises(CaptureError, match="level of table 3 = 2"):
+        regions_of(snapshot)
+
+
+def test_a_native_snapshot_has_no_nested_tables_to_ask_for():
+    snapshot = build_snapshot([(GIB, 5)])
+    assert snapshot.native
+    with pytest.raises(ValueError, match="no nested tables"):
+        _ = snapshot.nested

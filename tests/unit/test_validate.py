@@ -1,19 +1,27 @@
-"""`validate`: the arithmetic of rows, what counts as evidence, and files of published figures."""
+"""`validate`: its arithmetic, and its rows on Hydra, PTEMagnet and ports of other policies."""
 
 import importlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.capture.synth.process import START, new_group
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.validate import hydra, ports, ptemagnet
 from ptanalyze.validate import row as files
+from ptanalyze.validate.bench import DESIGNS, HYDRA, LINUX, bench
+from ptanalyze.validate.ports import FIGURES
 from ptanalyze.validate.row import (
     DEFINITION,
     FITTED,
     KINDS,
     MODELLED,
+    NOT_REPRODUCIBLE,
     REPLAYED,
     Figure,
     Paper,
@@ -25,6 +33,22 @@ from ptanalyze.validate.row import (
     tally,
 )
 from ptanalyze.validate.run import PAPERS, figures, flat, plain, validate
+from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
+from ptanalyze.validate.wide import (
+    DEGREES,
+    PAGE,
+    THREADS,
+    alone,
+    corunner,
+    footprint,
+    loading,
+    sharing,
+    streams,
+    traversal,
+    unused_bytes,
+)
+
+# `validate`: the arithmetic of rows, what counts as evidence, and files of published figures.
 
 
 def figure(value=10.0, bound="", name="one"):
@@ -248,3 +272,330 @@ def with_file(tmp_path, monkeypatch, text):
 def test_figures_of_the_artifact_carry_their_paper():
     one = Paper(paper="P", title="T", citation="C").measured("n", "Figure 6", "q", "x", 2)
     assert (one.paper, one.read, one.value) == ("P", "artifact", 2)
+
+
+# Hydra's rows: the modelled workloads against closed forms, and what is fitted is called so.
+
+PAGES = st.lists(st.integers(0, 1 << 35), min_size=1, max_size=6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), PAGES), min_size=1, max_size=8), st.integers(1, 20))
+def test_a_script_is_decoded_to_the_pages_it_touches_in_order(turns, least):
+    script = Script([0, 1, 0, 1])
+    for thread, pages in turns:
+        script.touch(thread, pages)
+    trace = script.trace()
+    parts = list(trace.batches(least))
+    dense = np.concatenate([part.page for part in parts]).astype(np.int64)
+    found = (trace.regions[dense >> 9].astype(np.int64) << 9) + (dense & 511)
+    assert found.tolist() == [page for _, pages in turns for page in pages]
+    assert trace.regions.tolist() == list(dict.fromkeys(p >> 9 for _, pages in turns for p in pages))
+    assert [part.chunks.stop for part in parts[:-1]] == [part.chunks.start for part in parts[1:]]
+    assert all(len(part.page) >= least for part in parts[:-1])
+    assert trace.chunks["thread"].tolist() == [thread for thread, _ in turns]
+
+
+def test_calls_of_a_script_come_before_what_follows_them():
+    script = Script([0, 2])
+    script.mmap(1, 512, 4)
+    script.touch(1, 513)
+    script.mprotect(1, 512, 4)
+    script.munmap(0, 512, 4)
+    events = script.trace().events
+    assert events["kind"].tolist() == [Event.MMAP, Event.MPROTECT, Event.MUNMAP]
+    assert events["chunk"].tolist() == [0, 1, 1]
+    assert (events["result"][0], events["b"][0], events["thread"][0]) == (512 << 12, 4 << 12, 1)
+    assert script.placement == "0,2"
+
+
+def test_what_came_before_the_mark_is_told_apart():
+    script = Script([0])
+    script.mmap(0, 512, 512)
+    script.touch(0, 512)
+    script.mark()
+    script.touch(0, 512 + np.arange(1, 5))
+    before, after = script.before_and_after({"linux": LINUX})["linux"]
+    assert (before.count("faults"), after.count("faults")) == (1, 5)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 600)), max_size=30))
+def test_holes_give_the_highest_room_and_never_what_is_taken(turns):
+    holes, held = Holes(), []
+    for take, pages in turns:
+        if take or not held:
+            at = holes.take(pages)
+            assert all(at + pages <= start or start + size <= at for start, size in held)
+            above = sorted(start for start, _ in held if start >= at + pages)
+            assert at + pages == (above[0] if above else TOP)
+            held.append((at, pages))
+        else:
+            holes.give(*held.pop(0))
+    for one in held:
+        holes.give(*one)
+    assert holes.holes == [(0, TOP)]
+
+
+def test_threads_work_side_by_side_until_the_lock_is_always_held():
+    assert Work(100, 10).ns(1) == 100
+    assert Work(100, 10).ns(8, own=60) == 20
+    assert Work(100, 10).ns(1000) == 10
+
+
+@pytest.mark.parametrize("call", ["mprotect", "munmap"])
+def test_hydras_call_does_not_depend_on_remote_spinning_threads_linuxs_does(call):
+    few, many = calls(call, 1, (2, 1)), calls(call, 1, (2, 3))
+    assert few["hydra"] == many["hydra"] < few["linux"] < many["linux"]
+    assert few["unfiltered"] == few["linux"] < few["mitosis"]
+
+
+def test_what_the_cost_file_is_derived_from_is_called_fitted_and_met():
+    rows = [row for figure in (hydra.figure_1, hydra.figure_10) for row in figure(None)]
+    fitted = {row.figure.name: row for row in rows if row.kind == FITTED}
+    assert set(fitted) == {
+        "mprotect-linux", "mprotect-mitosis-alone", "munmap-mitosis-crowded", "munmap-hydra-crowded",
+    }  # fmt: skip
+    assert all(abs(row.error) < 0.01 for row in fitted.values())
+    granted = {row.figure.name for row in rows if row.kind == DEFINITION}
+    assert granted == {"mprotect-hydra-alone", "munmap-hydra-alone"}
+
+
+@pytest.mark.parametrize("shared", [0.25, 1.0])
+def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(shared):
+    found, leaves = footprint(2, shared), 2 * 512
+    upper = 2 + 1 + 1  # of 2 GiB, aligned; each socket has a root and shares of both GiB
+    assert found["linux"].table_pages == leaves + upper
+    assert found["mitosis"].table_pages == 8 * (leaves + upper)
+    assert found["hydra"].table_pages == leaves * (1 + 7 * shared) + 8 * upper
+
+
+def test_the_sharing_is_what_a_footprint_was_made_with():
+    found = footprint(2, 0.5)
+    tables = {name: result.table_pages for name, result in found.items()}
+    assert sharing(tables["linux"], tables["hydra"]) == pytest.approx(0.5, rel=0.01)
+
+
+def test_only_what_a_paper_says_of_its_sharing_is_modelled():
+    assert {"XSBench"} == hydra.EVERYTHING
+    assert hydra.PAPER["xsbench-hydra"].value == 1.32
+
+
+def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
+    """For a lone thread, as in the paper's figure: its copies cost what the link takes."""
+    with bench(quick=True) as workshop:
+        found, pages = traversal(workshop, costs=alone())
+    curve = [found[degree] for degree in DEGREES]
+    assert curve == sorted(curve, reverse=True)
+    assert found[9] == pytest.approx(found["mitosis"], rel=0.05)
+    spared = pages - pages // 512  # faults that only copy an entry, of 600 ns and the reading of its line
+    assert 600 * spared < curve[0] - curve[9] < (600 + 320) * spared
+
+
+def test_at_the_measured_price_of_many_threads_what_is_left_is_the_copying_of_every_entry():
+    with bench(quick=True) as workshop:
+        (many, pages), (lone, _) = traversal(workshop), traversal(workshop, costs=alone())
+    costs = load_costs(load_machine("hydra-haswell"))
+    for degree in DEGREES:
+        assert many[degree] - lone[degree] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
+    assert many["mitosis"] == lone["mitosis"]
+
+
+def test_a_server_of_n_threads_interrupts_all_others_or_those_of_its_socket():
+    for threads in (4, 8):
+        found = web_server(threads)
+        assert found["linux"][1] == found["unfiltered"][1] == found["mitosis"][1] == threads - 1
+        assert found["hydra"][1] == threads // 4 - 1
+        assert found["hydra"][0].locked < found["linux"][0].locked < found["mitosis"][0].locked
+
+
+def test_a_store_saves_its_shootdowns_only_where_threads_do_not_share_leaf_tables():
+    private, shared = guarded_store(False), guarded_store(True)
+    assert private["hydra"].busy < private["linux"].busy == shared["linux"].busy
+    assert shared["hydra"].busy >= shared["linux"].busy
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_segments_on_one_socket_cost_mitosis_its_copies_and_hydra_nothing(stateful):
+    found = allocations(1, stateful, touched=False, live=3, units=4)
+    assert set(found) == set(DESIGNS)
+    assert found["hydra"] == found["linux"]
+    assert found["mitosis"].busy > found["linux"].busy > found["linux"].locked
+
+
+def test_loading_costs_mitosis_seven_more_copies_of_every_entry():
+    found = loading(pages=512)
+    more = 7 * (25.4 + 13.2 + 3 * 500 / 512)  # hydra-haswell: an entry, beginning a copy, share of 3 tables
+    assert found["mitosis"] - found["linux"] == pytest.approx(more, rel=0.01)
+    assert found["hydra"] == found["linux"]
+
+
+def test_a_speed_up_carries_over_by_remote_share_and_distance():
+    canneal = hydra.runs("native-wide", use=("fit",))["Canneal"]
+    added = canneal["I"].cycles / canneal["I+M"].cycles - 1
+    far = (3 * 230 + 4 * 320) / 7 / 110
+    expected = 1 + added * (7 / 8 * (far - 1)) / (3 / 4 * (580 / 280 - 1))
+    assert hydra.eight_sockets("I") == pytest.approx(expected)
+
+
+def test_hydra_replays_with_filters_as_named():
+    assert DESIGNS["hydra"] == HYDRA == ("hydra", {})
+    assert DESIGNS["unfiltered"][1] == {"tlbflush": "off"}
+
+
+# Rows on ports of Mitosis and Hydra: what they compare, and that nothing measured goes into our number.
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with bench(quick=True) as workshop:
+        return {title: list(run(workshop)) for title, run in FIGURES.items()}
+
+
+def test_every_kernel_has_a_row_per_graph_placement_and_policy(rows):
+    for kernel in ("pr", "bc", "cc"):
+        assert len(rows[kernel]) == len(ports.QUICK) * 2 * 2
+        assert all(one.kind == MODELLED and one.ours.low <= one.ours.middle for one in rows[kernel])
+    assert len(ports.GRAPHS) == 8 and {"kron27", "uni30"} < set(ports.GRAPHS)
+
+
+def test_of_kernels_that_nobody_asked_for_no_capture_is_made():
+    assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
+    with bench(quick=True, wanted="pr, kron28") as workshop:
+        assert list(ports.page_rank(workshop)) == [] == list(workshop.directory.iterdir())
+
+
+def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement():
+    seconds = ports.measured()
+    step = [
+        seconds["pr", "linux", graph, 1] / seconds["pr", "mitosis", graph, 1]
+        for graph in ("kron27", "kron30")
+    ]
+    assert step == [pytest.approx(1.002, abs=0.001), pytest.approx(2.367, abs=0.001)]
+
+
+def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
+    def predicted():
+        with bench(quick=True) as workshop:
+            return ports.predicted(workshop, "cc", "uni17", 20_000)
+
+    ours = predicted()
+    monkeypatch.setattr(ports, "measured", dict)
+    assert predicted() == ours
+
+
+def test_local_tables_gain_where_the_lines_that_random_reads_need_outgrow_the_caches():
+    with bench(quick=True) as workshop:
+        small = ports.predicted(workshop, "bc", "uni20", 40_000)
+        large = ports.predicted(workshop, "bc", "uni28", 2_500_000)
+    for data in (0, 1):
+        assert small["mitosis", data].high == pytest.approx(1, abs=0.005)
+        assert 1.01 < large["mitosis", data].middle < large["mitosis", data].high
+        assert large["mitosis", data].low >= 1  # with half of the L3 left to page tables they nearly fit
+        assert large["mitosis", 0] != large["mitosis", 1], "over one node's tables, and over interleaved ones"
+        assert large["hydra", data].middle == pytest.approx(large["mitosis", data].middle, rel=0.01)
+
+
+def test_entries_that_degree_9_copies_in_vain_are_counted_though_the_kernel_means_another_number(rows):
+    unused = {one.figure.name: one for one in rows["orders"] if one.figure.name.endswith("-unused")}
+    assert sorted(unused) == ["bc-unused", "cc-unused", "pr-unused"]
+    for one in unused.values():
+        assert 86 < one.figure.value < 97 and 0 <= one.ours.middle < 100
+        assert one.kind == NOT_REPRODUCIBLE and one.counts
+
+
+def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degree(rows):
+    events = {
+        one.figure.name: one.ours.middle
+        for one in rows["orders"]
+        if one.figure.name.startswith("btree-events")
+    }
+    assert events["btree-events-6"] / events["btree-events-3"] == pytest.approx(1 / 8, rel=0.01)
+    assert events["btree-events-9"] / events["btree-events-6"] == pytest.approx(1 / 8, rel=0.01)
+
+
+def test_histories_of_8_nodes_have_every_degree_and_as_many_entries_at_each():
+    counts = ports.histories("btree")
+    assert counts.index.tolist() == list(range(10))
+    assert counts.entries_copied.max() / counts.entries_copied.min() < 1.001
+    assert counts.events[9] == pytest.approx(333_704, abs=30)
+
+
+def test_what_the_graph_kernels_of_the_histories_do_besides_is_said(rows):
+    graphs = [one for one in rows["orders"] if one.figure.name.split("-")[0] in ports.PORTS_ORDERS_GRAPHS]
+    graphs = [one for one in graphs if not one.figure.name.endswith("-unused")]
+    assert graphs and all(one.kind == NOT_REPRODUCIBLE and "building" in one.note for one in graphs)
+
+
+def test_runs_on_shared_walkers_follow_from_counters_of_linux():
+    found = list(ports.policies(None))
+    assert len(found) == 12 and {one.kind for one in found} == {REPLAYED}
+    assert len({one.figure.name for one in found}) == 12
+    counted = [one for one in found if "walks" in one.figure.name]
+    assert len(counted) == 10 and max(abs(one.error) for one in counted) < 0.02
+    assert all(one.ours.low <= one.figure.value <= one.ours.high for one in found)
+    published = {one.figure.quantity.partition(":")[0]: one.figure.value for one in found}
+    assert published["canneal"] > published["btree"] > 1.2
+
+
+# PTEMagnet's rows: the modelled graph analysis against closed forms, and what is fitted is called so.
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    with bench(quick=True) as made:
+        yield made
+
+
+@given(st.floats(1.9, 7.99))
+def test_the_co_runner_is_the_one_whose_expected_fragmentation_is_asked_for(lines):
+    assert 1 + 7 * new_group(corunner(lines)) == pytest.approx(lines, abs=1e-6)
+
+
+@given(st.integers(1, 20))
+def test_streams_read_neighbours_and_stay_in_the_dataset(run):
+    pages, trace = 1 << 10, streams(1 << 10, 1, run).trace()
+    (touches,) = trace.batches(1 << 20)
+    page = (trace.regions[touches.page >> 9].astype(np.int64) << 9) + (touches.page & 511) - START // PAGE
+    assert page.min() >= 0 and page.max() < pages
+    for turn in page.reshape(8, -1):
+        inside = np.arange(1, len(turn)) % run != 0
+        assert ((np.diff(turn) % pages == 1) | ~inside).all()
+
+
+def test_a_co_runner_scatters_as_asked_and_ptemagnet_gathers_all(workshop):
+    rows = {row.figure.name: row for row in ptemagnet.section_3(workshop)}
+    assert rows["scattered-alone"].error == pytest.approx(0, abs=0.01)
+    assert rows["scattered-stress"].error == pytest.approx(0, abs=0.01)
+    at_8 = corunner(6.8) ** 7  # a co-runner after each of the first seven pages
+    assert rows["regions-at-8"].ours.middle == pytest.approx(100 * at_8, rel=0.2)  # of 1,024 lines
+    assert ptemagnet.repaired(workshop) == 1.0
+
+
+def test_what_was_chosen_to_meet_a_number_is_called_fitted(workshop):
+    figures = (ptemagnet.section_3, ptemagnet.table_1, ptemagnet.table_4)
+    fitted = {row.figure.name for figure in figures for row in figure(workshop) if row.kind == FITTED}
+    chosen = {"scattered-alone", "scattered-stress", "host-over-guest", "time", "objdet-scattered"}
+    assert fitted == chosen | {"objdet-time"}, "the run time comes from published walk cycles"
+
+
+def test_scattering_costs_reads_of_the_ept_and_hardly_any_of_the_gpt(workshop):
+    alone, stress = (ptemagnet.counts(workshop, lines) for lines in (2.8, 6.8))
+    assert stress["walks"] == alone["walks"]
+    assert stress["host_dram_reads"] > 1.5 * alone["host_dram_reads"]
+    assert stress["guest_dram_reads"] < 1.2 * alone["guest_dram_reads"]
+    assert stress["guest_reads_per_walk"] == alone["guest_reads_per_walk"]
+
+
+def test_threads_that_fill_groups_in_turn_leave_at_most_seven_pages_each_unused(workshop):
+    assert unused_bytes(workshop) == 7 * THREADS * PAGE
+
+
+def test_time_follows_the_published_walk_cycles_and_their_exposure(workshop):
+    assert ptemagnet.exposed() == pytest.approx(0.11 / 0.61)
+    (time,) = (row for row in ptemagnet.table_4(workshop) if row.figure.name == "objdet-time")
+    assert 1 - 0.17 * 0.11 / 0.61 > time.ours.middle > 1 - 0.17 * 0.11 / 0.61 * 1.5
+
+
+def test_programs_without_counters_are_not_reproduced(workshop):
+    rows = [*ptemagnet.figure_6(workshop), *ptemagnet.figure_7(workshop)]
+    assert {row.kind for row in rows} == {NOT_REPRODUCIBLE}
+    assert all(row.ours is None and row.error is None for row in rows)

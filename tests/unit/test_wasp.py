@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replay import assert_same_as
-from test_steady_state import twice
+from test_replay import assert_same_as, twice
 
 import ptanalyze
 from naive.wasp import Wasp

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naive import replicas as naive
+from naive import trees as naive
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import Snapshot

@@ -1,0 +1,297 @@
+"""Captures that tests make, unpack, shorten, strip, spoil, or fill with hostile names."""
+
+import hashlib
+import json
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ptanalyze.capture.vm.join import join
+from ptanalyze.core.errors import Strip, bundled
+from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.safe_files import signed
+from ptanalyze.core.snapshot import BATCHES, Heat
+from ptanalyze.core.trace import SLOT_BITS, Event
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
+from ptanalyze.formats.manifest import MANIFEST, read_manifest, seal
+from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.stream_store import HEADER, SEAL
+from ptanalyze.world.tlb_filter import TlbFilter
+from strategies import PAGE, REGION, build_snapshot, place
+
+# The recorded VMs of tests/data/vm_small, unpacked and joined.
+
+DATA = Path(__file__).parent / "data" / "vm_small"
+NAMES = ("visible-bound", "visible-interleaved", "oblivious-interleaved-thp")
+
+
+def unpack(name, directory):
+    """Directory with host/, guest/ and touch.log of a recorded VM."""
+    with tarfile.open(DATA / f"{name}.tar.xz") as archive:
+        archive.extractall(directory / name, filter="data")
+    return directory / name
+
+
+def joined(name, directory):
+    """(capture directory, Fit) of a recorded VM."""
+    place = unpack(name, directory)
+    return place / "vm", join(place / "host", place / "guest", place / "vm")
+
+
+# Copies of captures with the beginning of their trace, for tests of commands and not of numbers.
+
+TOUCHES = {  # enough for tables to be read from DRAM when warm
+    "lookup": 300_000,
+    "sysbench-memory": 50_000,
+    "vm-numa-visible": 50_000,
+    "vm-numa-oblivious": 50_000,
+}
+
+
+def shorter_samples(place):
+    """The bundled captures in `place`, of traces the whole chunks that hold the first TOUCHES."""
+    for sample, touches in TOUCHES.items():
+        shorter(bundled("samples") / sample, place / sample, touches)
+    return place
+
+
+def shorter(capture, copy, touches):
+    shutil.copytree(capture, copy, ignore=shutil.ignore_patterns(".*", "trace.*", MANIFEST))
+    known = open_capture(capture)
+    if known.has_trace:
+        write_trace(copy / "trace.ptt", beginning(known.trace, touches))
+    manifest = json.loads((capture / MANIFEST).read_text())
+    seal(copy, manifest["kind"], manifest["provenance"])
+    return copy
+
+
+def beginning(trace, touches):
+    """Trace of the whole chunks that hold the first `touches`."""
+    count = int(trace.chunks["first"].searchsorted(touches))
+    chunks = trace.chunks[:count]
+
+    def batches(least):
+        for batch in trace.batches(least):
+            if batch.chunks.start >= count:
+                return
+            stop = min(batch.chunks.stop, count)
+            n = int(chunks["touches"][batch.chunks.start : stop].sum())
+            yield replace(
+                batch,
+                chunks=slice(batch.chunks.start, stop),
+                page=batch.page[:n],
+                write=batch.write[:n],
+                count=batch.count[:n],
+            )
+
+    events = trace.events[trace.events["chunk"] <= count]
+    return replace(trace, chunks=chunks, events=events, batches=batches)
+
+
+# A Trace written again as a trace.ptt, or without what its program called outside the region of interest.
+
+BATCH = 1 << 16
+CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
+
+
+def without_calls_outside(trace):
+    """The Trace less the memory calls before its first ROI_START and after its last ROI_END."""
+    kind, at = trace.events["kind"], np.arange(len(trace.events))
+    starts, ends = np.flatnonzero(kind == Event.ROI_START), np.flatnonzero(kind == Event.ROI_END)
+    outside = (at < min(starts, default=0)) | (at > max(ends, default=len(at)))
+    return replace(trace, events=trace.events[~(outside & np.isin(kind, CALLS))])
+
+
+def write_trace(path, trace, strip=Strip.OFF):
+    """Write a Trace; reading it again gives the same chunks, events, touches and regions.
+
+    strip  without the touches that it leaves out of each chunk
+    """
+    with trace_writer(path, strip=strip, **trace.facts) as writer:
+        events = iter(trace.events)
+        event = next(events, None)
+        for batch in trace.batches(BATCH):
+            page = (trace.regions[batch.page >> SLOT_BITS] << np.uint64(SLOT_BITS)).astype(np.int64)
+            page |= batch.page & ((1 << SLOT_BITS) - 1)
+            start = int(trace.chunks["first"][batch.chunks.start])
+            for number in range(batch.chunks.start, batch.chunks.stop):
+                while event is not None and event["chunk"] <= number:
+                    write_event(writer, event)
+                    event = next(events, None)
+                write_chunk(writer, trace.chunks[number], page, batch, start)
+        while event is not None:
+            write_event(writer, event)
+            event = next(events, None)
+
+
+def write_chunk(writer, chunk, page, batch, start):
+    part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
+    page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
+    writer.chunk(
+        *writer.stripped(page, write, count),
+        thread=chunk["thread"],
+        cpu=chunk["cpu"],
+        time=chunk["time"],
+        instructions=chunk["instructions"],
+    )
+
+
+def write_event(writer, event):
+    fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
+    writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])
+
+
+# Traces written again without what can be left out, and their walks.
+
+
+def stripped(trace, path):
+    """The trace written again without what can be left out, chunk by chunk."""
+    write_trace(path, trace, strip=Strip.ON)
+    return read_trace(path)
+
+
+def walks(trace, snapshot, machine):
+    space, placement = address_space(snapshot, trace.regions), place(trace, 3, 2)
+    return TlbFilter(trace, space, placement, machine.tlb).first()
+
+
+def same_walks(trace, snapshot, path):
+    """Fewer touches; under the TLB of every machine of the package, the same walks in the same chunks."""
+    short = stripped(trace, path)
+    assert short.touches < trace.touches and short.regions.tolist() == trace.regions.tolist()
+    assert (short.chunks["accesses"] == trace.chunks["accesses"]).all()
+    for machine in {machine.tlb: machine for machine in map(load_machine, machine_names())}.values():
+        expected, found = (walks(t, snapshot, machine) for t in (trace, short))
+        for column in ("page", "write", "offset", "hits"):
+            assert np.array_equal(getattr(found, column), getattr(expected, column)), (machine.name, column)
+    return short.touches / trace.touches
+
+
+def walks_by_chunk(trace, snapshot, tlb):
+    space = address_space(snapshot, trace.regions)
+    return np.diff(TlbFilter(trace, space, place(trace, 2, 2), tlb).first().offset)
+
+
+# Files of samples of accessed bits, written from plain lists.
+
+
+def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):
+    """samples: [(ms, {(first byte of a page, its level)})], in the order of time.
+
+    handling  ns to clear and to read, each sample
+    within    the part of these that is within the window of the table at `base`
+    """
+    header = np.array([(MAGIC, VERSION, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
+    records = []
+    for ms, pages in samples:
+        tables = {}
+        for address, level in sorted(pages):
+            slot = address >> (3 + 9 * level) & 511
+            table = address >> (12 + 9 * level) << (12 + 9 * level), level
+            tables[table] = tables.get(table, 0) | 1 << slot
+        for (base, level), bits in tables.items():
+            window = ms * 10**6 + round(sum(handling) * within(base))
+            records.append((base, level, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
+        records.append((0, 0, 0, [ms * 10**6, *handling, 9, ms * 10**6, 0, 0, 0]))
+    path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
+    return path
+
+
+def evenly(pages, samples=40):
+    """Heat by {(address, level): share of the samples of 100 ms that found it used}, alike all the time."""
+    at = sorted(pages)
+    each = samples // BATCHES
+    seen = np.array([[[round(pages[one] * each)]] * BATCHES for one in at], np.uint8)
+    address, level = (np.array(column) for column in zip(*at, strict=True))
+    return Heat(
+        address.astype(np.uint64), level.astype(np.uint8), seen.reshape(-1, BATCHES, 1),
+        np.full((BATCHES, 1), each), np.array([0.1]), np.zeros(1), np.zeros(len(at)),
+    )  # fmt: skip
+
+
+# Captures of a live process on a host with one node: its page tables, and samples of accessed bits.
+
+HEAP = 1 << 30
+USED = 256  # pages, of as many again that are not
+
+
+def one_node_capture(directory, heat=True):
+    """Sealed; the used pages are HEAP and 255 after it, the first in more samples than the rest."""
+    directory.mkdir()
+    pages = [(HEAP + k * PAGE, k) for k in range(2 * USED)]
+    write_snapshot(directory, build_snapshot(pages, vmas=[(0, 1 << 47, "")], nodes=1, table_nodes=[0]))
+    if heat:
+        every = {(HEAP + k * PAGE, 1) for k in range(USED)}
+        write_bits(directory / "heat.bits", [(10, every), (10, {(HEAP, 1)})] * 20)
+    seal(directory, "process", {})
+    return open_capture(directory)
+
+
+# A capture of several processes.
+
+
+def make_family(place):
+    """A capture of PID 7 with 8 and 9 inside: 7 and 8 map the same two pages, 9 one of them elsewhere."""
+    member(place, 7, [(REGION, 5), (REGION + 4096, 6), (3 * REGION, 9)], processes=[8, 9])
+    member(place / "pid-8", 8, [(4 * REGION, 5), (4 * REGION + 4096, 6)])
+    member(place / "pid-9", 9, [(REGION + 8192, 5)])
+    return place
+
+
+def member(directory, pid, pages, **more):
+    directory.mkdir(parents=True)
+    write_snapshot(directory, build_snapshot(pages), {"pid": pid})
+    seal(directory, "process", {"pid": pid, "comm": f"p{pid}", **more})
+
+
+# Walk streams that somebody changed and signed again, checksums and all.
+
+
+def put_column(directory, name, content):
+    """Write a column of the stream in a directory, and a seal to which it fits."""
+    (directory / f"{name}.npy").write_bytes(content)
+    (directory / SEAL).write_bytes(sealed(directory, (directory / SEAL).read_bytes(), name, content))
+
+
+def sealed(directory, seal, name, content):
+    """A stream's seal to which another content of a column fits."""
+    digest = hashlib.sha256(content[HEADER:] + content[:HEADER]).hexdigest()
+    return resigned(directory, seal, lambda said: json.dumps(json.loads(said) | {name: digest}).encode())
+
+
+def resigned(directory, seal, change):
+    return signed(directory, change(seal.partition(b"\n")[2]))
+
+
+# A capture whose every name was chosen to do harm where it is shown.
+
+EVIL = "\x1b]0;title\x07\x1b[31m\u202e\u2066two\u2028lines\x9b1m\x7f$\\frac{$ <script>alert(1)</script>\"'>"
+FORMULA = "=HYPERLINK(1)"
+HARM = {"\x1b", "\x07", "\x9b", "\x7f", "\u202e", "\u2066", "\u2028"}
+NO_UTF8 = b"/tmp/caf\xe9$\\frac{$.dat"
+
+
+def hostile_copy(source, target):
+    """Copy the capture `source` to `target` with names that do harm, and seal it again; returns `target`."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".cache"))
+    lines = (target / "maps").read_bytes().splitlines()
+    names = [EVIL.encode(), FORMULA.encode(), NO_UTF8]
+    lines = [b" ".join([*line.split()[:5], names[k % len(names)]]) for k, line in enumerate(lines)]
+    (target / "maps").write_bytes(b"\n".join(lines) + b"\n")
+    snapshot = json.loads((target / "snapshot.json").read_bytes())
+    words = {
+        key: EVIL for key, value in snapshot["facts"].items() if isinstance(value, str) and key != "time"
+    }
+    snapshot["facts"] |= words | {"comm": EVIL, EVIL: EVIL, "unknown": [EVIL]}
+    snapshot["facts"].get("completeness", {}).update(explained=False, explanation=EVIL)
+    (target / "snapshot.json").write_text(json.dumps(snapshot))
+    kind = read_manifest(target).kind
+    seal(target, kind, {"command": EVIL, EVIL: EVIL, "trace": EVIL, "list": [EVIL]})
+    return target

@@ -1,0 +1,401 @@
+"""Pipes, devices, full disks, readers that leave early, and names chosen to do harm."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as tree
+
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+
+from captures import EVIL, FORMULA, HARM, hostile_copy
+from command_line import is_one_line
+from needs import needs_root, small_disk
+from ptanalyze.core.errors import bundled
+from ptanalyze.formats.atomic import atomic_write, map_new
+from ptanalyze.formats.manifest import seal
+from ptanalyze.show.terminal import markdown
+from strategies import Page, build_tree, frames_on
+from unit.test_foreign_tables import dump_text
+
+# A file that is a pipe, a device, a link or endless is refused, or read to a limit: nothing waits.
+
+FILES = ["capture.json", "snapshot.json", "maps", "gpt.tables", "gpt.entries", "trace.ptt"]
+COMMANDS = [("check",), ("info",), ("classify", "--by", "vma"), ("redact", "-o", "red")]
+
+
+@pytest.fixture
+def capture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = bundled("samples") / "sysbench-memory"
+    return shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache"))
+
+
+def becomes(path, what):
+    path.rename(path.with_name(".moved"))
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what == "link to a device":
+        path.symlink_to("/dev/zero")
+    elif what == "link to the same":
+        path.symlink_to(".moved")
+    elif what == "empty":
+        path.write_bytes(b"")
+    else:
+        shutil.copy(path.with_name(".moved"), path)
+        os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "what", ["pipe", "directory", "link to a device", "link to the same", "empty", "of a tebibyte"]
+)
+def test_an_odd_file_in_a_capture_is_one_line(pt, capture, command, name, what):
+    becomes(capture / name, what)
+    ran = pt(command[0], capture, *command[1:])
+    if command[0] == "check" and name != "capture.json" and what in ("empty", "of a tebibyte"):
+        assert ran.code == 1 and "sealed with" in ran.out
+    else:
+        assert is_one_line(ran, 2 if ran.code == 2 else 1) and name in ran.err
+
+
+DERIVED = ["trace.index", "seal", "page.npy", "write.npy", "offset.npy", "hits.npy"]
+
+
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("what", ["pipe", "directory", "link to a device", "empty", "of a tebibyte"])
+def test_an_odd_file_of_derived_data_is_no_such_data(pt, capture, name, what):
+    """Nor is it written to: derived data travel with captures, a link there may lead to a disk."""
+    asked = ("classify", capture, "--weight", "walks", "--csv")
+    (capture / "trace.index").unlink(missing_ok=True)
+    whole = pt(*asked)
+    becomes(next((capture / ".cache").rglob(name)), what)
+    began = time.process_time()
+    again = pt(*asked)
+    assert (again.code, again.out) == (whole.code, whole.out) and time.process_time() - began < 10
+
+
+def test_what_lies_in_a_capture_is_replaced_never_written_to(tmp_path):
+    (tmp_path / "x").symlink_to("/dev/full")
+    with atomic_write(tmp_path / "x") as file:
+        file.write(b"y")
+    assert (tmp_path / "x").read_bytes() == b"y" and not (tmp_path / "x").is_symlink()
+
+
+def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
+    pipe = tmp_path / "out.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert pt("policies", "-o", pipe).code == 0 and pipe.is_fifo()
+    assert os.read(reader, 1 << 16).startswith(b"policy,")
+    os.close(reader)
+
+
+GIVEN = [
+    ("predict", "{}"),
+    ("calibrate", "--local", "{}"),
+    ("topology", "groups", "{}"),
+    ("machines", "{}"),
+    ("compare", "{}", "{}"),
+    ("whatif", "lookup", "-p", "linux", "-m", "{}"),
+    ("whatif", "lookup", "-p", "linux", "--costs", "{}"),
+    ("import", "lackey", "{}", "-o", "o"),
+    ("import", "perf-script", "{}", "-o", "o"),
+    ("import", "vmitosis", "{}", "-o", "o"),
+    ("import", "champsim", "{}", "-o", "o"),
+    ("import", "{}", "-o", "o"),
+    ("import", "ptdump", "{}", "-o", "o"),
+    ("check", "{}"),
+    ("join", "{}", "{}", "-o", "o"),
+    ("diff", "{}", "{}"),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
+@pytest.mark.parametrize(
+    "what", ["/dev/zero", "/dev/null", "/tmp", "/proc/self/mem", sys.executable, "/dev/full"]
+)
+def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given, what):
+    monkeypatch.chdir(tmp_path)
+    ran = pt(*(part.format(what) for part in given))
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
+def test_a_hole_of_a_tebibyte_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hole").write_bytes(b"")
+    os.truncate(tmp_path / "hole", 1 << 40)
+    began = time.process_time()
+    ran = pt(*(part.format("hole") for part in given))
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    assert time.process_time() - began < 10 and not (tmp_path / "o").exists()
+
+
+def test_a_pipe_may_be_named_as_a_file(tmp_path):
+    machine = next((bundled("models") / "machines").glob("*.toml"))
+    for name in ("/dev/stdin", "/proc/self/fd/0"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ptanalyze", "machines", name],
+            input=machine.read_bytes(),
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode == 0 and ran.stdout, ran
+
+
+@pytest.mark.parametrize("command", [("import", "ptdump"), ("join", "HOST")], ids=" ".join)
+def test_a_linked_trace_is_no_trace_of_a_foreign_directory(pt, tmp_path, command):
+    host, guest, secret = (tmp_path / name for name in ("host", "guest", "secret"))
+    shutil.copytree(bundled("samples") / "sysbench-memory", guest)
+    (guest / "capture.json").unlink()
+    (guest / "trace.ptt").rename(secret)
+    (guest / "trace.ptt").symlink_to(secret)
+    ran = pt(*(part if part != "HOST" else host for part in command), guest, "-o", tmp_path / "o")
+    assert is_one_line(ran, ran.code) and ran.code in (1, 2) and not (tmp_path / "o").exists()
+
+
+def test_what_is_imported_is_private(pt, tmp_path):
+    source = shutil.copytree(bundled("samples") / "sysbench-memory", tmp_path / "foreign")
+    for path in source.iterdir():
+        path.chmod(0o644) if path.is_file() else shutil.rmtree(path)
+    assert pt("import", "ptdump", source, "-o", tmp_path / "o").code == 0
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "o").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["gpt.entries", "gpt.tables", "trace.ptt", "maps", "snapshot.json"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_tebibyte_that_was_sealed_is_one_line(pt, capture, command, name):
+    os.truncate(capture / name, 1 << 40)
+    seal(capture, "process", {})
+    ran = pt(command[0], capture, *command[1:])
+    if name == "trace.ptt":  # what lies behind its last frame is no part of it
+        assert ran.code == 0 and not list(capture.parent.glob("red/**/trace.ptt"))[1:]
+        assert all(path.stat().st_size < 1 << 30 for path in capture.parent.glob("red/*"))
+    else:
+        assert ran.code == 1 and name in ran.out + ran.err and ran.err.count("\n") <= 1
+
+
+# Names in captures, files and options reach nobody's terminal, spreadsheet or file as anything but text.
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A capture with hostile names below a directory with a hostile name."""
+    place = tmp_path_factory.mktemp("hostile") / "$x_{ \x1b[31m\n\u202e$"
+    place.mkdir()
+    return hostile_copy(bundled("samples") / "sysbench-memory", place / "a$\\b{$\x1b[1m")
+
+
+ASKED = [
+    ("info",),
+    ("check",),
+    ("classify", "--by", "vma"),
+    ("classify", "--by", "vma", "--weight", "4k"),
+    ("walk", "0x1000"),
+    ("fragmentation",),
+    ("whatif", "-p", "mitosis"),
+    ("advise",),
+]
+
+
+def harmless(text, forms=True):
+    return not HARM & set(text) and not any(ord(one) < 32 and one not in "\n\t" for one in text)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=" ".join)
+@pytest.mark.parametrize("form", ["table", "--json", "--csv"])
+def test_names_of_a_capture_are_only_shown(once, hostile, asked, form):
+    command, *more = asked
+    ran = once(command, hostile, *more, *([form] if form != "table" else []))
+    assert ran.code in (0, 1, 2, 3) and harmless(ran.out) and harmless(ran.err), ran
+    if form == "--json" and ran.out:
+        json.loads(ran.out)
+
+
+def test_the_table_shows_names_as_escapes_on_their_line(once, hostile):
+    out = once("info", hostile).out
+    assert r"\x1b]0;title\x07\x1b[31m\u202e\u2066two\u2028lines\x9b1m\x7f" in out
+
+
+def test_a_name_that_is_no_utf8_is_shown_with_its_byte(once, hostile):
+    for form in ((), ("--csv",), ("--json",)):
+        ran = once("classify", hostile, "--by", "vma", *form)
+        assert ran.code == 0 and r"caf\xe9$\frac{$.dat" in ran.out.replace("\\\\", "\\"), ran
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["printed", "stored"])
+def test_no_cell_of_a_csv_is_a_formula(pt, hostile, tmp_path, stored):
+    file = tmp_path / "t.csv"
+    ran = pt("info", hostile, *(("-o", file) if stored else ("--csv",)))
+    text = file.read_text() if stored else ran.out
+    cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+    assert cells and harmless(text)
+    for cell in cells:
+        assert cell[:1] not in "=@+-" or not cell[1:] or float(cell) is not None
+
+
+def test_a_formula_in_a_cell_is_quoted_and_a_number_is_not():
+    from pandas import DataFrame
+
+    from ptanalyze.formats.text_output import csv_text
+
+    table = DataFrame({"=a": [FORMULA, "@x", "+1+1", "-cmd", "-1.5", "-", "a\nb"], "n": range(-3, 4)})
+    rows = list(csv.reader(io.StringIO(csv_text(table))))
+    assert rows[0] == ["'=a", "n"]
+    assert [row[0] for row in rows[1:]] == [f"'{FORMULA}", "'@x", "'+1+1", "'-cmd", "-1.5", "-", r"a\nb"]
+    assert [row[1] for row in rows[1:]] == ["-3", "-2", "-1", "0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "no\x1b[31m\nsuch"),
+        ("whatif", "-p", "\x1b[31m\nx"),
+        ("whatif", "--set", "\x1b[31m\n"),
+        ("whatif", "-m", "\x1b[31m\n.toml"),
+        ("classify", "--by", "\x1b[31m"),
+        ("no\x1b[31m\nsuch",),
+        ("info", "--\x1b[31m"),
+        ("predict", "\x1b[31m\n"),
+        ("compare", "\x1b.json", "\n.json"),
+        ("redact", "a\x1b[31m\n", "-o", "b\x1b[31m\n"),
+    ],
+)
+def test_what_was_typed_is_named_without_its_controls(pt, arguments):
+    ran = pt(*arguments)
+    assert ran.code == 2 and harmless(ran.err) and harmless(ran.out), ran
+    assert ran.err.startswith("Usage") or is_one_line(ran, 2)
+
+
+def test_a_plot_shows_hostile_names_literally(pt, hostile, tmp_path):
+    file = tmp_path / "a.svg"
+    ran = pt("classify", hostile, "--by", "vma", "--plot", file)
+    assert ran.code == 0, ran
+    texts = "".join(tree.parse(file).getroot().itertext())
+    assert r"caf\xe9$\frac{$." in texts and r"a$\b{$\x1b[1m" in texts and harmless(texts)
+
+
+def test_a_report_shows_hostile_names_literally(pt, hostile, tmp_path):
+    file = tmp_path / "page.html"
+    ran = pt("report", hostile, "-o", file)
+    assert ran.code == 0 and harmless(ran.err), ran
+    page = file.read_text("utf-8")
+    own = page[: page.index("<script")] + page[page.rindex("</script>") :]
+    assert EVIL.partition("<")[2] not in page and not HARM & set(own)
+
+
+def test_names_that_others_chose_stay_text_in_a_markdown_table():
+    names = [
+        "<img src=x onerror=alert(1)>",
+        "a|b[c](http://evil.example) ![d](e)",
+        "**b** _i_ `c` ~~s~~ &lt; \\\\ \\|",
+        "https://evil.example www.evil.example a@evil.example",
+        "vm_flags_2",
+    ]
+    page = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    tokens = page.parse(markdown(pd.DataFrame({"name": names, "pages": 1})))
+    inline = [token.children for token in tokens if token.type == "inline"][2::2]
+    assert {piece.type for cell in inline for piece in cell} <= {"text", "text_special"}
+    assert ["".join(piece.content for piece in cell) for cell in inline] == names
+
+
+@pytest.mark.parametrize("name", ["https://evil.example", "www.evil.example", "a@evil.example"])
+def test_a_name_is_no_address_to_github_either(name):
+    assert name not in markdown(pd.DataFrame({"name": [name]}))
+
+
+# A full disk is one line that names what was asked for, and nothing stays: also where files are mapped.
+
+SAMPLE = bundled("samples") / "sysbench-memory"
+LEAVES = [Page(k << 21, 200 + k) for k in range(64)]  # a leaf table each
+PAGE = 4096
+DIRECTORIES = 2  # pages that a disk holds besides
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "dump.txt"
+    path.write_text(dump_text(build_tree(LEAVES, frames_on([0]))))
+    return path
+
+
+def ran(*words):
+    """In a process of its own: what is tested once ended it with SIGBUS."""
+    command = [sys.executable, "-m", "ptanalyze", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["redact", "import", "synth"])
+@pytest.mark.parametrize("pages", [4, 35, 50])
+def test_a_full_disk_is_said_and_nothing_is_kept(tmp_path, text, what, pages):
+    commands = {
+        "redact": ("redact", SAMPLE),
+        "import": ("import", "vmitosis", text),
+        "synth": ("synth", "--size", "64M"),
+    }
+    with small_disk(tmp_path / "disk", (pages + DIRECTORIES) * PAGE) as disk:
+        failed = ran(*commands[what], "-o", disk / "out")
+        assert not os.listdir(disk)
+    assert failed.returncode == 2, failed
+    said = failed.stderr.splitlines()[-1]
+    assert said.startswith(f"ptanalyze: {disk}") and ".tmp" not in said
+    assert said.endswith("No space left on device; nothing was kept") or "do not fit" in said
+
+
+@needs_root
+def test_a_file_that_does_not_fit_is_named_and_the_old_one_stays(tmp_path):
+    with small_disk(tmp_path / "disk", 8 * PAGE) as disk:
+        path = disk / "page.html"
+        path.write_text("old")
+        with pytest.raises(OSError, match="cannot write: No space left") as failed, atomic_write(path) as out:
+            out.write(b"new" * 20_000)
+        assert failed.value.filename == str(path)
+        assert path.read_text() == "old" and len(os.listdir(disk)) == 1
+
+
+@needs_root
+def test_room_is_there_before_a_map_is_written_to(tmp_path):
+    with small_disk(tmp_path / "disk", 8 * PAGE) as disk, (disk / "file").open("x+b") as file:
+        with pytest.raises(OSError, match="No space left"):
+            map_new(file, "<u8", (9, 512))
+        assert map_new(file, "<u8", (2, 512), PAGE).sum() == 0
+        assert os.fstat(file.fileno()).st_blocks * 512 >= 3 * PAGE
+
+
+# Whoever reads our output may stop early: `ptanalyze ... | head` is no error, and says nothing.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["policies"], ["machines", "--json"], ["machines", "--csv"], ["--help"], ["whatif", "--help"]],
+)
+def test_a_reader_that_has_gone_is_no_error(arguments):
+    command = [sys.executable, "-m", "ptanalyze", *arguments]
+    ours = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ours.stdout.close()  # before the first line
+    assert (ours.stderr.read(), ours.wait()) == ("", 0)
+    ours.stderr.close()
+
+
+def test_a_reader_that_stops_after_a_line_is_no_error():
+    ours = subprocess.Popen(
+        [sys.executable, "-m", "ptanalyze", "machines", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with ours.stdout as out:
+        assert out.readline() == b"{\n"
+    assert (ours.stderr.read(), ours.wait()) == (b"", 0)
+    ours.stderr.close()

@@ -1,0 +1,37 @@
+"""All commands of the program by name, and how one fails."""
+
+import click
+
+from ptanalyze.cli import ptanalyze as program
+
+# All commands of the program, by name.
+
+
+def commands(command=program, name=""):
+    """Yield (name, command) of all commands and groups but the program itself."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            under = command.get_command(context, child)
+            path = f"{name} {child}".strip()
+            yield path, under
+            yield from commands(under, path)
+
+
+EVERY = dict(commands())
+LEAVES = {name: command for name, command in EVERY.items() if not isinstance(command, click.Group)}
+
+
+def takes(command, option):
+    return any(option in one.opts for one in command.params)
+
+
+# How a command fails: with one line and an exit code.
+
+
+def is_one_line(ran, code):
+    """The command failed as a command should: this exit code, one line, nothing else."""
+    assert ran.code == code, ran
+    assert ran.err.startswith("ptanalyze: ") and ran.err.count("\n") == 1, ran.err
+    assert "Traceback" not in ran.err
+    return True

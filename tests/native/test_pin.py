@@ -1,0 +1,205 @@
+"""The tracer for Pin without Pin."""
+
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from native.dumping import make
+from native.tracing import ROOT, build_plugin, wait_written
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace import CHUNK, map_file, read_events, read_frames, read_header, read_trace
+
+# The script that tries the Pin tool, as far as it goes without Pin: refusals, and its probes under QEMU.
+
+SCRIPT, RUN = ROOT / "pintool/try-pin.sh", ROOT / "pintool/probes/run.sh"
+JUDGE = ROOT / "pintool/probes/judge.py"
+PROBES = ("plain", "threads", "fork", "exec", "gather")
+
+
+def words(command, **environment):
+    env = {name: value for name, value in os.environ.items() if name != "PIN_ROOT"}
+    env |= {"PYTHON": sys.executable, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=300)
+
+
+def fake_kit(place, rules):
+    """A kit whose program only says its version."""
+    (place / "source/tools/Config").mkdir(parents=True)
+    (place / "source/tools/Config/makefile.config").write_text(rules)
+    (place / "pin").write_text("#!/bin/sh\necho Pin 0.0\n")
+    (place / "pin").chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        (None, "PIN_ROOT is not set: get a Pin 3 kit for Linux (gcc) from Intel, unpack it"),
+        ((), "no program pin in it"),
+        (("pin",), "no source/tools/Config/makefile.config; unpack the whole kit"),
+    ],
+)
+def test_without_a_kit_one_line_says_what_to_do(tmp_path, there, says):
+    for name in there or ():
+        (tmp_path / name).touch(0o755)
+    kit = {} if there is None else {"PIN_ROOT": str(tmp_path)}
+    done = words([SCRIPT, tmp_path / "report"], **kit)
+    assert done.returncode == 2 and done.stdout == "" and not (tmp_path / "report").exists()
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_an_interpreter_without_ptanalyze_and_a_report_that_cannot_be_written_are_refused(tmp_path):
+    kit = {"PIN_ROOT": str(fake_kit(tmp_path, ""))}
+    assert "has no ptanalyze" in words([SCRIPT], **kit, PYTHON="/bin/false").stderr
+    done = words([SCRIPT, tmp_path / "no/report"], **kit)
+    assert done.returncode == 2 and "cannot be written; name another file" in done.stderr
+
+
+def test_a_kit_that_does_not_build_leaves_a_report_that_says_why(tmp_path):
+    kit = fake_kit(tmp_path / "kit", "$(error this kit is broken)\n")
+    done = words([SCRIPT, tmp_path / "report"], PIN_ROOT=str(kit))
+    report = (tmp_path / "report").read_text()
+    assert done.returncode == 1 and report == done.stdout
+    assert "Pin 0.0" in report and "not built:" in report and "this kit is broken" in report
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    build_plugin()
+    logs = tmp_path_factory.mktemp("probes")
+    return words([RUN, "qemu", logs]), logs
+
+
+def test_the_probes_find_nothing_wrong_with_the_tracer_that_was_tested_otherwise(ran):
+    done, _ = ran
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == list(PROBES) and done.returncode == 0
+    assert [row[3] for row in rows if row[0] != "gather"] == ["ok"] * 4
+    assert rows[-1][3:] in (["ok"], ["not", "run:", "this", "CPU", "has", "no", "AVX2"])
+    assert [row[2] for row in rows[:4]] == [
+        "0",
+        "0",
+        "0",
+        "3",
+    ]  # after exec the trace is shorter than the run
+
+
+@pytest.mark.parametrize(
+    ("probe", "capture", "says"),
+    [
+        ("gather", "plain", "page 0 has (accesses, store) (6, True), not (1, False)"),
+        ("plain", "fork", "page 32 has (accesses, store) None, not (6, True); 32 pages seen"),
+        ("threads", "plain", "not four different ones"),
+        ("exec", "fork", "the trace ended by exit, not exec"),
+        ("fork", "exec", "the trace ended by exec, not exit"),
+    ],
+)
+def test_the_judge_says_what_is_wrong(ran, probe, capture, says):
+    _, logs = ran
+    assert says in runpy.run_path(str(JUDGE))["judge"](probe, logs / capture, int(base_of(logs, capture), 16))
+
+
+def test_the_judge_ends_with_1_where_something_is_wrong(ran):
+    _, logs = ran
+    done = words([sys.executable, JUDGE, "exec", logs / "fork", base_of(logs, "fork")])
+    assert done.returncode == 1 and done.stdout == "the trace ended by exit, not exec\n"
+
+
+def base_of(logs, probe):
+    return (logs / f"{probe}.out").read_text().split()[0]
+
+
+# The tracer for Pin without Pin: compiled against an interface of ours that plays a program which forks.
+
+WRITER = ("tracer", "writer", "session_file", "watcher", "control", "own_maps")
+KITS = {"3.7": [], "current": ["-DPTT_PIN_ELEMENTS"]}  # how a kit describes gathers
+GATHERED = {50, 51, 53}  # 52 is masked out
+
+
+@pytest.fixture(scope="module", params=KITS)
+def tool(request, tmp_path_factory):
+    make("pintool")
+    program = tmp_path_factory.mktemp("pin") / "tool"
+    sources = [ROOT / "pintool/pin_tool.cpp", *(ROOT / f"pintool/build/{name}.o" for name in WRITER)]
+    includes = [f"-I{ROOT / where}" for where in ("tests/native/programs/pin", "pintool")]
+    flags = ["-std=c++17", "-Wall", *KITS[request.param]]
+    subprocess.run(["g++", *flags, *includes, "-o", program, *sources], check=True)
+    return program
+
+
+def pages(path):
+    wait_written(path)
+    trace = read_trace(path)
+    return {
+        int(trace.regions[page >> 9]) << 9 | int(page & 511)
+        for batch in trace.batches(1 << 10)
+        for page in batch.page
+    }
+
+
+@pytest.mark.parametrize("follow", ["off", "on"])
+def test_a_forked_child_goes_on_traced_only_when_followed(tool, tmp_path, follow):
+    command = [tool, "-out", tmp_path / "t.ptt", "-follow_fork", follow]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    child, status, _ = done.stdout.split()
+    assert status == "0" and pages(tmp_path / "t.ptt") == {100, 101} | GATHERED
+    assert (tmp_path / f"t.{child}.ptt").exists() == (follow == "on")
+    assert follow == "off" or pages(tmp_path / f"t.{child}.ptt") == {102, 512 + 102}
+
+
+def first_touches(path):
+    """Addresses of the FIRST_TOUCH events of a trace that may have no touches."""
+    wait_written(path)
+    data = map_file(path)
+    frames, offset, _ = read_frames(path, data, read_header(path, data))
+    events, _ = read_events(path, data, frames, offset, frames["kind"] == CHUNK, 0)
+    return events["a"][events["kind"] == Event.FIRST_TOUCH].tolist()
+
+
+def test_a_forked_child_inherits_the_tables_that_fork_copied_and_with_them_what_was_touched(tool, tmp_path):
+    command = [tool, "-out", tmp_path / "t.ptt", "-follow_fork", "on", "-roi_marker", "on"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    child, _, _ = done.stdout.split()
+    assert first_touches(tmp_path / "t.ptt") == [0]
+    assert first_touches(tmp_path / f"t.{child}.ptt") == [1 << 21]
+
+
+def accesses(path):
+    """{page: (accesses, whether one was a store)}"""
+    wait_written(path)
+    trace, found = read_trace(path), {}
+    for batch in trace.batches(1 << 10):
+        for page, write, count in zip(batch.page.tolist(), batch.write, batch.count, strict=True):
+            number = int(trace.regions[page >> 9]) << 9 | page & 511
+            times, stored = found.get(number, (0, False))
+            found[number] = times + int(count), stored or bool(write)
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("-roi_accesses", "1000000")])
+def test_a_gather_reads_each_element_that_its_mask_lets_through(tool, tmp_path, options):
+    subprocess.run([tool, "-out", tmp_path / "t.ptt", *options], check=True, timeout=60, capture_output=True)
+    found = accesses(tmp_path / "t.ptt")
+    assert {page: found[page] for page in GATHERED} == dict.fromkeys(GATHERED, (1, False))
+    assert found[100] == (1, True)
+
+
+def test_the_tool_notes_what_it_had_mapped_but_not_the_stack_that_the_kernel_gave_the_program(tool, tmp_path):
+    command = ["setarch", "-R", tool, "-out", tmp_path / "t.ptt"]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    wait_written(tmp_path / "t.ptt")
+    events = read_trace(tmp_path / "t.ptt").events
+    own = events[events["kind"] == Event.TRACER_MAP]
+    assert int(own["b"].sum()) > 100 << 20  # the threads' buffers are among it
+    stack = 0x7FFFFFF00000  # and above, where addresses are not randomised
+    assert 0x7FFFF0000000 < int((own["a"] + own["b"]).max()) < stack
+
+
+@pytest.mark.parametrize("bound", [(), ("-roi_start_symbol", "main")])
+def test_symbols_are_read_only_for_a_region_that_is_bound_by_them(tool, tmp_path, bound):
+    command = [tool, "-out", tmp_path / "t.ptt", *bound]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split()[2] == str(int(bool(bound)))

@@ -1,0 +1,484 @@
+"""Latencies of this machine, and its survey."""
+
+import json
+import math
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native.dumping import make, wait_for
+from needs import needs_root, needs_two_cpus
+from plot_texts import readable
+from ptanalyze.capture.live import cacheline
+from ptanalyze.capture.live.cacheline import cpu_list, measure, measure_nodes, usable_nodes
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.capture.live.native import native
+from ptanalyze.cli import run
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.show import plots
+
+# The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology measure`.
+
+DUMPS = Path(__file__).resolve().parents[2] / "dumps"
+CPUS = sorted(os.sched_getaffinity(0))
+PAIR = CPUS[:2]
+LONG = 10**7  # round trips: seconds
+
+
+@pytest.fixture(scope="module")
+def tool():
+    make("dumps")
+    return native("ptpingpong")
+
+
+def play(tool, text, rounds=200):
+    argv = [tool, str(rounds)]
+    return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60)
+
+
+@contextmanager
+def measuring(*options):
+    """(the process of `ptanalyze topology measure`, while a pair plays; the PID of its tool)"""
+    argv = [sys.executable, "-m", "ptanalyze", "topology", "measure", *map(str, options)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        assert wait_for(lambda: children.read_text().split(), 30)
+        child = int(children.read_text().split()[0])
+        assert wait_for(lambda: len(threads(child)) == 2, 30)
+        yield process, child
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def threads(pid):
+    """[(CPUs that a thread may use, CPU it was last on)] of the two that hand over the line."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(") ")[2].split()
+        status = (task / "status").read_text()
+        allowed = next(
+            line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list")
+        )
+        if task.name != str(pid):
+            found.append((allowed, int(fields[36])))
+    return sorted(found)
+
+
+@needs_two_cpus
+def test_the_program_compiles_without_a_warning(tmp_path):
+    argv = [
+        "make",
+        "-s",
+        "-C",
+        DUMPS,
+        f"BUILD={tmp_path}",
+        "CC=gcc -Werror -Wpedantic",
+        tmp_path / "ptpingpong",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@needs_two_cpus
+def test_a_transfer_takes_a_plausible_time_in_both_directions(tool):
+    a, b = PAIR
+    done = play(tool, f"{a} {b}\n{b} {a}\n" * 5)
+    assert done.returncode == 0 and not done.stderr
+    answers = [line.split() for line in done.stdout.splitlines()]
+    assert [answer[:2] for answer in answers] == [[str(a), str(b)], [str(b), str(a)]] * 5
+    fastest = min(float(answer[2]) for answer in answers)
+    assert math.isfinite(fastest) and 1 < fastest < 100_000
+
+
+@needs_two_cpus
+def test_both_threads_are_pinned_each_to_its_cpu(tool):
+    pinned = sorted((str(cpu), cpu) for cpu in PAIR)
+    with subprocess.Popen([tool, str(LONG)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"%d %d\n" % tuple(PAIR))
+        process.stdin.flush()
+        try:
+            assert wait_for(lambda: threads(process.pid) == pinned, 10), threads(process.pid)
+        finally:
+            process.kill()
+
+
+@needs_two_cpus
+def test_it_ends_with_its_input(tool):
+    done = play(tool, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{PAIR[0]} 8191", "CPU 8191: Invalid argument"),
+        (f"8191 {PAIR[0]}", "CPU 8191: Invalid argument"),
+        (f"{PAIR[0]} 8192", "CPU 8192: no CPU has this number"),
+        (f"-1 {PAIR[0]}", "CPU -1: no CPU has this number"),
+        (f"{PAIR[0]} {PAIR[0]}", f"CPU {PAIR[0]}: a pair needs two CPUs"),
+        ("0 x", 'expected lines "A B"'),
+        ("0", 'expected lines "A B"'),
+    ],
+)
+def test_an_impossible_pair_is_refused(tool, text, why):
+    done = play(tool, text)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith("ptpingpong: ") and done.stderr.count("\n") == 1 and why in done.stderr
+
+
+@needs_two_cpus
+@pytest.mark.parametrize("rounds", ["0", "-5", "x", "", "1x", "99999999999"])
+def test_an_impossible_number_of_rounds_is_refused(tool, rounds):
+    done = play(tool, "", rounds)
+    assert done.returncode == 2 and done.stderr.startswith("usage: ") and done.stderr.count("\n") == 1
+
+
+@needs_two_cpus
+def test_every_pair_is_measured_as_often_as_asked(tool):
+    seen = []
+    matrix = measure(CPUS[:4], rounds=100, repeat=3, progress=lambda *done: seen.append(done))
+    count = len(matrix.cpus)
+    pairs = count * (count - 1) // 2
+    assert [done for done, _, _ in seen] == list(range(1, 3 * pairs + 1))
+    assert (matrix.ns[~(matrix.ns != matrix.ns)] > 1).all() and (matrix.ns == matrix.ns).sum() == 2 * pairs
+    assert (matrix.spread[matrix.spread == matrix.spread] >= 1).all()
+    assert (matrix.method.rounds, matrix.method.repeat) == (100, 3)
+
+
+@needs_two_cpus
+def test_the_command_writes_a_file_that_can_be_grouped(tool, tmp_path, capfd):
+    path = tmp_path / "topology.json"
+    cpus = cpu_list(PAIR)
+    assert run(["topology", "measure", "--cpus", cpus, "-o", str(path), "--rounds", "200", "--json"]) == 0
+    result = json.loads(capfd.readouterr().out)["result"]
+    assert result["cpus"] == PAIR and "one pair cannot be grouped" in result["no_groups"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    matrix = read_matrix(path)
+    assert list(matrix.cpus) == PAIR and matrix.ns[0, 1] == result["ns"][0][1] == result["ns"][1][0]
+    assert run(["topology", "groups", str(path)]) == 2
+    assert "one pair cannot be grouped" in capfd.readouterr().err
+    assert run(["topology", "groups", str(path), "--one-group-ok", "--compare-with-kernel"]) == 0
+    out = capfd.readouterr().out
+    assert cpus in out and "the kernel's NUMA nodes" in out
+
+
+@needs_two_cpus
+def test_many_cpus_are_told_how_long_it_takes(tool, monkeypatch, capfd):
+    monkeypatch.setattr("ptanalyze.cli.topology.SLOW", 1)
+    assert run(["topology", "measure", "--cpus", cpu_list(PAIR), "--rounds", "100"]) == 0
+    captured = capfd.readouterr()
+    assert "ptanalyze: 1 pairs of CPUs: about 0 s" in captured.err and "one pair cannot" in captured.out
+    assert cacheline.seconds(192, 1000, 7) == pytest.approx(18336 * 7 * 1.4e-3)
+
+
+@needs_two_cpus
+def test_ctrl_c_leaves_no_file_and_no_process(tool, tmp_path):
+    with measuring("--cpus", cpu_list(PAIR), "--rounds", LONG, "-o", tmp_path / "t.json") as (process, child):
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err.strip()) == (130, "", "ptanalyze: interrupted")
+        assert not Path(f"/proc/{child}").exists()
+    assert not any(tmp_path.iterdir())
+
+
+@needs_two_cpus
+def test_a_tool_that_was_killed_is_said(tool, tmp_path):
+    with measuring("--cpus", cpu_list(PAIR), "--rounds", LONG, "-o", tmp_path / "t.json") as (process, child):
+        os.kill(child, signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 2 and err.count("\n") == 1 and "ptpingpong ended with -9" in err
+    assert not any(tmp_path.iterdir())
+
+
+@needs_two_cpus
+def test_the_tool_does_not_outlive_a_command_that_was_killed(tool):
+    with measuring("--cpus", cpu_list(PAIR), "--rounds", 10**6) as (process, child):
+        process.kill()
+        process.wait()
+        assert wait_for(lambda: not Path(f"/proc/{child}").exists(), 30)
+
+
+@needs_two_cpus
+def test_a_pair_that_does_not_answer_is_given_up(tool, monkeypatch):
+    monkeypatch.setattr(cacheline, "PATIENCE", 0.2)
+    with pytest.raises(UsageError, match=f"CPUs {PAIR[0]} and {PAIR[1]}: no answer in 0.2 s"):
+        measure(PAIR, rounds=LONG)
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--cpus", "0-8191"], "this process may only run on"),
+        (["--cpus", str(PAIR[0])], "a pair needs two"),
+        (["--cpus", "all"], "expected a list such as 0-7,9"),
+        (["-o", "/nonexistent/t.json"], "there is no directory /nonexistent; make it first"),
+        (["-o", "/tmp"], "is a directory; name a file"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
+    done = subprocess.run(
+        [sys.executable, "-m", "ptanalyze", "topology", "measure", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and why in done.stderr, done.stderr
+
+
+@needs_two_cpus
+def test_a_cpu_outside_the_affinity_of_the_process_is_refused():
+    try:
+        os.sched_setaffinity(0, PAIR[:1])
+        with pytest.raises(UsageError, match=f"CPU {PAIR[1]}: this process may only run on {PAIR[0]}$"):
+            measure(PAIR)
+        with pytest.raises(UsageError, match="a pair needs two"):
+            measure()
+    finally:
+        os.sched_setaffinity(0, CPUS)
+
+
+@needs_two_cpus
+def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="ptpingpong: not found; build it: `make native`"):
+        measure(PAIR)
+
+
+# The pointer chase through a node's memory, alone and under `ptanalyze topology latency`.
+
+NODE = next(iter(usable_nodes()))
+
+
+@pytest.fixture(scope="module")
+def chaser():
+    make("dumps")
+    return native("ptchase")
+
+
+def chase(tool, text, *arguments):
+    argv = [tool, *(arguments or ("16", "5"))]
+    return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_chase_compiles_without_a_warning(tmp_path):
+    argv = ["make", "-s", "-C", DUMPS, f"BUILD={tmp_path}", "CC=gcc -Werror -Wpedantic", tmp_path / "ptchase"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_a_read_of_a_large_buffer_takes_longer_than_one_of_a_small_one(chaser):
+    cpu = CPUS[0]
+    small, large = (
+        float(chase(chaser, f"{cpu} {NODE} -\n", size, "60").stdout.split()[2]) for size in ("1", "256")
+    )
+    assert 0.5 < small < large < 10_000
+
+
+def test_each_line_is_answered_with_fastest_and_median(chaser):
+    others = ",".join(map(str, CPUS[1:2])) or "-"
+    done = chase(chaser, f"{CPUS[0]} {NODE} -\n{CPUS[-1]} {NODE} -\n{CPUS[0]} {NODE} {others}\n")
+    assert done.returncode == 0 and not done.stderr
+    answers = [line.split() for line in done.stdout.splitlines()]
+    assert [answer[:2] for answer in answers] == [
+        [str(cpu), str(NODE)] for cpu in (CPUS[0], CPUS[-1], CPUS[0])
+    ]
+    for _, _, fastest, median, huge in answers:
+        assert 0 < float(fastest) <= float(median) and math.isfinite(float(median))
+        assert 0 <= int(huge) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8191 0 -", "CPU 8191: Invalid argument"),
+        ("8192 0 -", "CPU 8192: no CPU has this number"),
+        ("-1 0 -", "CPU -1: no CPU has this number"),
+        (f"{CPUS[0]} 1024 -", "node 1024: no node has this number"),
+        (f"{CPUS[0]} 1023 -", "node 1023: Invalid argument"),
+        (f"{CPUS[0]} {NODE} x", "LOAD: x: no CPU has this number"),
+        (f"{CPUS[0]} {NODE} 9999", "LOAD: 9999: no CPU has this number"),
+        ("a b c", "expected lines"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line(chaser, text, why):
+    done = chase(chaser, text)
+    assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("0", "5"), ("16", "0"), ("x", "5"), ("16", "10001"), ("65537", "5"), ("16",)]
+)
+def test_wrong_arguments_show_the_usage(chaser, arguments):
+    done = chase(chaser, "", *arguments)
+    assert done.returncode == 2 and done.stderr.startswith("usage: ptchase")
+
+
+def test_all_pairs_of_nodes_are_measured_and_kept(chaser, tmp_path, capfd):
+    path = tmp_path / "latency.json"
+    assert run(["topology", "latency", "-o", str(path), "--mebibytes", "16", "--bursts", "5"]) == 0
+    shown = capfd.readouterr()
+    found = read_latency(path)
+    assert found.nodes == tuple(usable_nodes()) and np.isfinite(found.idle).all()
+    assert ("a single NUMA node" in shown.out) == (len(found.nodes) == 1)
+    assert run(["topology", "latency", "--json", "--mebibytes", "16", "--bursts", "5"]) == 0
+    result = json.loads(capfd.readouterr().out)["result"]
+    assert result["nodes"] == list(found.nodes) and len(result["idle_ns"]) == len(found.nodes)
+
+
+def nodes(tmp_path, cpulists, kib=1000):
+    for node, cpus in enumerate(cpulists):
+        place = tmp_path / f"node{node}"
+        place.mkdir()
+        (place / "cpulist").write_text(cpus + "\n")
+        (place / "meminfo").write_text(f"Node {node} MemTotal:       {kib} kB\n")
+    return tmp_path
+
+
+def test_nodes_without_cpus_or_memory_are_left_out(tmp_path):
+    assert usable_nodes(nodes(tmp_path, [str(CPUS[0]), "", "8190"])) == {0: [CPUS[0]]}
+
+
+def test_a_node_that_is_not_there_is_named(chaser, tmp_path):
+    fake = nodes(tmp_path, ["8190", str(CPUS[0])])
+    if 1 not in usable_nodes():
+        with pytest.raises(UsageError, match="node 1: Invalid argument"):
+            measure_nodes(fake, mebibytes=16, bursts=5)
+
+
+def test_a_node_with_one_cpu_has_no_contended_latency(chaser, tmp_path):
+    found = measure_nodes(nodes(tmp_path, [str(CPUS[0])]), mebibytes=16, bursts=5)
+    assert found.contended is None and "none left to load it" in " ".join(found.flags)
+
+
+# `ptanalyze survey` on this host: counts beside those of a dump, and of the kernel.
+
+HOLDER = """
+import ctypes, mmap, sys, time
+size = 1 << 30
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), 15)  # MADV_NOHUGEPAGE
+for k in range(0, size, 2 << 20):
+    ctypes.c_char.from_address(at + k).value
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    make("dumps")
+
+
+@pytest.fixture
+def holder():
+    """A process that reads a byte of each 2 MiB of 1 GiB: 512 leaf tables, or one more at the ends."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    while Path(f"/proc/{process.pid}/stat").read_text().split()[2] != "S":
+        time.sleep(0.01)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def counts(*pids):
+    ran = subprocess.run(
+        [DUMPS / "build/ptsurvey", *map(str, pids)], capture_output=True, text=True, check=True
+    )
+    return {one["pid"]: one for one in map(json.loads, ran.stdout.splitlines())}
+
+
+@needs_root
+def test_counts_are_those_of_a_dump_and_of_the_kernel(holder, tmp_path):
+    found = counts(holder)[holder]
+    dump_process(holder, tmp_path / "dump", stop=True)
+    tree = read_snapshot(tmp_path / "dump").guest
+    by_level = [sum(level.values()) for level in found["tables"]]
+    assert by_level == [int((tree.level == level).sum()) for level in range(1, len(by_level) + 1)]
+    assert by_level[0] >= 512 and found["unread"] == 0
+    assert found["pgtables_bytes"] == 4096 * sum(by_level[:-1])
+
+
+@needs_root
+def test_every_process_with_memory_is_there_and_none_was_touched(holder):
+    before = (Path("/proc") / str(holder) / "stat").read_text().split()
+    found = counts()
+    after = (Path("/proc") / str(holder) / "stat").read_text().split()
+    assert {os.getpid(), holder} <= set(found)
+    assert after[9] == before[9] and after[2] == before[2]  # minor faults, state
+    assert 2 not in found  # kthreadd
+
+
+@needs_root
+def test_those_that_come_and_go_do_not_end_it():
+    storm = subprocess.Popen(["sh", "-c", "while :; do /bin/true & /bin/true; done"])
+    try:
+        for _ in range(5):
+            assert os.getpid() in counts()
+    finally:
+        storm.kill()
+        storm.wait()
+
+
+@needs_root
+@pytest.mark.parametrize("words", [["x"], ["-1"], [""], ["1", "2x"]])
+def test_wrong_use_is_refused(words):
+    ran = subprocess.run([DUMPS / "build/ptsurvey", *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and ran.stderr.startswith("Usage:")
+
+
+@needs_root
+def test_the_command_prints_a_table_json_and_a_plot(holder, tmp_path, capsys, monkeypatch):
+    found, save = [], plots.save
+    monkeypatch.setattr(
+        plots, "save", lambda figure, path: (found.append(readable(figure)), save(figure, path))
+    )
+    prom = tmp_path / "pt.prom"
+    words = ["survey", "--json", "--prometheus", str(prom), "--plot", str(tmp_path / "survey.png")]
+    assert run(words) == 0
+    rows = json.loads(capsys.readouterr().out)["result"]
+    own = next(one for one in rows if one["pid"] == holder)
+    assert own["kind"] == "process" and sum(own["leaf_tables"].values()) >= 512
+    assert own["pt_bytes"] == 4096 * sum([*own["leaf_tables"].values(), *own["upper_tables"].values()]) - 4096
+    assert f'ptanalyze_page_table_bytes{{pid="{holder}"' in prom.read_text()
+    assert found == [True]
+    assert run(["survey", "--top", "3"]) == 0
+    assert "--top" in capsys.readouterr().out
+
+
+# `ptanalyze topology measure` and `latency` draw what they measured on this machine.
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("ptpingpong", ["measure", "--rounds", "100", "--repeat", "3"]),
+        ("ptchase", ["latency", "--mebibytes", "16", "--bursts", "5"]),
+    ],
+)
+def test_what_is_measured_is_drawn(tool, words, tmp_path, monkeypatch):
+    make("dumps")
+    found, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda figure, path: (found.append(figure), save(figure, path)))
+    path = tmp_path / "measured.png"
+    assert run(["topology", *words, "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG") and readable(found[0])

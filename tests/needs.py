@@ -1,0 +1,24 @@
+"""Tests that need root or two CPUs, and disks that are soon full; CI fails where others skip."""
+
+import os
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+CI = bool(os.environ.get("CI"))
+needs_root = pytest.mark.skipif(os.geteuid() != 0 and not CI, reason="needs root")
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2 and not CI, reason="a pair needs two CPUs"
+)
+
+
+@contextmanager
+def small_disk(place, size):
+    """An empty disk of `size` bytes, mounted on the new directory `place`: needs root."""
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)

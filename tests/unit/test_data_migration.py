@@ -1,0 +1,494 @@
+"""Data that move, NUMA hints, and what happens over time."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import data_moves as naive
+from naive.memory_manager import Memory
+from naive.vmitosis_migrate import Migrating
+from ptanalyze.analysis.replay import replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs
+from ptanalyze.core.trace import Event
+from ptanalyze.cost.price import busy_ns
+from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
+from ptanalyze.kernels.steps import (
+    BALANCING,
+    DATA,
+    FLUSH,
+    HINT,
+    HOST_DATA,
+    RUN,
+    data_page,
+    node_before,
+    node_now,
+)
+from ptanalyze.policies import plan_for
+from ptanalyze.world import data_migration
+from ptanalyze.world.data_migration import by_host, moves_notes
+from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.moves import Moves, moves_from
+from ptanalyze.world.thread_placement import move_threads
+from ptanalyze.world.world import untouched
+from replay_cases import HEAP, Case, case, cases, events, reads_of, world_of
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
+
+# What happens over time: windows of a replay, and the NUMA-balancing schedule.
+
+COSTS = load_costs(None, "server-2020")
+
+
+@pytest.mark.twin
+@settings(max_examples=30, deadline=None)
+@given(cases(), st.integers(1, 5), st.sampled_from([1, 3, 1 << 20]))
+def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
+    plain, cut = (start(plan_for("linux"), world_of(case)) for _ in range(2))
+    for one, count in ((plain, 0), (cut, windows)):
+        world = world_of(case)
+        replay_walks([one], world, world.reads(batch), windows=count)
+    assert all((a == b).all() for a, b in zip(plain.counters, cut.counters, strict=True))
+    assert plain.series is None
+    series = cut.series
+    assert len(series.walks) == windows and series.walks.sum() == len(case.stream)
+    assert (series.classes.sum(axis=0) == cut.counters.classes).all()
+    assert (series.dram.sum(axis=(0, 1)) == cut.counters.reads[..., 1].sum(axis=0)).all()
+
+
+@pytest.mark.twin
+def test_windows_are_of_equal_time():
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP] * n) for n in (5, 1, 3, 7, 2)]))
+    world, one = world_of(process), start(plan_for("linux"), world_of(process))
+    replay_walks([one], world, world.reads(), windows=2)
+    assert one.series.time_ns.tolist() == [2000, 4000]
+    assert one.series.walks.tolist() == [6, 12]
+
+
+def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
+    """(World, steps) of one VMA of 8 pages on node 0."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
+    process = case(snapshot, trace, 2, cpus)
+    if text:
+        process = process._replace(placement=move_threads(process.placement, trace, process.machine, text))
+    world = world_of(process)
+    vars(world)["moves"] = moves
+    return world, world.history.steps
+
+
+def passes(count, events=()):
+    return build_trace([(0, [HEAP + k * PAGE for k in range(8)])] * count, events)
+
+
+@pytest.mark.twin
+def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves():
+    two_pages = Moves(autonuma=True, delay_ms=0.004, scan_period_ms=0.001, scan_size_mb=2 / 256)
+    steps = stepped(passes(8), two_pages)[1]
+    data = steps.kind == DATA
+    assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
+    assert data_page(steps, data)[1].tolist() == list(range(8))
+    assert set(node_before(steps, data).tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
+    assert np.count_nonzero(steps.kind == FLUSH) == 4 + 8, (
+        "one per scan for its marks, one per page that moves"
+    )
+
+
+@pytest.mark.twin
+def test_a_further_run_scans_on_where_and_when_the_first_left_off():
+    """Of 8 pages the first run scans 6, two each microsecond from its sixth on; the last are due soon."""
+    slow = Moves(autonuma=True, delay_ms=0.005, scan_period_ms=0.001, scan_size_mb=2 / 256)
+    world, steps = stepped(passes(8), slow, text="")
+    marks = lambda steps: [  # noqa: E731
+        (int(at) // 8, int(slot)) for at, slot in zip(steps.at, steps.lo, strict=True) if at % 8 == 0
+    ]
+    hints = lambda steps: type(steps)(*(column[steps.kind == HINT] for column in steps))  # noqa: E731
+    assert marks(hints(steps)) == [(5, 0), (5, 1), (6, 2), (6, 3), (7, 4), (7, 5)]
+    vars(world)["steady"] = world.steady._replace(chunk=0)
+    again = marks(hints(world.again().history.steps))
+    assert again[:2] == [(1, 6), (1, 7)] and {(2, 0), (2, 1), (3, 2)} <= set(again)
+
+
+@pytest.mark.twin
+def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():
+    """Two pages of 2 MiB between small ones, 2 MiB a scan: the second one waits for the next scan."""
+    huge = [HEAP, HEAP + REGION]
+    snapshot = build_snapshot([Page(va, 512 * (k + 1), 2) for k, va in enumerate(huge)])
+    process = case(snapshot, build_trace([(0, huge)] * 6))
+    moved = move_threads(process.placement, process.trace, process.machine, "0:1@50%")
+    world = world_of(process._replace(placement=moved))
+    vars(world)["moves"] = Moves(autonuma=True, delay_ms=0.003, scan_period_ms=0.001, scan_size_mb=2)
+    steps = world.history.steps
+    data = steps.kind == DATA
+    assert steps.at[data].tolist() == [7, 10], "the first page in chunk 3, the second one in chunk 4"
+
+
+@pytest.mark.twin
+def test_the_rate_limit_lets_so_many_pages_move():
+    """Of 8 pages marked each microsecond, 1 GiB/s lets all move, a page a second one."""
+    fast, slow = (
+        Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001, rate_limit_mb_s=rate)
+        for rate in (1024, 1 / 256)
+    )
+    found = [np.count_nonzero(stepped(passes(8), moves)[1].kind == DATA) for moves in (fast, slow)]
+    assert found == [8, 1]
+
+
+@pytest.mark.twin
+def test_an_event_moves_what_it_says_and_drops_its_translations():
+    event = (1, 0, Event.MOVE_PAGES, (HEAP + PAGE, 3 * PAGE, 1), 0)
+    world, steps = stepped(passes(2, [event]), Moves(), text="")
+    assert moves_notes(world)[0].startswith("1 events moved data before the capture was taken")
+    data = steps.kind == DATA
+    assert data_page(steps, data)[1].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
+    assert np.count_nonzero(steps.kind == FLUSH) == 1
+    dropped = invalidations(world.trace.events)
+    assert (dropped["start"][0], dropped["end"][0]) == (HEAP + PAGE, HEAP + 4 * PAGE)
+
+
+@pytest.mark.twin
+def test_an_event_that_names_a_node_the_machine_lacks_is_refused():
+    with pytest.raises(UsageError, match=r"data moved to node 5: machine small has nodes 0\.\.1"):
+        stepped(passes(2, [(1, 0, Event.MOVE_PAGES, (HEAP, PAGE, 5), 0)]), Moves(), text="")
+
+
+@pytest.mark.twin
+def test_the_process_runs_where_most_of_its_live_threads_do():
+    chunks = [(t, [HEAP]) for t in (0, 1, 2, 0, 1, 2)]
+    exits = [(6, 1, Event.THREAD_EXIT, (), 0), (6, 2, Event.THREAD_EXIT, (), 0)]
+    steps = stepped(build_trace(chunks, exits), Moves(), cpus=4, text="0:1@50%")[1]
+    runs = steps.kind == RUN
+    assert list(
+        zip(
+            steps.at[runs].tolist(),
+            node_before(steps, runs).tolist(),
+            node_now(steps, runs).tolist(),
+            strict=True,
+        )
+    ) == [(3, 0, 1)], "two of three ran on node 0; thread 0's next chunk changes that"
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"scan": "3"}, "scan = 3: no such setting; it has: by, delay_ms"),
+        ({"scan_period_ms": "0"}, "scan_period_ms = 0: Expected `float` > 0"),
+        ({"scan_size_mb": "inf"}, "scan_size_mb = inf: Expected `float` <= "),
+        ({"delay_ms": "nan"}, "delay_ms = nan: "),
+        ({"by": "both"}, "by = both: Invalid enum value"),
+    ],
+)
+def test_settings_that_are_none_are_refused_in_one_line(setting, said):
+    with pytest.raises(UsageError) as caught:
+        moves_from(setting)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.twin
+def test_a_native_capture_has_no_hypervisor_and_a_schedule_needs_times():
+    with pytest.raises(UsageError, match="a native capture has no hypervisor"):
+        stepped(passes(2), Moves(autonuma=True, by="host"))
+    still = passes(2)
+    still.chunks["time"] = 0
+    with pytest.raises(UsageError, match="the trace has no times"):
+        stepped(still, Moves(autonuma=True))
+
+
+@pytest.mark.twin
+def test_a_flat_guest_leaves_moving_to_its_hypervisor():
+    snapshot = build_snapshot([(HEAP, 1)], [])
+    snapshot.facts["vm"] = {"numa_oblivious": True}
+    trace = build_trace([(0, [HEAP])] * 4, [(0, 0, Event.ROI_START, (), 0)])
+    result = replay_snapshot(
+        snapshot,
+        trace,
+        [("linux", {})],
+        Setup.of(
+            machine=small_machine(2),
+            costs=COSTS,
+            threads_on="0",
+            move_threads="0:1@50%",
+            autonuma=Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001),
+        ),
+    )[0]
+    assert result.count("tables_moved") == result.table_pages == 4
+    assert any(note.startswith("the hypervisor moves data") for note in result.notes)
+
+
+@pytest.mark.twin
+def test_a_trace_too_short_for_the_schedule_says_so():
+    trace = build_trace([(0, [HEAP]), (1, [HEAP])])
+    lasts = np.ptp(trace.chunks["time"]) / 1e6
+    late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=lasts / 2)
+    world, _ = stepped(trace, late)
+    assert any("no data moves; give a smaller delay_ms" in note for note in moves_notes(world))
+    world, _ = stepped(trace, soon)
+    assert not any("no data moves" in note for note in moves_notes(world))
+
+
+# Data that move, by events or by a schedule, and threads that move: every policy against its naive twin.
+
+EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+BOTH = ("both", "gpt", "ept")
+schedules = st.builds(
+    Moves,
+    autonuma=st.sampled_from([True, True, False]),
+    delay_ms=st.sampled_from([0.0, 0.0, 0.0015]),
+    scan_period_ms=st.sampled_from([0.0001, 0.0004, 0.001]),
+    scan_size_mb=st.sampled_from([1 / 256, 4 / 256, 2.0, 64.0]),
+    rate_limit_mb_s=st.sampled_from([0.0, 0.0, 2000.0]),
+    by=st.sampled_from(["guest", "host"]),
+)
+migrate = st.fixed_dictionaries(
+    {"layers": st.sampled_from(BOTH), "verify": st.sampled_from(["start", "never"])}
+)
+
+
+@st.composite
+def moving(draw, native):
+    """A Case whose threads may move, and how its data do."""
+    case = draw(cases(native, moving=True))
+    nodes = case.machine.nodes
+    if nodes > 1 and draw(st.booleans()):
+        pairs = st.tuples(st.integers(0, nodes - 1), st.integers(1, nodes - 1), st.integers(0, 100))
+        moves = draw(st.lists(pairs, min_size=1, max_size=2))
+        text = ",".join(f"{a}:{(a + b) % nodes}@{share}%" for a, b, share in moves)
+        case = case._replace(placement=move_threads(case.placement, case.trace, case.machine, text))
+    hits = np.zeros((len(case.placement.cpu_node), 3), np.int64)
+    case = Case(*case[:-1], type(case.stream)(case.stream.page, case.stream.write, case.stream.offset, hits))
+    moves = draw(schedules)
+    return case, moves if not native else Moves(**{**as_dict(moves), "by": "guest"})
+
+
+def as_dict(moves):
+    return {name: getattr(moves, name) for name in moves.__struct_fields__}
+
+
+def world_with(case, moves):
+    world = world_of(case)
+    vars(world)["moves"] = moves
+    return world
+
+
+def run(case, moves, name, params, batch=1 << 20):
+    world = world_with(case, moves)
+    done = start(plan_for(name, params), world)
+    mapped = replay_walks([done], world, world.reads(batch))
+    return done, world, mapped
+
+
+def assert_as_naive(case, moves, name, params, batch=1 << 20):
+    reads = reads_of(case)
+    if not reads:
+        return
+    host_moves = by_host(world_with(case, moves))
+    found = naive.replay(name, params, case, reads[0][1], moves, host_moves)
+    done, world, mapped = run(case, moves, name, params, batch)
+    count = done.counters
+    if name == "vmitosis-migrate":  # the twin puts tables right as it begins
+        all_in = (getattr(count, side) + getattr(done.before, side) for side in ("events", "host_events"))
+        count = count._replace(**dict(zip(("events", "host_events"), all_in, strict=True)))
+    kind = world.history.steps.kind
+    assert np.count_nonzero(mapped.changed[(kind == DATA) | (kind == HOST_DATA)]) == found[5]
+    assert events(count) == found[2]
+    if name in ("linux", "vmitosis-migrate"):
+        assert events(count, host=True) == found[3]
+    assert count.pages.tolist() == found[4]
+    for array, expected in ((count.classes, found[1]), (count.reads, found[0])):
+        assert {tuple(at.tolist()): int(array[tuple(at)]) for at in np.argwhere(array)} == expected
+
+
+@pytest.mark.twin
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans(), params=migrate, batch=st.sampled_from([1, 3, 1 << 20]))
+def test_migrated_tables_are_where_a_count_of_all_children_puts_them(data, native, params, batch):
+    if native:
+        params = {**params, "layers": "gpt"}
+    assert_as_naive(*data.draw(moving(native)), "vmitosis-migrate", params, batch)
+
+
+@pytest.mark.twin
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(
+    data=st.data(), native=st.booleans(), windows=st.integers(1, 4), batch=st.sampled_from([1, 3, 1 << 20])
+)
+def test_windows_count_where_the_data_of_each_walk_are(data, native, windows, batch):
+    case, moves = data.draw(moving(native))
+    reads = reads_of(case)
+    if not reads:
+        return
+    found = naive.replay("linux", {}, case, reads[0][1], moves, by_host(world_with(case, moves)))[6]
+    world = world_with(case, moves)
+    done = start(plan_for("linux"), world)
+    replay_walks([done], world, world.reads(batch), windows=windows)
+    counted = done.series.data.sum(axis=0)
+    assert {tuple(at.tolist()): int(counted[tuple(at)]) for at in np.argwhere(counted)} == dict(+found)
+    assert done.series.data.sum() == done.series.walks.sum() == len(case.stream)
+    assert done.series.data_remote.sum() == counted.sum() - np.trace(counted)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("linux", {}),
+        ("mitosis", {}),
+        ("mitosis", {"mode": "migrate"}),
+        ("hydra", {"prefetch": 0}),
+        ("hydra", {"prefetch": 3, "tlbflush": "all"}),
+    ],
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(name, params, data, native):
+    assert_as_naive(*data.draw(moving(native)), name, params)
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.booleans().flatmap(moving), st.sampled_from([0, 1, 5]))
+def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
+    one, moves = found
+    whole = world_with(one, moves).history
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_migration, "BUFFER", few)
+        parts = world_with(one, moves).history
+    assert all((a == b).all() for a, b in zip(whole.steps, parts.steps, strict=True))
+    assert (whole.shootdowns.live == parts.shootdowns.live).all()
+    assert (np.diff(whole.steps.at) >= 0).all()
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots(nodes=3), st.sampled_from(BOTH))
+def test_put_right_at_once_every_table_is_on_the_node_of_most_of_its_children(snapshot, layers):
+    if snapshot.native and layers == "ept":
+        return
+    one = case(snapshot, build_trace([]), 3)
+    memory = Memory(snapshot, one.trace, one.space, one.placement, None)
+    data = naive.Data(memory, one, Moves(), by_host=False)
+    twin = Migrating(memory, one.space, 3, data, layers)
+    world = untouched(snapshot, small_machine(3))
+    run = start(plan_for("vmitosis-migrate", {"layers": layers}), world)
+    split = world.space.guest_tables
+    home, host_home = (state.home for state in run.states)
+    assert [twin.home[data.key(t)] for t in range(split)] == home[:split].tolist()
+    assert [twin.host[t] for t in sorted(twin.host)] == host_home[split:].tolist()[: len(twin.host)]
+    assert events(run.before) == +twin.events
+    assert events(run.before, host=True) == +twin.host_events
+
+
+# Marking pages for NUMA hints rewrites entries: in every replica, by a VM exit each under shadow paging.
+
+PAGES, NODES = 8, 2
+ONCE = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0)  # in the third chunk, then no more
+
+
+def balanced(policy, moves=ONCE, thread=0, passes=5, native=True):
+    """(World, Counters): a thread of node `thread` goes through 8 pages on node 0, again and again."""
+    vas = [HEAP + k * PAGE for k in range(PAGES)]
+    entries = [(va, 1 + k) for k, va in enumerate(vas)]
+    vmas = [(HEAP, HEAP + PAGES * PAGE, "h")]
+    snapshot = build_snapshot(entries, vmas=vmas) if native else build_snapshot(entries, [], vmas=vmas)
+    world = world_of(case(snapshot, build_trace([(thread, vas)] * passes), NODES))
+    vars(world)["moves"] = moves
+    plan = plan_for(policy)
+    shaped = plan.reshape(world)
+    run = start(plan, shaped)
+    replay_walks([run], shaped, shaped.reads())
+    return shaped, run.counters
+
+
+def of(counters, kind):
+    return int(counters.events[BALANCING, kind].sum())
+
+
+def test_a_page_that_stays_is_marked_and_restored():
+    world, count = balanced("linux")
+    steps = world.history.steps
+    assert np.count_nonzero(steps.kind == HINT) == 2 * PAGES and not (steps.kind == DATA).any()
+    assert (of(count, PTE_WRITE), of(count, PTE_FANOUT)) == (2 * PAGES, 0)
+
+
+def test_a_mark_goes_to_every_replica():
+    _, count = balanced("mitosis")
+    assert (of(count, PTE_WRITE), of(count, PTE_FANOUT)) == (2 * PAGES, 2 * PAGES * (NODES - 1))
+
+
+def test_what_is_marked_already_is_not_marked_again():
+    every = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=0.000_2, scan_size_mb=1)
+    vas = [HEAP + k * PAGE for k in range(PAGES)]
+    snapshot = build_snapshot(
+        [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
+    )
+    world = world_of(case(snapshot, build_trace([(0, vas)] + [(0, [HEAP] * 40)] * 5), NODES))
+    vars(world)["moves"] = every
+    steps = world.history.steps
+    counts = np.bincount(steps.lo[steps.kind == HINT], minlength=PAGES)
+    assert counts[1:].tolist() == [1] * (PAGES - 1), "pages that nobody walks to stay marked"
+    assert counts[0] > 2
+
+
+def test_a_page_that_moves_is_written_once_more():
+    world, count = balanced("linux", thread=1)
+    kind = world.history.steps.kind
+    assert (np.count_nonzero(kind == HINT), np.count_nonzero(kind == DATA)) == (PAGES, PAGES)
+    assert of(count, PTE_WRITE) == 2 * PAGES
+
+
+def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
+    """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
+    world, _ = balanced("linux", thread=1)
+    steps, shootdowns = world.history.steps, world.history.shootdowns
+    flushes = steps.kind == FLUSH
+    before = steps.kind[np.flatnonzero(flushes) - 1].tolist()
+    assert before == [HINT] + [DATA] * PAGES
+    assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
+    stay, _ = balanced("linux")
+    assert np.count_nonzero(stay.history.steps.kind == FLUSH) == 1
+
+
+def test_each_page_that_moves_interrupts_who_else_runs():
+    vas = [HEAP + k * PAGE for k in range(PAGES)]
+    snapshot = build_snapshot(
+        [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
+    )
+    threads = [(0, vas[:1]), (1, vas), (1, vas), (1, vas), (1, vas), (0, vas[:1])]
+    world = world_of(case(snapshot, build_trace(threads), NODES))
+    vars(world)["moves"] = ONCE
+    run = start(plan_for("linux"), world)
+    replay_walks([run], world, world.reads())
+    assert of(run.counters, IPI) == 1 + np.count_nonzero(world.history.steps.kind == DATA) == 1 + PAGES
+
+
+def test_without_balancing_nothing_is_marked():
+    world, count = balanced("mitosis", Moves())
+    assert not (world.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
+
+
+def test_under_shadow_paging_every_mark_and_every_restored_entry_is_an_exit():
+    _, count = balanced("shadow", native=False)
+    assert of(count, VM_EXIT) == 2 * PAGES
+
+
+def test_a_hypervisor_s_marks_are_not_counted_and_the_note_says_so():
+    by_host = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0, by="host")
+    world, count = balanced("linux", by_host, native=False)
+    assert not (world.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
+    assert "its marks cost nothing" in moves_notes(world)[0]
+    assert "a mark rewrites an entry in every copy" in moves_notes(balanced("linux")[0])[0]
+
+
+def test_marks_have_the_price_of_a_rewritten_entry_and_their_shootdowns():
+    costs = load_costs(None, "server-2020")
+    (world, linux), (_, mitosis) = balanced("linux"), balanced("mitosis")
+    ns = [busy_ns(count, world.machine, costs)[BALANCING] for count in (linux, mitosis)]
+    assert of(linux, IPI) == 0, "nobody else runs"
+    assert ns[0] == pytest.approx(2 * PAGES * costs.entry.rewrite.first)
+    copies = 2 * PAGES * (NODES - 1) * (costs.entry.rewrite.copy + costs.copies_ns)
+    assert ns[1] - ns[0] == pytest.approx(copies)

@@ -1,0 +1,739 @@
+"""Traces of other tools: DynamoRIO, ChampSim, pinatrace, lackey; damaged ones."""
+
+import gzip
+import io
+import lzma
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dynamorio_traces
+from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.import_ import import_capture
+from ptanalyze.cli import run
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.trace import Event
+from ptanalyze.formats import foreign
+from ptanalyze.formats.capture import load
+from ptanalyze.formats.foreign import FORMATS, text_traces
+from ptanalyze.formats.foreign import champsim as champsim_trace
+from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
+from ptanalyze.formats.foreign.champsim import import_champsim, touches
+from ptanalyze.formats.foreign.drmemtrace import RECORD, import_drmemtrace
+from ptanalyze.formats.foreign.recognise import recognise
+from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.formats.trace_writer import salvaging
+from ptanalyze.kernels.parse import parse_pinatrace
+
+# Importing DynamoRIO's offline traces.
+
+READ, WRITE, PREFETCH, INSTR, THREAD, EXIT, PID, HEADER, FOOTER, MARKER = 0, 1, 4, 10, 22, 23, 24, 25, 26, 28
+TIME, CPU, FILE_TYPE, PAGE_SIZE, KERNEL_BEGINS, KERNEL_ENDS = 2, 3, 9, 18, 27, 28
+X86_64 = 0x40
+
+
+def begin(tid, version=7, kind=X86_64):
+    return [(HEADER, 0, version), (MARKER, FILE_TYPE, kind), (THREAD, 4, tid), (PID, 4, 100)]
+
+
+HEADS = begin(0)
+
+
+def at(microseconds, cpu=0):
+    return [(MARKER, TIME, microseconds), (MARKER, CPU, cpu)]
+
+
+def end(tid):
+    return [(EXIT, 4, tid), (FOOTER, 0, 0)]
+
+
+def write(path, *members, ends=True):
+    """A file of records: a .zip with a member per list, or a .gz of all; ends: with a footer."""
+    if ends and list(members[-1])[-1:] != [(FOOTER, 0, 0)]:
+        members = (*members[:-1], [*members[-1], (FOOTER, 0, 0)])
+    blocks = [np.array(list(member), RECORD).tobytes() for member in members]
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(b"".join(blocks)))
+        return path
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for k, block in enumerate(blocks):
+            archive.writestr(f"chunk.{k:04}", block)
+    return path
+
+
+def imported(tmp_path, source):
+    import_drmemtrace(source, tmp_path / "t.ptt", strip=False)
+    return read_trace(tmp_path / "t.ptt")
+
+
+def rows(trace):
+    """(thread, page, write, accesses) of each touch, in order."""
+    found = []
+    for batch in trace.batches(1):
+        thread = np.repeat(trace.chunks["thread"], trace.chunks["touches"])[len(found) :][: len(batch.page)]
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+        columns = (thread, page, batch.write, batch.count)
+        found += zip(*(column.tolist() for column in columns), strict=True)
+    return found
+
+
+def load_from(page, offset=0, size=8):
+    return (READ, size, (page << 12) + offset)
+
+
+def store(page, offset=0, size=8):
+    return (WRITE, size, (page << 12) + offset)
+
+
+def test_loads_and_stores_become_touches_of_threads_in_the_order_of_their_times(tmp_path):
+    write(
+        tmp_path / "a.trace.zip",
+        [*begin(7), *at(10, 3), (INSTR, 4, 99), load_from(5), *at(30, 4), store(5), *end(7)],
+    )
+    write(
+        tmp_path / "b.trace.gz", [*begin(8, 2), *at(20, 5), (INSTR, 4, 99), store(6), load_from(9), *end(8)]
+    )
+    trace = imported(tmp_path, tmp_path)
+    assert rows(trace) == [(0, 5, False, 1), (1, 6, True, 1), (1, 9, False, 1), (0, 5, True, 1)]
+    assert trace.threads["tid"].tolist() == [7, 8]
+    assert trace.chunks["time"].tolist() == [0, 10_000, 20_000]
+    assert trace.chunks["cpu"].tolist() == [3, 5, 4]
+    exits = trace.events[trace.events["kind"] == Event.THREAD_EXIT]
+    assert exits["thread"].tolist() == [1, 0]
+
+
+def test_an_access_across_a_border_touches_both_pages(tmp_path):
+    file = write(
+        tmp_path / "a.trace.zip",
+        [*begin(7), *at(1), load_from(5, 4090), store(8, 4095, 2), load_from(3, 0, 0)],
+    )
+    found = [(0, 5, False, 1), (0, 6, False, 1), (0, 8, True, 1), (0, 9, True, 1), (0, 3, False, 1)]
+    assert rows(imported(tmp_path, file)) == found
+
+
+def test_what_the_kernel_did_prefetches_and_kernel_addresses_are_left_out(tmp_path):
+    kernel = [(MARKER, KERNEL_BEGINS, 1), load_from(77), *at(5), load_from(78), (MARKER, KERNEL_ENDS, 1)]
+    far = [(READ, 8, 0xFFFF800000001000), (PREFETCH, 1, 7 << 12)]
+    file = write(tmp_path / "a.trace.zip", [*begin(7), *at(1), load_from(5), *kernel, *far, store(6)])
+    assert rows(imported(tmp_path, file)) == [(0, 5, False, 1), (0, 6, True, 1)]
+
+
+def test_every_instruction_counts_once_wherever_the_loads_are(tmp_path):
+    run = [(INSTR, 4, 0)] * 3
+    records = [
+        *begin(7),
+        *run,
+        *at(1),
+        *run,
+        load_from(1),
+        *run,
+        load_from(2),
+        *run,
+        *at(2),
+        *run,
+        load_from(3),
+        *run,
+        *at(3),
+        *run,
+    ]
+    trace = imported(tmp_path, write(tmp_path / "a.trace.zip", [*records, load_from(4), load_from(5), *run]))
+    assert trace.chunks["instructions"].sum() == 8 * 3
+
+
+def test_stripping_keeps_all_accesses_and_instructions(tmp_path):
+    records = [*begin(7), *at(1), *[(INSTR, 4, 0), load_from(1), (INSTR, 4, 0), load_from(2)] * 500]
+    whole = imported(tmp_path, write(tmp_path / "a.trace.zip", records))
+    import_drmemtrace(tmp_path / "a.trace.zip", tmp_path / "s.ptt")
+    less = read_trace(tmp_path / "s.ptt")
+    assert less.accesses == whole.accesses == 1000
+    assert less.chunks["instructions"].sum() == whole.chunks["instructions"].sum() == 1000
+    assert len(rows(less)) < len(rows(whole)) / 10
+
+
+def test_a_core_that_changes_its_thread_is_followed(tmp_path):
+    records = [
+        *begin(7),
+        *at(1),
+        load_from(1),
+        (THREAD, 4, 9),
+        load_from(2),
+        *at(2),
+        load_from(3),
+        (THREAD, 4, 7),
+        load_from(4),
+    ]
+    file = write(tmp_path / "core.trace.zip", records[:6], records[6:])
+    assert rows(imported(tmp_path, file)) == [
+        (0, 1, False, 1),
+        (1, 2, False, 1),
+        (1, 3, False, 1),
+        (0, 4, False, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [
+        ([(MARKER, TIME, 1), load_from(1)], "record 0: type = 28: no drmemtrace trace"),
+        (begin(7, version=8), r"record 0: version = 8: versions 2 to 7 can be read"),
+        (begin(7, kind=0x20), r"record 1: file type = 0x20: it is no trace of x86-64"),
+        (begin(7, kind=X86_64 | 0x100), r"record 1: file type = 0x140: its addresses were filtered"),
+        ([*begin(7), (MARKER, PAGE_SIZE, 65536)], r"record 4: page size = 65536: only pages of 4096"),
+        ([*begin(7), (51, 0, 0)], r"record 4: type = 51: unknown kind of record"),
+        ([*begin(7), (MARKER, TIME, 1 << 63)], r"record 4: timestamp = .*: no time in microseconds"),
+        (
+            [*begin(7), *at(1), load_from(1), *at(1 << 61), load_from(2)],
+            "timestamp = .*: over 292 years after the first, 1",
+        ),
+        (begin(7), "accesses = 0: nothing to import"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_record_and_nothing_is_left(tmp_path, records, line):
+    file = write(tmp_path / "a.trace.zip", records)
+    with pytest.raises(CaptureError, match=line):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+    assert not (tmp_path / "t.ptt").exists()
+
+
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [
+        (
+            [*begin(7), *at(1), load_from(1)],
+            "record 7: footer = none: the trace is cut off, or its thread never",
+        ),
+        ([*begin(7), *at(1), load_from(1), (EXIT, 4, 7)], "record 8: footer = none"),
+        (
+            [HEADS[0], *at(1), load_from(1), load_from(2), *end(7)],
+            "record 5: thread = none: accesses before any",
+        ),
+        ([HEADS[0], load_from(1), (THREAD, 4, 7), load_from(2), *end(7)], "record 2: thread = none"),
+        (
+            [(HEADER, 0, 7 | (MARKER | FILE_TYPE << 16) << 32), load_from(1)],
+            "record 0: version = .*: its records seem to be of a 32-bit machine",
+        ),
+    ],
+)
+def test_threads_that_never_begin_or_end_and_other_machines_records_are_refused(tmp_path, records, line):
+    file = write(tmp_path / "a.trace.zip", records, ends=False)
+    with pytest.raises(CaptureError, match=line):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+    assert not (tmp_path / "t.ptt").exists()
+
+
+@pytest.mark.parametrize("name", ["a.trace.zip", "a.trace.gz"])
+def test_a_damaged_file_is_refused_in_a_line(tmp_path, name):
+    whole = write(tmp_path / name, [*begin(7), *at(1), *(load_from(k) for k in range(2000))]).read_bytes()
+    for cut in (0, 1, len(whole) // 2, len(whole) - 9):
+        (tmp_path / name).write_bytes(whole[:cut])
+        with pytest.raises(CaptureError):
+            import_drmemtrace(tmp_path / name, tmp_path / "t.ptt")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=40))
+def test_any_records_are_read_or_refused(tmp_path_factory, records):
+    folder = tmp_path_factory.mktemp("any")
+    file = write(folder / "a.trace.gz", [*begin(7), *records, load_from(1)])
+    try:
+        import_drmemtrace(file, folder / "t.ptt")
+    except CaptureError as error:
+        assert "\n" not in str(error)
+    else:
+        assert read_trace(folder / "t.ptt").accesses >= 1
+
+
+def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_path):
+    file = tmp_path / "a.trace.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("é", b"")
+    file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc0\xc0"))
+    with pytest.raises(CaptureError, match="compressed data = damaged: 'utf-8' codec"):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+
+
+def test_numbers_of_public_traces_are_those_of_the_files_and_what_differs_is_said(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "some").mkdir()
+    write(tmp_path / "some" / "a.trace.zip", [*begin(7), *at(1), load_from(1)], [store(2, 4090), *end(7)])
+    write(tmp_path / "some" / "b.trace.gz", [*begin(8), *at(2), load_from(3), *end(8)])
+    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 4)})
+    assert dynamorio_traces.main(tmp_path) == 0
+    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 5)})
+    assert dynamorio_traces.main(tmp_path) == 1
+    assert "4 accesses by page; expected (2, 19, 2, 1, 5)" in capsys.readouterr().out
+
+
+def test_an_empty_folder_holds_no_trace(tmp_path):
+    with pytest.raises(CaptureError, match="files = none"):
+        import_drmemtrace(tmp_path, tmp_path / "t.ptt")
+
+
+# Importing ChampSim's traces and pinatrace's text, and recognising what a file is.
+
+PINATRACE = b"0x7f12: R 0x7ffe1234\n0x7f15: W 0x7ffe1238\n0x7f19: R 0x5000\n#eof\n"
+LINE = re.compile(rb"0x[0-9a-fA-F]+: ([RW]) 0x([0-9a-fA-F]+)")
+
+
+def instructions(*accesses):
+    """RECORD[n] of ([loads], [stores]) each."""
+    records = np.zeros(len(accesses), CHAMPSIM)
+    for record, (loads, stores) in zip(records, accesses, strict=True):
+        record["ip"], record["load"][: len(loads)], record["store"][: len(stores)] = 0x400000, loads, stores
+    return records
+
+
+def pages(trace):
+    found = []
+    for batch in trace.batches(1):
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+        found += zip(page.tolist(), batch.write.tolist(), strict=True)
+    return found
+
+
+RECORDS = instructions(([0x5000, 0x9008], [0x5010]), ([], []), ([], [0x7000, 0x8000]), ([0x1000 << 48], []))
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("pack", [bytes, lzma.compress, gzip.compress])
+def test_champsims_loads_come_before_its_stores(tmp_path, pack):
+    ending = {lzma.compress: ".xz", gzip.compress: ".gz"}.get(pack, "")
+    file = tmp_path / f"a.champsimtrace{ending}"
+    file.write_bytes(pack(RECORDS.tobytes()))
+    assert import_champsim(file, tmp_path / "t.ptt", strip=False) == 5
+    trace = read_trace(tmp_path / "t.ptt")
+    assert pages(trace) == [(5, False), (9, False), (5, True), (7, True), (8, True)]
+    assert recognise(file) == "champsim"
+
+
+@pytest.mark.twin
+def test_champsims_order_is_that_of_a_plain_loop():
+    generator = np.random.default_rng(1)
+    records = instructions(*([([], [])] * 50))
+    for side in ("load", "store"):
+        shape = records[side].shape
+        records[side] = generator.integers(0, 1 << 40, shape) * generator.integers(0, 2, shape)
+    expected = [
+        (int(address) >> 12, side == "store", k)
+        for k, record in enumerate(records)
+        for side in ("load", "store")
+        for address in record[side]
+        if address
+    ]
+    assert list(zip(*(column.tolist() for column in touches(records)), strict=True)) == expected
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (RECORDS.tobytes()[:-1], "bytes = 63: left over"),
+        (
+            b"text that is as long as a record of ChampSim, with its newline\n\n",
+            "record = 0: no ChampSim trace",
+        ),
+        (b"", "accesses = 0"),
+    ],
+)
+def test_what_is_no_champsim_trace_is_refused(tmp_path, data, line):
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(CaptureError, match=line):
+        import_champsim(tmp_path / "a", tmp_path / "t.ptt")
+
+
+@pytest.mark.twin
+def test_damaged_compression_is_refused(tmp_path):
+    (tmp_path / "a.xz").write_bytes(lzma.compress(RECORDS.tobytes())[:-20])
+    with pytest.raises(CaptureError, match="compressed data = damaged"):
+        import_champsim(tmp_path / "a.xz", tmp_path / "t.ptt")
+
+
+@pytest.mark.twin
+def test_pinatraces_lines_become_touches(tmp_path):
+    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt", strip=False) == 3
+    assert pages(read_trace(tmp_path / "t.ptt")) == [(0x7FFE1, True), (5, False)]
+
+
+ODD_LINES = [
+    b"0x1: R 0x", b"0x: W 0x1", b"0x1: X 0x1", b"1: R 0x1", b"0x1: R 0x1 ", b"0x1 R 0x1", b"0xZ: R 0x1", b"0",
+    b"0x", b"0x1:", b"0x1: R",
+]  # fmt: skip
+
+
+@pytest.mark.twin
+@given(st.lists(st.sampled_from([*PINATRACE.split(b"\n"), *ODD_LINES])))
+def test_pinatrace_is_parsed_as_a_regular_expression_does(lines):
+    data = np.frombuffer(b"\n".join(lines) + b"\n", np.uint8)
+    page, write = np.empty(len(lines) + 1, np.int64), np.empty(len(lines) + 1, np.bool_)
+    n, bad = parse_pinatrace(data, page, write)
+    expected, at, wrong = [], 0, -1
+    for line in lines:
+        if line and not line.startswith(b"#"):
+            if not (found := LINE.fullmatch(line)):
+                wrong = at
+                break
+            expected.append((int(found[2], 16) >> 12, found[1] == b"W"))
+        at += len(line) + 1
+    assert (list(zip(page[:n].tolist(), write[:n].tolist(), strict=True)), bad) == (expected, wrong)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (PINATRACE, "pinatrace"),
+        (b"==12== Lackey\nI  04001000,3\n S 1ffeffe7e,8\n", "lackey"),
+        (b"# header\n  app  123/124 [003] 12.345678901:  cpu/mem-loads/: 7f1234 \n", "perf-script"),
+        (b"Dumping page tables\n<numamap>\n0 0 8589934592\n</numamap>\n", "vmitosis"),
+        (gzip.compress(b"\x19\0\0\0\7\0\0\0\0\0\0\0", mtime=0), "drmemtrace"),
+    ],
+)
+def test_text_and_packed_files_are_recognised(tmp_path, text, form):
+    (tmp_path / "a").write_bytes(text)
+    assert recognise(tmp_path / "a") == form
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"hello world\n", b"\0" * 10, gzip.compress(b"x", mtime=0)[:9], b"\xfd7zXZ\0zzz", b"\x7fELF\2\1"],
+)
+def test_what_is_not_recognised_is_said_with_the_way_out(tmp_path, data):
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(UsageError, match="none of the formats that are recognised; name one"):
+        recognise(tmp_path / "a")
+
+
+@pytest.mark.twin
+def test_every_row_of_formats_leads_to_its_functions():
+    modules = {path.stem for path in Path(foreign.__file__).parent.glob("*.py")} - {"__init__", "recognise"}
+    assert {row.reader.partition(":")[0] for row in FORMATS.values()} == modules
+    for row in FORMATS.values():
+        assert callable(foreign.imported(row.reader))
+        assert not isinstance(row.known, str) or callable(foreign.imported(row.known))
+
+
+def test_a_recognised_file_becomes_a_capture(tmp_path):
+    (tmp_path / "a.out").write_bytes(PINATRACE)
+    assert import_capture(None, tmp_path / "a.out", tmp_path / "c") == "pinatrace"
+    assert read_trace(tmp_path / "c" / "trace.ptt").accesses == 3
+
+
+# Importing valgrind lackey's text.
+
+TEXT = b"""==12== Lackey, an example Valgrind tool
+I  04001000,3
+ S 1ffeffe7e,8
+I  04001003,5
+ L 04222008,4
+ M 04222010,8
+--12-- a note
+
+I  04001008,2
+ L 04222ffe,4
+==12== done
+"""
+
+
+def touches_of(trace):
+    rows = []
+    for batch in trace.batches(1):
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+        rows += zip(page.tolist(), batch.write.tolist(), batch.count.tolist(), strict=True)
+    return rows
+
+
+@pytest.mark.twin
+def test_loads_stores_and_modifies_become_touches_and_a_straddle_two(tmp_path):
+    assert import_lackey(io.BytesIO(TEXT), tmp_path / "t.ptt") == 6
+    trace = read_trace(tmp_path / "t.ptt")
+    assert touches_of(trace) == [(0x1FFEFF, True, 1), (0x4222, True, 4), (0x4223, False, 1)]
+    assert trace.chunks["instructions"].tolist() == [2] and trace.facts["ended"] == "imported"
+    assert trace.threads["tid"].tolist() == [0]
+
+
+@pytest.mark.twin
+def test_blocks_of_any_size_give_the_same_trace(tmp_path, monkeypatch):
+    import_lackey(io.BytesIO(TEXT), tmp_path / "whole.ptt")
+    for size in (1, 7, 40):
+        monkeypatch.setattr(text_traces, "BLOCK", size)
+        monkeypatch.setattr(text_traces.blocks, "__defaults__", (size,))
+        import_lackey(io.BytesIO(TEXT), tmp_path / "cut.ptt")
+        whole, cut = read_trace(tmp_path / "whole.ptt"), read_trace(tmp_path / "cut.ptt")
+        assert cut.accesses == whole.accesses
+        assert {page for page, *_ in touches_of(cut)} == {page for page, *_ in touches_of(whole)}
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    "line",
+    [b"X 04001000,3", b" L 04222008", b" L 04222008,", b" L ,4", b" L zz,4", b" L 04222008,0", b"hello",
+     b" L ", b" L fffffffffffffff0,8", b" L 04222008,4 extra", b"\x00\x01\x02"],
+)  # fmt: skip
+def test_a_foreign_line_is_named_and_nothing_is_left_behind(tmp_path, line):
+    with pytest.raises(CaptureError, match="line at byte 14"):
+        import_lackey(io.BytesIO(b"I  04001000,3\n" + line + b"\n"), tmp_path / "t.ptt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("data", [b"", b"==1== nothing\n", b"I  04001000,3\n"])
+def test_a_text_without_accesses_is_refused(tmp_path, data):
+    with pytest.raises(CaptureError, match="trace-mem"):
+        import_lackey(io.BytesIO(data), tmp_path / "t.ptt")
+
+
+@pytest.mark.twin
+def test_a_binary_without_line_ends_is_refused(tmp_path):
+    with pytest.raises(CaptureError, match="longer than"):
+        import_lackey(io.BytesIO(b"\xff" * 100_000), tmp_path / "t.ptt")
+
+
+# What comes before damage in a foreign trace is kept where one asks for it, and how much that is is said.
+
+ROWS = 5000
+
+
+def touched(capture):
+    """[page] of each touch, in order."""
+    trace, found = capture.trace, []
+    for batch in trace.batches(1):
+        found += ((trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)).tolist()
+    return found
+
+
+def lackey(rows):
+    return "".join(f" L {(k + 1) << 12:x},8\n" for k in range(rows)).encode()
+
+
+def pinatrace(rows):
+    return "".join(f"0x7f12: R {(k + 1) << 12:#x}\n" for k in range(rows)).encode()
+
+
+def champsim(rows):
+    return instructions(*(([(k + 1) << 12], []) for k in range(rows))).tobytes()
+
+
+WHOLE = {"lackey": lackey, "pinatrace": pinatrace, "champsim": champsim}
+
+
+def salvaged(tmp_path, form, file):
+    with salvaging() as damage:
+        import_capture(form, file, tmp_path / "made", strip=False)
+    return load(tmp_path / "made"), damage
+
+
+@pytest.mark.parametrize("form", WHOLE)
+@pytest.mark.parametrize("kept", [4, 700, ROWS - 1])
+def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, kept):
+    before = WHOLE[form](kept)
+    (tmp_path / "trace").write_bytes(before + b"\xff\xfe?" * 40 + WHOLE[form](5))
+    with pytest.raises(CaptureError):
+        import_capture(form, tmp_path / "trace", tmp_path / "no", strip=False)
+    assert not (tmp_path / "no").exists()
+    capture, damage = salvaged(tmp_path, form, tmp_path / "trace")
+    assert touched(capture) == [k + 1 for k in range(kept)]
+    assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
+    assert capture.trace.facts["ended"] == "unfinished"
+    assert exit_code(list(check_capture(capture))) == 3
+
+
+def test_champsims_records_for_other_machines_are_refused_and_nothing_of_them_is_kept(tmp_path):
+    """Its CloudSuite format: four destinations in memory and an address space, 88 bytes."""
+    rows = np.zeros(50, [("head", champsim_trace.RECORD), ("rest", "u1", 24)])
+    rows["head"]["ip"], rows["head"]["store"] = 0x400000, 0x7000
+    rows["rest"] = 7
+    (tmp_path / "a.champsimtrace").write_bytes(rows.tobytes())
+    for wanted in (False, True):
+        with pytest.raises(CaptureError, match="record = 1: no ChampSim trace"), salvaging(wanted):
+            import_capture(None, tmp_path / "a.champsimtrace", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_of_a_packed_trace_that_is_cut_the_beginning_is_kept(tmp_path, ending, pack):
+    pages = np.random.default_rng(1).integers(1, 1 << 30, ROWS) << 12  # random: it packs badly
+    packed = pack(instructions(*(([int(page)], []) for page in pages)).tobytes())
+    file = tmp_path / f"a.champsimtrace{ending}"
+    file.write_bytes(packed[: len(packed) // 2])
+    capture, damage = salvaged(tmp_path, "champsim", file)
+    found = touched(capture)
+    assert found == (pages[: len(found)] >> 12).tolist() and ROWS // 4 < len(found) < ROWS
+    assert "compressed data" in damage[0]
+
+
+def test_a_damaged_thread_of_a_drmemtrace_leaves_the_others_whole(tmp_path):
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    write(traces / "a.trace.gz", [*begin(7), *at(10), load_from(5), store(6), (77, 0, 0), load_from(8)])
+    write(traces / "b.trace.gz", [*begin(8), *at(20), load_from(9), *at(30), load_from(11), *end(8)])
+    capture, damage = salvaged(tmp_path, "drmemtrace", traces)
+    assert touched(capture) == [5, 6, 9, 11] and len(damage) == 1
+    assert "a.trace.gz: record 8: type = 77" in damage[0]
+
+
+MEMBERS = 6
+
+
+def packed_members(path, kind=zipfile.ZIP_DEFLATED, streamed=False):
+    """A trace in members of 500 loads of random pages: (file of its bytes, pages, ends of members)."""
+    pages = np.random.default_rng(2).integers(0, 1 << 30, (MEMBERS, 500))
+    ends, sink = [], io.BytesIO()
+    target = Unseekable(sink) if streamed else sink
+    with zipfile.ZipFile(target, "w", kind) as archive:
+        for k, member in enumerate(pages.tolist()):
+            records = [*(begin(7) if k == 0 else []), *at(5 + k), *map(load_from, member)]
+            archive.writestr(f"chunk.{k:04}", np.array(records, RECORD).tobytes())
+            ends.append(sink.tell())
+    path.write_bytes(sink.getvalue())
+    return path, pages, ends
+
+
+class Unseekable:
+    """A pipe: sizes of members follow them."""
+
+    def __init__(self, sink):
+        self.write, self.flush = sink.write, sink.flush
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_of_an_archive_without_its_directory_whole_members_and_the_beginning_of_the_next_are_kept(
+    tmp_path, kind, streamed
+):
+    file, pages, ends = packed_members(tmp_path / "a.trace.zip", kind, streamed)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: (ends[2] + ends[3]) // 2])
+    with pytest.raises(CaptureError, match="compressed data = damaged"):
+        import_capture("drmemtrace", file, tmp_path / "no", strip=False)
+    if streamed and kind == zipfile.ZIP_STORED:
+        with pytest.raises(CaptureError, match="says not how long it is"):
+            salvaged(tmp_path, "drmemtrace", file)
+        return
+    capture, damage = salvaged(tmp_path, "drmemtrace", file)
+    found = touched(capture)
+    assert found == pages.ravel()[: len(found)].tolist() and 3 * 500 < len(found) < 4 * 500
+    assert len(damage) == 1 and "a.trace.zip" in damage[0]
+
+
+def test_an_archive_can_be_cut_anywhere(tmp_path):
+    file, pages, ends = packed_members(tmp_path / "a.trace.zip")
+    whole, first = file.read_bytes(), ends[0]
+    for cut in (*range(first - 3, first + 60, 4), ends[-1], ends[-1] + 9, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        capture, damage = salvaged(tmp_path, "drmemtrace", file)
+        found = touched(capture)
+        assert found == pages.ravel()[: len(found)].tolist() and len(damage) == 1
+        sure = 500 * sum(end <= cut for end in ends)
+        assert sure <= len(found) <= sure + 500
+        shutil.rmtree(tmp_path / "made")
+
+
+def test_where_nothing_is_sound_the_damage_is_said(tmp_path):
+    write(tmp_path / "a.trace.zip", [*begin(7, version=99), load_from(1)])
+    with pytest.raises(CaptureError, match=r"accesses = 0: none before the damage: .*version = 99"):
+        salvaged(tmp_path, "drmemtrace", tmp_path / "a.trace.zip")
+    (tmp_path / "b.trace.zip").write_bytes(b"PK\x03\x04")
+    with pytest.raises(CaptureError, match=r"none before the damage: .*cut off before the header"):
+        salvaged(tmp_path, "drmemtrace", tmp_path / "b.trace.zip")
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_comes_before_a_time_that_goes_backwards_is_kept(tmp_path):
+    records = [*begin(7), *at(50), load_from(5), *at(50), load_from(6), *at(49), load_from(7), *end(7)]
+    file = write(tmp_path / "a.trace.gz", records)
+    with pytest.raises(CaptureError, match=r"record 10: timestamp = 49: before the last, 50"):
+        import_capture("drmemtrace", file, tmp_path / "no", strip=False)
+    capture, damage = salvaged(tmp_path, "drmemtrace", file)
+    assert touched(capture) == [5, 6] and len(damage) == 1
+
+
+def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):
+    (tmp_path / "t").write_bytes(lackey(9) + b"==1== Process terminating\nnonsense\n")
+    assert run(["import", "lackey", str(tmp_path / "t"), "-o", str(tmp_path / "made"), "--salvage"]) == 3
+    said = capsys.readouterr().err
+    assert "nonsense" in said and "kept 9 accesses of 1 thread\n" in said
+    (tmp_path / "whole").write_bytes(lackey(9))
+    assert run(["import", str(tmp_path / "whole"), "-o", str(tmp_path / "two"), "--salvage"]) == 0
+
+
+CUT = {
+    "lackey": (lackey(9), b" L 7f,1"),
+    "pinatrace": (pinatrace(9), b"0x7f12: R 0x7f"),
+    "perf-script": (b"7 [000] 1.500000: tlb-miss: 5000\n" * 9, b"7 [000] 1.600000: tlb-miss: 70"),
+}
+
+
+@pytest.mark.parametrize("form", CUT)
+def test_half_a_line_at_the_end_is_no_line_though_it_could_be_one(tmp_path, form):
+    whole, half = CUT[form]
+    (tmp_path / "t").write_bytes(whole + half)
+    with pytest.raises(CaptureError, match=f"line at byte {len(whole)} = .*: cut off: no newline"):
+        import_capture(None, tmp_path / "t", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+    with salvaging() as damage:
+        assert import_capture(None, tmp_path / "t", tmp_path / "made") == form
+    assert load(tmp_path / "made").trace.accesses == 9 and len(damage) == 1
+
+
+def test_of_perf_samples_all_before_the_first_bad_line_are_kept_as_walks(tmp_path):
+    (tmp_path / "t").write_bytes(CUT["perf-script"][0] + b"lost 3 chunks!\n" + CUT["perf-script"][0])
+    with salvaging() as damage:
+        import_capture("perf-script", tmp_path / "t", tmp_path / "made")
+    facts = load(tmp_path / "made").trace.facts
+    assert facts["walks"] and facts["ended"] == "unfinished" and "lost 3 chunks!" in damage[0]
+    assert load(tmp_path / "made").trace.accesses == 9
+
+
+HELPED = {
+    "lackey": lackey(9) + b"nonsense\n",
+    "pinatrace": pinatrace(9) + b"0x7f12: R",
+    "perf-script": CUT["perf-script"][0] + b"nonsense\n",
+    "champsim": champsim(9)[:-1],
+}
+
+
+@pytest.mark.parametrize("form", HELPED)
+def test_an_error_names_salvage_where_it_helps_and_only_there(tmp_path, form, capsys):
+    (tmp_path / "t").write_bytes(HELPED[form])
+    assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("; --salvage keeps what comes before")
+    (tmp_path / "t").write_bytes(b"nonsense" * 20 + b"\n")
+    for option in ([], ["--salvage"]):
+        assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no"), *option]) == 1
+        assert "--salvage" not in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("records", "helps"),
+    [
+        ([*begin(7), load_from(5), (77, 0, 0)], True),
+        ([*begin(7), *at(50), load_from(5), *at(49)], True),
+        ([*begin(7, version=99), load_from(1)], False),
+        ([*begin(7, kind=0x20), load_from(1)], False),
+    ],
+)
+def test_an_error_about_a_drmemtrace_names_salvage_where_it_helps(tmp_path, records, helps):
+    file = write(tmp_path / "a.trace.gz", records)
+    with pytest.raises(CaptureError) as error:
+        import_capture("drmemtrace", file, tmp_path / "no")
+    assert ("; --salvage keeps what comes before" in str(error.value)) == helps
+
+
+def test_where_nothing_is_sound_nothing_is_made(tmp_path):
+    (tmp_path / "t").write_bytes(b"nonsense\n")
+    with pytest.raises(CaptureError):
+        salvaged(tmp_path, "lackey", tmp_path / "t")
+    with pytest.raises(UsageError, match="--salvage: not for vmitosis"):
+        salvaged(tmp_path, "vmitosis", tmp_path / "t")
+    assert not (tmp_path / "made").exists()

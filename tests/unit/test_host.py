@@ -1,0 +1,405 @@
+"""What a survey and a machine file say of this host."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.capture.live import survey
+from ptanalyze.capture.live.cacheline import walk_share
+from ptanalyze.capture.live.host import host_machine
+from ptanalyze.cli import run
+from ptanalyze.cli.survey import view
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.measured.latency import NodeLatency
+from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze.show.cpu_groups import prometheus_text, write_prometheus
+
+# What a survey makes of counts and of /proc.
+
+NODES = st.dictionaries(st.integers(0, 3), st.integers(1, 1000), min_size=1, max_size=4)
+
+
+def surveyed(**fields):
+    known = {
+        "pid": 7, "name": "db", "kind": "process", "cgroup": "/a", "table_bytes": 8192, "rss_bytes": 1 << 20,
+        "leaf": {0: 3, 1: 1}, "upper": {0: 2}, "huge_bytes": 0, "runs": {0: 0.5, 1: 0.5},
+    }  # fmt: skip
+    return survey.Surveyed(**(known | fields))
+
+
+def test_half_the_walks_are_remote_where_threads_run_evenly_on_two_nodes():
+    assert surveyed().remote_share == pytest.approx(0.5)
+    assert surveyed(runs={1: 1.0}).remote_share == pytest.approx(0.75)
+    assert surveyed(runs={1: 1.0}).upper_remote_share == 1
+    assert surveyed(runs={1: 1.0}).remote_bytes == 3 * 4096
+
+
+def test_without_tables_or_threads_the_share_is_unknown_and_unknown_nodes_count_for_nothing():
+    assert surveyed(leaf={}).remote_share is None and surveyed(runs={}).remote_share is None
+    assert surveyed(leaf={survey.UNKNOWN_NODE: 9, 0: 1}, runs={0: 1.0}).remote_share == 0
+
+
+@given(NODES, NODES)
+def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
+    total = sum(ticks.values())
+    walks = [(node, table) for node, n in ticks.items() for table, m in leaf.items() for _ in (n * m,)]
+    far = sum(ticks[node] * leaf[table] for node, table in walks if node != table)
+    found = survey.remote(leaf, {node: n / total for node, n in ticks.items()})
+    assert found == pytest.approx(far / (total * sum(leaf.values())), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", []), ("0-1,4-5,7", [0, 1, 4, 5, 7])]
+)
+def test_lists_of_cpus_are_read(text, cpus):
+    assert survey.cpus_of(text) == cpus
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (b"qemu-system-x86_64\0-name\0guest=web,debug-threads=on\0-m\01G\0", "web"),
+        (b"qemu\0-name\0db1\0", "db1"),
+        (b"qemu\0-name\0debug-threads=on,guest=a\0", "a"),
+        (b"qemu\0-m\01G\0", ""),
+        (b"qemu\0-name\0", ""),
+        (b"", ""),
+    ],
+)
+def test_a_vm_is_called_what_qemu_was_told(command, name):
+    assert survey.vm_name(command) == name
+
+
+def test_names_cannot_break_out_of_prometheus_labels():
+    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80\x1b]0;t\x07\u202e')], 2, 0.0)
+    assert r'name="a\"} 1\\nx\\\\x80\\x1b]0;t\\x07\\u202e"' in text and all(
+        line.isprintable() for line in text.splitlines()
+    )
+    assert 'ptanalyze_leaf_tables{pid="7",' in text and 'node="1"} 1' in text
+
+
+def test_the_file_for_node_exporter_can_be_read_by_others(tmp_path):
+    write_prometheus(tmp_path / "a.prom", [surveyed(runs={})], 1, 0.0)
+    assert (tmp_path / "a.prom").stat().st_mode & 0o777 == 0o644
+    assert "remote_share{" not in (tmp_path / "a.prom").read_text()
+
+
+def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes():
+    lines = prometheus_text([surveyed(runs={1: 1.0})] * 3, 2, 1_700_000_000.7).splitlines()
+    assert {
+        "ptanalyze_numa_nodes 2", "ptanalyze_survey_processes 3",
+        "ptanalyze_survey_timestamp_seconds 1700000000",
+    } <= set(lines)  # fmt: skip
+    upper = [line for line in lines if line.startswith("ptanalyze_upper_remote_share{")]
+    assert len(upper) == 3 and all(line.endswith("} 1") for line in upper)
+    assert sum(line.startswith("ptanalyze_rss_bytes{") for line in lines) == 3
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("name", "told"), [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "no directory")])
+def test_a_file_that_node_exporter_would_not_read_or_that_cannot_be_is_refused_at_once(
+    tmp_path, capsys, name, told
+):
+    assert run(["survey", "--prometheus", str(tmp_path / name)]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("0::/system.slice/nginx.service\n", "/system.slice/nginx.service"),
+        ("4:memory:/docker/ab\n3:cpu,cpuacct:/\n0::/\n", "/docker/ab"),
+        ("4:memory:/docker/ab\n0::/x\n", "/x"),
+        ("5:name=systemd:/\n0::/\n", "/"),
+        ("3:hugetlb,memory:/a:b\n", "/a:b"),
+        ("2:cpu:/a\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_cgroup_is_that_of_version_2_or_where_it_is_the_root_of_memory(text, path):
+    assert survey.cgroup_of(text) == path
+
+
+def test_containers_and_services_are_named_in_the_table_where_there_are_any():
+    (plain,) = view([surveyed(cgroup="/")], 20)
+    assert "cgroup" not in plain.rows[0]
+    (section,) = view(
+        [
+            surveyed(cgroup=f"/kubepods.slice/cri-containerd-{'0123456789abcdef' * 4}.scope"),
+            surveyed(cgroup=f"/docker/{'fedc' * 16}"),
+            surveyed(cgroup="/system.slice/nginx.service"),
+            surveyed(cgroup="/"),
+        ],
+        20,
+    )
+    names = [row["cgroup"] for row in section.rows]
+    assert names == ["cri-containerd-0123456789ab.scope", "fedcfedcfedc", "nginx.service", "/"]
+
+
+def test_bytes_are_whole_numbers_for_prometheus_however_many():
+    text = prometheus_text([surveyed(table_bytes=3_221_225_472 + 4096, leaf={0: 12_345_678})], 1, 1.0)
+    assert 'cgroup="/a"} 3221229568\n' in text and 'node="0"} 12345678\n' in text
+
+
+def test_a_host_is_surveyed_once_a_second_at_most(capsys):
+    assert run(["survey", "--watch", "999ms"]) == 2
+    assert "give 1s or more" in capsys.readouterr().err
+
+
+def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch, capsys):
+    found = [surveyed(), surveyed(pid=8)]
+    monkeypatch.setattr(survey, "survey", lambda: found)
+    monkeypatch.setattr("time.sleep", lambda seconds: found.clear() if found else stop(seconds))
+
+    def stop(seconds):
+        assert seconds == 10
+        raise KeyboardInterrupt
+
+    assert run(["survey", "--json", "--watch", "10s"]) == 130
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["pid"] for one in first["result"]] == [7, 8] and second["result"] == []
+    assert datetime.fromisoformat(first["time"]).tzinfo and first["what"] == "survey"
+
+
+def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
+    code = (
+        "import sys; from ptanalyze.capture.live import survey; survey.survey = list\n"
+        "from ptanalyze.cli import run; run(['survey'])\n"
+        "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
+    (one,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1)
+    said = " ".join(one.lines)
+    assert "one NUMA node" in said and "ptanalyze whatif 7.capture -p thp" in said
+    (several,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 2)
+    assert "one NUMA node" not in " ".join(several.lines) and "expected to be remote" in several.lines[-1]
+
+
+def test_of_a_vm_its_guest_is_named_too_by_its_pid_where_its_name_is_not_enough():
+    vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
+    (one,) = view([vm], 20, 2)
+    said = "\n".join(one.lines)
+    assert "ptanalyze survey --guest 'web 1'\n" in said and "ptanalyze dump vm 7 -o 7.capture" in said
+    (two,) = view([vm, vm], 20, 2)
+    assert "ptanalyze survey --guest 7\n" in "\n".join(two.lines)
+
+
+PERF_STAT = """# started on Sun Nov 22 2026
+
+1000000,,cycles:u,1000000,100.00,,
+{},,dtlb_load_misses.walk_pending:u,1000000,100.00,,
+50000,,dtlb_store_misses.walk_pending:u,1000000,100.00,,
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "share"), [("150000", 0.2), ("2000000", 1.0), ("<not counted>", None), (None, None)]
+)
+def test_what_walks_cost_bounds_what_local_tables_can_save(tmp_path, count, share):
+    file = tmp_path / "7"
+    if count:
+        file.write_text(PERF_STAT.format(count))
+    found = surveyed(walk_share=walk_share(file), runs={1: 1.0})
+    assert found.walk_share == (share and pytest.approx(share))
+    assert found.ideal_saves == (share and pytest.approx(share * 0.75))
+
+
+def test_tables_on_nodes_without_cpus_are_counted_and_said(tmp_path, monkeypatch):
+    for node, cpus in ((0, "0-3"), (1, ""), (2, "4-7")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n")
+    monkeypatch.setattr(survey, "NODES", tmp_path)
+    slow = survey.slow_nodes()
+    assert slow == {1}
+    counts = {
+        "pid": os.getpid(),
+        "pgtables_bytes": 1,
+        # of a process bound to node 2 of an emulated machine with HMAT, but for the numbers of nodes
+        "tables": [{"2": 3, "1": 32}, {"2": 2, "1": 1}, {"2": 2, "1": 1}, {"2": 1}],
+        "huge": [0, 0, 0, 0],
+    }
+    mine = survey.surveyed(counts, {0: 0}, slow)
+    assert mine.slow_tables == 34
+    lines = [line for section in view([mine], 9) for line in section.lines]
+    for node, ns in ((0, 100), (1, 90)):
+        place = tmp_path / f"node{node}/access0/initiators"
+        (place / "node0").mkdir(parents=True)
+        (place / "read_latency").write_text(f"{ns}\n")
+    assert survey.slow_nodes() == frozenset()
+    assert (
+        f"0.1 MiB of page tables of 1 processes are on nodes without CPUs, most of PID {os.getpid()}" in lines
+    )
+
+
+def test_a_host_with_slow_nodes_says_also_that_no_tables_are_there():
+    def said(found):
+        return [line for section in view(found, 9) for line in section.lines]
+
+    assert "no page tables are on the nodes without CPUs" in said([surveyed(slow_tables=0)])
+    assert not any("without CPUs" in line for line in said([surveyed()]))
+
+
+# A machine file of a host: what its kernel shows, measured latencies, sources that say which is which.
+
+MILAN = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
+INTEL = "vendor_id\t: GenuineIntel\nmodel\t\t: {}\nmodel name\t: Xeon @ 2.40GHz\n\n"
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
+
+
+@pytest.fixture
+def system(tmp_path):
+    """/sys/devices/system of two nodes with CPUs and, as CXL memory is, one without."""
+    place = tmp_path / "system"
+    for node, (cpus, distance) in enumerate((("0-31", "10 32 50"), ("32-63", "32 10 50"), ("", "50 50 10"))):
+        write(place / f"node/node{node}/cpulist", cpus)
+        write(place / f"node/node{node}/distance", distance)
+    for index, (level, kind, size, ways) in enumerate(
+        (
+            (1, "Data", "32K", 8),
+            (1, "Instruction", "32K", 8),
+            (2, "Unified", "512K", 8),
+            (3, "Unified", "32M", 16),
+        )
+    ):
+        cache = place / f"cpu/cpu0/cache/index{index}"
+        for name, value in (
+            ("level", level),
+            ("type", kind),
+            ("size", size),
+            ("ways_of_associativity", ways),
+        ):
+            write(cache / name, value)
+    write(place / "cpu/cpu0/cpufreq/base_frequency", "2800000")
+    write(tmp_path / "cpuinfo", MILAN)
+    return place
+
+
+def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (3, 32, 2.8)
+    assert machine.memory_nodes == (2,)
+    assert (machine.l2.bytes, machine.l2.ways, machine.llc.bytes, machine.llc.ways) == (
+        512 << 10,
+        8,
+        32 << 20,
+        16,
+    )
+    assert machine.tlb == load_machine("epyc-milan").tlb
+    assert machine.costs == "epyc-7543" and "no kernel shows this" in machine.sources["tlb"]
+
+
+def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_called_estimates(
+    system, tmp_path
+):
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    local = load_machine("epyc-milan").latency.idle[0][0]
+    assert np.allclose(machine.latency.idle, local * np.array([[1, 3.2, 5], [3.2, 1, 5], [5, 5, 5]]))
+    assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
+
+
+def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path):
+    measured = NodeLatency((0, 1), np.array([[90.0, 170.0], [172.0, 92.0]]), None, "a chase")
+    machine = host_machine("mine", measured, system, tmp_path / "cpuinfo")
+    assert (
+        machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
+        and machine.sources["latency_idle"] == "a chase"
+    )
+    assert "as of epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(str(tmp_path / "mine.toml")) == machine
+
+
+def accesses(system, of):
+    """Files of HMAT as the kernel shows them: {node: (class, initiators, ns, MiB/s)}."""
+    for node, (kind, initiators, ns, mib) in of.items():
+        place = system / f"node/node{node}/{kind}/initiators"
+        for one in initiators:
+            write(place / f"node{one}/online", 1)
+        write(place / "read_latency", ns)
+        write(place / "read_bandwidth", mib)
+
+
+def test_hmat_gives_latencies_of_the_nearest_readers_and_distances_those_of_others(system, tmp_path):
+    """As Linux 6.1 showed them, booted by QEMU 7.2 with -numa hmat-lb; the distances are of this test."""
+    for kind in ("access0", "access1"):
+        accesses(system, {node: (kind, (node,), 110, 204_800) for node in (0, 1)})
+        accesses(system, {2: (kind, (0,), 250, 30_720)})
+    write(system / "node/has_memory", "0-2")
+    write(system / "node/node1/distance", "32 10 60")
+    write(system / "node/node2/distance", "50 60 10")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert np.allclose(machine.latency.idle, [[110, 352, 250], [352, 110, 300], [250, 300, 250]])
+    fast, slow = 200 * 1.073741824, 30 * 1.073741824
+    assert np.allclose(machine.bandwidth, [[fast, 0, slow], [0, fast, 0], [0, 0, 0]])
+    assert machine.sources["latency_idle"].startswith("HMAT for nodes [0, 1, 2]")
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(tmp_path / "mine.toml") == machine
+
+
+def test_nodes_that_hmat_leaves_out_have_their_distances_and_nodes_without_memory_are_none(system, tmp_path):
+    accesses(system, {0: ("access0", (0,), 100, 1), 1: ("access0", (5,), 100, 1), 2: ("access0", (0,), 0, 0)})
+    write(system / "node/has_memory", "0-1")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    local = load_machine("epyc-milan").latency.idle[0][0]
+    assert (machine.nodes, machine.memory_nodes) == (2, ())
+    assert [row[k] for k, row in enumerate(machine.latency.idle)] == [100, local]
+    assert machine.sources["latency_idle"].startswith("HMAT for nodes [0] and")
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "", "1e3", "9" * 30, "\x00"])
+def test_what_no_kernel_writes_is_refused_by_file(system, tmp_path, text):
+    accesses(system, {1: ("access0", (0,), text, 1)})
+    with pytest.raises(CaptureError, match=r"node1/access0/initiators/read_latency.*expected a whole number"):
+        host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+
+
+def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system, tmp_path):
+    idle = np.array([[90.0, 170.0], [170.0, 170.0]])
+    cut = NodeLatency((0, 1), idle, None, "Intel MLC, idle", (), (1,))
+    with pytest.raises(UsageError, match="no latencies from node 1, which has CPUs here"):
+        host_machine("mine", cut, system, tmp_path / "cpuinfo")
+    more = NodeLatency((0, 1, 7), np.full((3, 3), 90.0), None, "Intel MLC, idle", (), (7,))
+    with pytest.raises(
+        UsageError, match=r"node 7 is not here \(nodes: \[0, 1, 2\]\): the text is of another"
+    ):
+        host_machine("mine", more, system, tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize(
+    ("model", "like"),
+    [
+        (63, "hydra-haswell"),
+        (85, "vmitosis-cascade-lake"),
+        (143, "sapphire-rapids"),
+        (106, "ice-lake"),
+        (173, "granite-rapids"),
+    ],
+)
+def test_an_intel_cpu_is_likened_to_its_generation(system, tmp_path, model, like):
+    write(tmp_path / "cpuinfo", INTEL.format(model))
+    (system / "cpu/cpu0/cpufreq/base_frequency").unlink()
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert machine.tlb == load_machine(like).tlb and machine.ghz == 2.4
+
+
+def test_where_nothing_is_shown_that_is_said(tmp_path):
+    write(tmp_path / "cpuinfo", MILAN)
+    with pytest.raises(UsageError, match="shows neither nodes nor CPUs"):
+        host_machine("mine", system=tmp_path / "none", cpuinfo=tmp_path / "cpuinfo")

@@ -1,0 +1,612 @@
+"""Huge pages: where they are, what walks then read, and memory that forbids them."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_walker import assert_as_naive
+
+from naive.memory_manager import COLLAPSE, HUGE, MARKS, NO_HUGE, marked_pages
+from naive.trees import (
+    blocks_in_use,
+    blocks_the_host_maps,
+    eligible,
+    leaf_map,
+    main_node,
+    nearest_free,
+    regions,
+    stays_small,
+    summary,
+)
+from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
+from ptanalyze.core.trace import Event
+from ptanalyze.kernels.replay import LL, RR
+from ptanalyze.policies import plan_for
+from ptanalyze.show.whatif import table
+from ptanalyze.world import huge_pages
+from ptanalyze.world.huge_pages import advice, overlap, within
+from ptanalyze.world.site import bare_snapshot
+from ptanalyze.world.world import World, untouched
+from replay_cases import COSTS
+from replay_cases import ask as ask_of
+from strategies import (
+    PAGE,
+    REGION,
+    Page,
+    build_snapshot,
+    build_topology,
+    build_trace,
+    place,
+    small_machine,
+    snapshots,
+    traces,
+)
+
+pytestmark = pytest.mark.twin
+
+
+# Huge pages: which regions, in which frames, and what walks then read.
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def full(regions=1, host=None, vma=None):
+    """An anonymous VMA of whole regions, each page mapped; a VM's guest frames lie 1:1 from 8 MiB on."""
+    pages = [(GIB + k * PAGE, 2048 + k) for k in range(512 * regions)]
+    return build_snapshot(pages, host, vmas=[vma or (GIB, GIB + regions * REGION, "")])
+
+
+def ask(snapshot, *names, params=None, touched=(GIB,), trace=True):
+    """[Result]: linux's, then those of the policies."""
+    seen = build_trace([(0, list(touched))]) if trace else None
+    return ask_of(snapshot, *names, params=params, trace=seen)
+
+
+def test_a_cold_native_walk_reads_three_entries_and_the_leaf_tables_are_gone():
+    linux, thp = ask(full(4), "thp")
+    assert (linux.reads.sum(), thp.reads.sum()) == (4, 3)
+    assert linux.table_pages - thp.table_pages == 4
+    assert thp.facts["regions_promoted"] == thp.facts["table_pages_saved"] == 4
+    assert thp.facts["bloat_bytes"] == 0
+
+
+@pytest.mark.parametrize(("layers", "reads"), [("both", 15), ("gpt", 19), ("ept", 19)])
+def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(layers, reads):
+    linux, thp = ask(full(1, []), "thp", params={"layers": layers})
+    assert (linux.reads.sum(), thp.reads.sum()) == (24, reads)
+
+
+@pytest.mark.parametrize(("layers", "walks"), [("both", 2), ("gpt", 8), ("ept", 8)])
+def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_filter_pass(layers, walks):
+    touched = [GIB + k * PAGE for k in range(8)]
+    chunks = build_trace([(0, touched), (1, touched)])
+    _, thp = replay_snapshot(
+        full(1, []),
+        chunks,
+        [("thp", {"layers": layers})],
+        Setup.of(
+            cold=True, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
+        ),
+    )
+    assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
+    said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
+    assert said == (layers == "both")
+
+
+def test_walks_are_filtered_anew_natively():
+    linux, thp = ask(full(1), "thp", touched=[GIB + k * PAGE for k in range(100)])
+    assert (linux.walks, thp.walks) == (100, 1)
+
+
+@pytest.mark.parametrize("host", [None, []])
+@pytest.mark.parametrize("trace", [True, False])
+def test_memory_that_is_all_fragmented_is_as_captured(host, trace):
+    linux, thp = ask(full(3, host), "thp", params={"fragmentation": 1}, trace=trace)
+    assert thp.facts["regions_left_by_fragmentation"] == 3 and thp.facts["regions_promoted"] == 0
+    mine, its = thp.to_json(), linux.to_json()
+    differ = {key for key in mine if mine[key] != its[key]}
+    assert differ == {"policy", "params", "facts"}
+
+
+def test_a_fragmented_guest_over_a_host_that_is_not():
+    """vMitosis, section 4.1."""
+    thp = ask(full(3, []), "thp", params={"fragmentation": 1, "host_fragmentation": 0})[-1]
+    assert thp.facts["regions_promoted"] == 0 and thp.facts["ept_regions_left_by_fragmentation"] == 0
+    assert thp.facts["ept_regions_promoted"] > 3 and thp.reads.sum() == 19
+
+
+def test_pages_that_nobody_mapped_are_bloat():
+    pages = [(GIB + k * REGION + slot * PAGE, 5 + slot) for k in range(2) for slot in range(3 + k)]
+    snapshot = build_snapshot(pages, vmas=[(GIB, 2 * GIB, "")])
+    assert ask(snapshot, "thp")[-1].facts["bloat_bytes"] == (1024 - 7) * PAGE
+    some = ask(snapshot, "thp", params={"min_pages": 4})[-1].facts
+    assert (some["regions_promoted"], some["bloat_bytes"]) == (1, 508 * PAGE)
+
+
+@pytest.mark.parametrize(
+    "vma",
+    [
+        (GIB, GIB + REGION, "/lib/libc.so"),
+        (GIB, GIB + REGION, "[vdso]"),
+        (GIB, GIB + REGION - PAGE, ""),
+        (GIB + PAGE, GIB + REGION, ""),
+        (GIB, GIB + REGION, "", True),
+    ],
+)
+def test_files_parts_of_a_region_and_the_tracer_keep_their_small_pages(vma):
+    assert ask(full(1, vma=vma), "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_the_heap_and_memory_with_a_name_of_its_own_are_anonymous_and_what_is_shared_is_not():
+    for name in ("[heap]", "[anon:glibc: malloc]", "[stack]"):
+        assert ask(full(1, vma=(GIB, GIB + REGION, name)), "thp")[-1].facts["regions_promoted"] == 1
+    snapshot = full(1)
+    snapshot.vmas["shared"] = True
+    assert ask(snapshot, "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_two_vmas_side_by_side_are_not_one():
+    half = GIB + REGION // 2
+    snapshot = full(1)
+    vmas = np.repeat(snapshot.vmas, 2)
+    vmas["start"], vmas["end"] = (GIB, half), (half, GIB + REGION)
+    assert ask(replace(snapshot, vmas=vmas, vma_names=("", "")), "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
+    thp = ask(full(1), "thp", touched=[GIB, 5 * GIB, 5 * GIB + REGION])[-1]
+    assert "thp: 2 touched regions were gone at the snapshot: they stay 4 KiB" in thp.notes
+    assert thp.gone_share == 2 / 3 and any(
+        "66.7 % of the walks of the trace go there" in n for n in thp.notes
+    )
+    assert ask(full(1), "thp")[-1].gone_share == 0
+
+
+def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
+    trace = build_trace([(0, [GIB])])
+    world = World(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
+    assert world.space.inferred_tables and world.gone_share == 0
+
+
+def test_what_the_capture_lacks_is_said():
+    with pytest.raises(UsageError, match="thp: a native capture has no host tables"):
+        ask(full(1), "thp", params={"layers": "ept"})
+    bare = replace(full(1, []), vmas=np.zeros(0, VMA_DTYPE), vma_names=())
+    with pytest.raises(UsageError, match="thp: the capture has no VMAs"):
+        ask(bare, "thp")
+    assert ask(bare, "thp", params={"layers": "ept"})[-1].facts["ept_regions_promoted"] > 0
+
+
+def test_a_share_out_of_range_names_the_allowed_ones():
+    with pytest.raises(UsageError, match=r"fragmentation = 1.5.*0\.\.1"):
+        plan_for("thp", {"fragmentation": "1.5"})
+
+
+def test_replicas_of_both_tables_are_local_over_huge_pages_too():
+    result = ask(full(2, []), "thp+vmitosis-replicate", touched=[GIB, GIB + REGION])[-1]
+    assert result.classes[:, LL].sum() == result.classes.sum() and result.classes[:, RR].sum() == 0
+
+
+def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
+    """vMitosis, section 4.4: three copies more of 1,536 + 3 + 1 tables in both dimensions."""
+    level = np.concatenate([[4], np.full(3, 3), np.full(1536, 2)]).astype(np.uint8)
+    parent = np.concatenate([[-1, 0, 0, 0], 1 + np.arange(1536) // 512]).astype(np.int32)
+    base = np.concatenate([[0], np.arange(3) << 39, np.arange(1536) << 30]).astype(np.uint64)
+    rows = np.broadcast_to(np.zeros(1, np.uint64), (1540, 512))
+    zero = np.zeros(1540, np.int16)
+    trees = [Tree(rows, base, np.arange(1540), parent, zero, level, zero.astype(np.uint8), 4, encoding)
+             for encoding in ("x86", "ept")]  # fmt: skip
+    snapshot = Snapshot(trees[0], np.zeros(0, VMA_DTYPE), (), build_topology(4), trees[1])
+    taken = start(plan_for("vmitosis-replicate"), untouched(snapshot, small_machine(4))).counters
+    extra = (int(taken.pages[0]) + int(taken.host_pages[0])) * 3 // 4 * PAGE
+    assert extra / MIB == pytest.approx(36, rel=0.003)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=12), st.lists(st.integers(0, 30), max_size=14, unique=True))
+def test_blocks_are_given_out_as_the_naive_twin_does(home, free):
+    pools = [np.array(sorted(pool), np.int64) for pool in (free[::2], free[1::2])]
+    got = huge_pages.nearest_free(np.array(home, np.int64), *pools)
+    assert got.tolist() == nearest_free(home, *(pool.tolist() for pool in pools))
+
+
+ENTRY = st.builds(
+    lambda flags, frame: flags | frame << 12,
+    st.sampled_from([0, 1, 2, 7, 0x67, 0x80, 0x100, 0x800, 0x801, 0x867, 1 << 63 | 0x67]),
+    st.integers(0, 3 << 24) | st.integers(0, 3000),
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.lists(ENTRY, max_size=9), min_size=1, max_size=3), st.sampled_from(["x86", "ept", "kvm"]))
+def test_leaf_tables_are_summed_up_as_the_naive_twin_does(rows, encoding):
+    snapshot = build_snapshot([(GIB + k * REGION, 5) for k in range(len(rows))], [], nodes=2)
+    tree = replace(snapshot.guest, encoding=encoding)
+    tables = np.flatnonzero(tree.level == 1)
+    for k, row in zip(tables, rows, strict=True):
+        tree.entries[k, : len(row)] = row
+        tree.entries[k, len(row) :] = 0
+    found = huge_pages.candidates(tree, 1, True, snapshot.topology)
+    expected = [(k, *summary(snapshot, tree, k)) for k in tables.tolist()]
+    got = [tuple(int(x) for x in row) for row in zip(*found, strict=True)]
+    assert got == [row for row in expected if row[1]]
+
+
+@st.composite
+def processes(draw):
+    """Snapshots in which some VMAs are anonymous."""
+    snapshot = draw(snapshots())
+    bases = [int(b) for b in snapshot.guest.base[snapshot.guest.level == 1]] or [0]
+    cut = draw(st.lists(st.sampled_from(bases), max_size=2, unique=True))
+    bounds = sorted({0, 1 << 56, *cut, *(at + REGION for at in cut)})
+    vmas = np.zeros(len(bounds) - 1, VMA_DTYPE)
+    vmas["start"], vmas["end"] = bounds[:-1], bounds[1:]
+    vmas["shared"] = [draw(st.integers(0, 5)) == 0 for _ in vmas]
+    names = tuple(draw(st.sampled_from(["", "", "[heap]", "/bin/x"])) for _ in vmas)
+    return replace(snapshot, vmas=vmas, vma_names=names)
+
+
+SHARES = st.sampled_from([0, 0, 0.3, 0.7])
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(processes(), SHARES, st.integers(1, 3), st.integers(0, 3))
+def test_the_guests_huge_pages_are_those_of_the_naive_twin(snapshot, share, least, seed):
+    world = untouched(snapshot, small_machine())
+    params = {"layers": "gpt", "fragmentation": share, "min_pages": least, "seed": seed}
+    shaped = plan_for("thp", params).reshape(world)
+    before, after = leaf_map(snapshot.guest), leaf_map(shaped.snapshot.guest)
+    could = eligible(snapshot, least)
+    chosen = [base for base in could if not stays_small(base, share, seed, 0)]
+    promoted = [base for base in chosen if after.get(base, (1,))[0] == 2]
+    facts, small = shaped.facts, regions(snapshot.guest)
+    assert facts["regions_left_by_fragmentation"] == len(could) - len(chosen)
+    assert facts["regions_without_a_block"] == len(chosen) - len(promoted)
+    assert facts["bloat_bytes"] == sum(512 - len(small[base]) for base in promoted) * PAGE
+    stay = {at: leaf for at, leaf in before.items() if leaf[0] > 1 or at // REGION * REGION not in promoted}
+    assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
+    blocks = [after[base][1] >> 9 for base in promoted]
+    if snapshot.native:
+        nodes = snapshot.topology.node_of_frame(np.array(blocks, np.int64) << 9).tolist()
+        assert nodes == [main_node(snapshot, list(small[base].values())) for base in promoted]
+        return
+    used = blocks_in_use(snapshot, promoted)
+    whole, part = (blocks - used for blocks in blocks_the_host_maps(snapshot))
+    home = [small[base][flagged(before, base)] >> 9 for base in promoted]
+    if len(promoted) == len(chosen):
+        assert blocks == nearest_free(home, whole, part)
+    else:
+        assert set(blocks) == whole | part and len(blocks) == len(set(blocks))
+
+
+def flagged(leaves, base):
+    """Slot of the first mapped page of a region."""
+    return min(
+        at // PAGE % 512 for at, leaf in leaves.items() if leaf[0] == 1 and at // REGION * REGION == base
+    )
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots(native=False), SHARES, st.integers(1, 3))
+def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least):
+    world = untouched(snapshot, small_machine())
+    params = {"layers": "ept", "host_fragmentation": share, "host_min_pages": least}
+    shaped = plan_for("thp", params).reshape(world)
+    before, after, small = leaf_map(snapshot.host), leaf_map(shaped.snapshot.host), regions(snapshot.host)
+    could = [base for base, pages in small.items() if len(pages) >= least]
+    promoted = [base for base in could if not stays_small(base, share, 0, 1)]
+    assert shaped.facts["ept_regions_promoted"] == len(promoted)
+    assert shaped.facts["ept_regions_left_by_fragmentation"] == len(could) - len(promoted)
+    stay = {at: leaf for at, leaf in before.items() if leaf[0] > 1 or at // REGION * REGION not in promoted}
+    assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
+    for base in promoted:
+        level, frame, flags = after[base]
+        first = base + min(small[base]) * PAGE
+        assert (level, flags) == (2, before[first][2]) and frame % 512 == 0
+        node = snapshot.topology.node_of_frame([frame])[0]
+        assert node == main_node(snapshot, list(small[base].values()))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(processes(), st.data(), SHARES)
+def test_walks_over_huge_pages_read_what_the_naive_walker_reads(snapshot, data, share):
+    trace, machine = data.draw(traces(snapshot)), small_machine()
+    world = World(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("thp", {"fragmentation": share}).reshape(world)
+    assert_as_naive(shaped.snapshot, trace, machine, 1000)
+
+
+@given(st.integers(0, 1 << 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 9))
+def test_what_stays_small_at_one_fragmentation_does_at_every_higher_one(base, low, high, seed):
+    low, high = sorted((low, high))
+    assert stays_small(base, high, seed, 0) or not stays_small(base, low, seed, 0)
+
+
+def test_seeds_and_shares_draw_about_as_many_regions_as_asked():
+    snapshot = build_snapshot([(GIB + k * REGION, k) for k in range(400)], vmas=[(GIB, 2 * GIB, "")])
+    drawn = []
+    for seed in range(2):
+        facts = ask(snapshot, "thp", params={"fragmentation": 0.25, "seed": seed}, trace=False)[-1].facts
+        drawn.append(facts["regions_left_by_fragmentation"])
+    assert all(60 <= few <= 140 for few in drawn)
+
+
+def anonymous_vm(pages):
+    return build_snapshot(pages, [], vmas=[(GIB, 2 * GIB, "")])
+
+
+def test_a_huge_page_takes_the_next_block_that_is_free_and_that_the_host_maps():
+    """The first region's own block is in use by a file's page, the next is a hole of the host's."""
+    pages = [(GIB, 2048), (8 * GIB, 2049), (9 * GIB, 8 << 9)]
+    thp = plan_for("thp", {"layers": "gpt"})
+    snapshot = build_snapshot([*pages, (GIB + REGION, 6 << 9)], [], vmas=[(GIB, GIB + REGION, "")])
+    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (1, 2048)
+    host = [Page(6 * REGION, 77, 1)]
+    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
+    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (2, 6 << 9)
+
+
+def test_a_block_that_the_host_maps_as_a_whole_goes_before_a_nearer_one():
+    host = [Page(5 * REGION, 77, 1), Page(7 * REGION, 512, 2)]
+    pages = [(GIB, 2048), (8 * GIB, 2049)]
+    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
+    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(snapshot, small_machine()))
+    assert leaf_map(shaped.snapshot.guest)[GIB] == (2, 7 << 9, 0x67)
+
+
+def test_regions_that_find_no_block_keep_their_frames_from_the_others():
+    """Three regions share two blocks: as one must stay, its pages are in the way of the other two."""
+    pages = [(GIB + k * REGION + slot * PAGE, (4 + slot << 9) + k) for k in range(3) for slot in range(2)]
+    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages), small_machine()))
+    assert shaped.facts["regions_without_a_block"] == 3
+    assert shaped.notes == ("thp: 3 regions stay 4 KiB: no free aligned block of guest memory is known",)
+    two = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages[:4]), small_machine()))
+    assert leaf_map(two.snapshot.guest) == {GIB: (2, 4 << 9, 0x67), GIB + REGION: (2, 5 << 9, 0x67)}
+
+
+def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():
+    snapshot = build_snapshot([Page(GIB + k * PAGE, 700 + k, protnone=True) for k in range(3)],
+                              vmas=[(GIB, 2 * GIB, "")])  # fmt: skip
+    shaped = plan_for("thp").reshape(untouched(snapshot, small_machine()))
+    assert leaf_map(shaped.snapshot.guest) == {GIB: (2, 512, 0x100)}
+
+
+@pytest.mark.parametrize(("regions", "touched"), [(1, 512), (3, 3)])
+def test_a_huge_fault_zeroes_2_mib_at_the_price_of_512_pages(regions, touched):
+    """n faults of 4 KiB that fill a region zero no more than its one fault of 2 MiB."""
+    step = regions * REGION // touched
+    seen = tuple(GIB + k * step for k in range(touched))
+    linux, thp = ask(full(regions), "thp", touched=seen)
+    small = COSTS.fault_ns + COSTS.entry.fill.first
+    assert (linux.count("faults"), linux.count("pages_zeroed")) == (touched, touched)
+    assert (thp.count("faults"), thp.count("pages_zeroed")) == (regions, 512 * regions)
+    tables = COSTS.table_ns + COSTS.entry.rewrite.first  # linux makes a leaf table per region
+    more = 512 * regions * COSTS.zero_ns + regions * small - touched * (small + COSTS.zero_ns)
+    found = thp.price.fault_ns - linux.price.fault_ns
+    assert found == pytest.approx(more - regions * tables, abs=regions * COSTS.entry.rewrite.first + 1e-6)
+
+
+@pytest.mark.parametrize("mapped", [512, 3])
+def test_collapsing_copies_what_was_mapped_and_zeroes_the_rest_once(mapped):
+    pages = [(GIB + k * PAGE, 2048 + k) for k in range(mapped)]
+    snapshot = build_snapshot(pages, vmas=[(GIB, GIB + REGION, "")])
+    trace = build_trace([(0, [GIB])], [(0, 0, Event.ROI_START, (), 0)])
+    linux, thp = ask_of(snapshot, "thp", trace=trace)
+    assert thp.once.data_copied == mapped and thp.count("pages_zeroed") == 0
+    ns = mapped * COSTS.collapse_ns + (512 - mapped) * COSTS.zero_ns
+    assert thp.once.cycles - linux.once.cycles == pytest.approx(ns * small_machine(2).ghz)
+
+
+@pytest.mark.parametrize(("pages", "node_mib", "says"), [
+    (512, 64, []),
+    (256, 64, []),
+    (128, 64, ["huge pages add 1.5 MiB to the 512 KiB that the program has"]),
+    (256, 1, ["with huge pages the program takes 2.0 MiB, more than a node of the captured machine holds ("]),
+    (1, 1, ["huge pages add 2.0 MiB to the 4 KiB", "with huge pages the program takes 2.0 MiB, more than"]),
+])  # fmt: skip
+def test_memory_that_huge_pages_add_is_set_against_what_there_is(pages, node_mib, says):
+    snapshot = build_snapshot([(GIB + k * PAGE, k) for k in range(pages)], vmas=[(GIB, GIB + REGION, "")])
+    node = snapshot.topology.nodes[0]
+    node = replace(node, frames=np.array([[0, node_mib * MIB // PAGE]]))
+    linux, thp = ask(replace(snapshot, topology=Topology((node,))), "thp")
+    assert linux.careful == [] and len(thp.careful) == len(says)
+    assert all(found.startswith(said) for found, said in zip(thp.careful, says, strict=True))
+
+
+# Memory that a program forbids huge pages stays 4 KiB under thp.
+
+TOP = 64
+ADDRESS = st.integers(1, TOP).map(lambda page: page * PAGE)
+LENGTH = st.integers(0, 12 * PAGE)
+
+
+def event(kind, arguments, result):
+    return st.tuples(st.just(kind), arguments, result)
+
+
+CALLS = st.one_of(
+    event(
+        Event.MADVISE,
+        st.tuples(ADDRESS, LENGTH, st.sampled_from([NO_HUGE, NO_HUGE, HUGE, HUGE, COLLAPSE, COLLAPSE, 4])),
+        st.sampled_from([0, 0, -12, -22]),
+    ),
+    event(Event.MMAP, st.tuples(ADDRESS, LENGTH), ADDRESS | st.just(-12)),
+    event(Event.MUNMAP, st.tuples(ADDRESS, LENGTH), st.just(0)),
+    event(Event.MREMAP, st.tuples(ADDRESS, LENGTH, LENGTH), ADDRESS | st.just(-12)),
+    event(Event.BRK, st.tuples(ADDRESS), ADDRESS),
+)
+
+
+def events_of(calls):
+    return build_trace([], [(0, 0, *call) for call in calls]).events
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(CALLS, max_size=12))
+def test_the_marked_pages_are_those_of_the_naive_twin(calls):
+    events = events_of(calls)
+    for mark in MARKS:
+        found = getattr(advice(events), mark)
+        assert (np.diff(found.reshape(-1).astype(np.int64)) > 0).all()
+        pages = {page for start, end in found.tolist() for page in range(start // PAGE, end // PAGE)}
+        assert pages == marked_pages(events, mark)
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=8, unique=True).map(sorted),
+    st.lists(st.integers(0, 60), min_size=1),
+    st.integers(1, 9),
+)
+def test_regions_overlap_ranges_as_sets_of_pages_do(bounds, bases, length):
+    ranges = np.array(bounds[: len(bounds) // 2 * 2], np.uint64).reshape(-1, 2)
+    marked = {page for start, end in ranges.tolist() for page in range(start, end)}
+    got = overlap(np.array(bases, np.uint64), length, ranges).tolist()
+    assert got == [not marked.isdisjoint(range(base, base + length)) for base in bases]
+    inside = within(np.array(bases, np.uint64), length, ranges).tolist()
+    assert inside == [marked.issuperset(range(base, base + length)) for base in bases]
+
+
+def thp(calls, regions=4, host=None, **params):
+    return results(calls, regions, host, **params)[-1]
+
+
+def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **params):
+    """[linux's, thp's Result] of `regions` full regions from 1 GiB on in one VMA, a page of each touched."""
+    pages = [(GIB + k * PAGE, 2048 + k) for k in range(512 * regions)]
+    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + regions * REGION, "")])
+    snapshot = replace(snapshot, facts={"huge_pages": allowed} if allowed else {})
+    touched = [GIB + k * REGION for k in range(regions)]
+    trace = build_trace([(0, touched)], [(0, 0, *call) for call in calls])
+    trace = replace(trace, facts={**trace.facts, "tracer": tracer})
+    setup = Setup.of(
+        cold=cold, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
+    )
+    return replay_snapshot(snapshot, trace, [("thp", params)], setup)
+
+
+def advised(start, length, advice=NO_HUGE, result=0):
+    return Event.MADVISE, (GIB + start, length, advice), result
+
+
+@pytest.mark.parametrize(
+    ("calls", "promoted"),
+    [
+        ([], 4),
+        ([advised(0, 4 * REGION)], 0),
+        ([advised(REGION, REGION)], 3),
+        ([advised(REGION + 7 * PAGE, PAGE)], 3),
+        ([advised(REGION - PAGE, 2 * PAGE)], 2),
+        ([advised(0, 4 * REGION, result=-22)], 4),
+        ([advised(0, 4 * REGION), advised(0, 2 * REGION, HUGE)], 2),
+        ([advised(0, 4 * REGION), (Event.MMAP, (0, REGION, 3, 0x22), GIB)], 1),
+        ([advised(0, 4 * REGION), (Event.MUNMAP, (GIB, 4 * REGION), 0)], 0),
+    ],
+)
+def test_what_is_forbidden_stays_small_and_is_counted_and_said(calls, promoted):
+    result = thp(calls)
+    assert result.facts["regions_promoted"] == promoted
+    assert result.facts.get("regions_forbidden", 0) == 4 - promoted
+    said = [note for note in result.notes if "MADV_NOHUGEPAGE" in note]
+    assert said == (
+        [f"thp: {2 * (4 - promoted)} MiB are MADV_NOHUGEPAGE: thp leaves them alone"] if promoted < 4 else []
+    )
+
+
+def test_a_guests_advice_does_not_bind_its_host():
+    result = thp([advised(0, 4 * REGION)], host=[])
+    assert result.facts["regions_promoted"] == 0 and result.facts["ept_regions_promoted"] >= 4
+
+
+def test_only_what_could_be_huge_counts_as_forbidden():
+    beside = [advised(GIB, 8 * REGION)]
+    assert "regions_forbidden" not in thp(beside).facts
+    assert thp([advised(0, REGION)], fragmentation=1).facts["regions_left_by_fragmentation"] == 3
+
+
+def test_the_first_screen_says_how_much_thp_leaves_alone():
+    result = thp([advised(0, 4 * REGION)])
+    base = replace(result, policy="linux")
+    lines = [str(line) for section in table({"linux": base, "thp": result}) for line in section.lines]
+    assert "thp: 8 MiB are MADV_NOHUGEPAGE: thp leaves them alone." in lines
+
+
+QEMU = "qemu-user plugin, API 1"
+ASKED, COLLAPSED = advised(0, 3 * REGION, HUGE), advised(REGION, REGION, COLLAPSE)
+
+
+@pytest.mark.parametrize(
+    ("calls", "allowed", "huge", "more"),
+    [
+        ([ASKED], "madvise", 3, 1),
+        ([ASKED], "always", 3, 1),
+        ([ASKED], None, 3, 1),
+        ([ASKED], "never", 0, 4),
+        ([ASKED], "forbidden", 0, 0),
+        ([COLLAPSED], "never", 1, 3),
+        ([COLLAPSED], "forbidden", 0, 0),
+        ([ASKED, COLLAPSED], "madvise", 3, 1),
+        ([ASKED, advised(0, REGION)], "madvise", 2, 1),
+        ([advised(PAGE, 3 * REGION, HUGE)], "madvise", 2, 2),
+        ([advised(0, 4 * REGION, HUGE, result=-22)], "madvise", 0, 4),
+    ],
+)
+def test_what_the_program_asked_for_and_the_machine_gives_is_huge_in_the_baseline(calls, allowed, huge, more):
+    linux, thp = results(calls, tracer=QEMU, allowed=allowed)
+    assert linux.single_copy == 3 + 4 - huge and thp.facts["regions_promoted"] == more
+    assert linux.count("pages_zeroed") == 512 * huge + 4 - huge
+    said = [note for note in linux.notes if f"{2 * huge} MiB have huge pages under every policy" in note]
+    assert len(said) == (huge > 0) and all(("taken for granted" in note) == (not allowed) for note in said)
+
+
+def test_what_a_program_has_already_thp_does_not_gain():
+    linux, thp = results([advised(0, 4 * REGION, HUGE)], tracer=QEMU, allowed="madvise", cold=False)
+    assert thp.price.speedup.middle == 1 and thp.facts["regions_promoted"] == 0
+    assert (linux.walks, linux.reads.sum()) == (thp.walks, thp.reads.sum())
+
+
+def test_tables_of_a_program_that_ran_natively_are_what_it_had():
+    linux, thp = results([ASKED], tracer="Pin 3.31", allowed="madvise")
+    assert linux.single_copy == 3 + 4 and thp.facts["regions_promoted"] == 4
+
+
+def prctl(a, b=0):
+    return Event.THP_DISABLE, (a, b), -22
+
+
+@pytest.mark.parametrize(
+    ("calls", "allowed"), [([], "forbidden"), ([prctl(1)], "madvise"), ([prctl(0), prctl(1)], None)]
+)
+def test_a_process_without_huge_pages_by_prctl_gets_none_and_that_is_said(calls, allowed):
+    linux, thp = results([*calls, ASKED], allowed=allowed, tracer=QEMU)
+    assert linux.single_copy == 3 + 4
+    assert thp.facts["regions_forbidden"] == 4
+    assert "thp: 8 MiB are PR_SET_THP_DISABLE: thp leaves them alone" in thp.notes
+
+
+@pytest.mark.parametrize("calls", [[prctl(1), prctl(0)], [prctl(1, 2)]])
+def test_prctl_taken_back_or_but_for_what_is_advised_forbids_nothing_that_is_advised(calls):
+    linux, _ = results([*calls, ASKED], allowed="madvise", tracer=QEMU)
+    assert linux.single_copy == 3 + 4 - 3
+
+
+def test_memory_that_was_gone_when_its_tables_were_read_makes_the_answer_careful():
+    """NumPy asks huge pages for arrays that it frees before the end."""
+    snapshot = build_snapshot([(GIB, 2048)], vmas=[(GIB, GIB + REGION, "")])
+    calls = [(0, 0, Event.MADVISE, (2 * GIB, 2 * REGION, HUGE), 0)]
+    trace = build_trace([(0, [GIB, 2 * GIB, 2 * GIB + REGION])], calls)
+    trace = replace(trace, facts={**trace.facts, "tracer": QEMU})
+    linux, thp = replay_snapshot(
+        snapshot, trace, [("thp", {})], Setup.of(machine=small_machine(2), costs=COSTS, baseline="linux")
+    )
+    for result in (linux, thp):
+        said, *_ = result.careful
+        assert said.startswith("4 MiB stay 4 KiB here that are huge without the emulator (MADV_HUGEPAGE)")

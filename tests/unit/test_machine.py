@@ -1,0 +1,318 @@
+"""Machine and cost files: read, written, and what is wrong with them."""
+
+import re
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ptanalyze import whatif
+from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import Costs, at_other_shares, load_costs, load_machine, machine_names, sharing
+from ptanalyze.formats.measured.latency import NodeLatency
+from ptanalyze.formats.measured.machine import with_latency, write_machine
+
+# Machine and cost files: those that come with the package, and every way to get one wrong.
+
+COSTS = ["epyc-7543", "hydra-haswell", "server-2020"]
+NAMES = [
+    "emerald-rapids",
+    "epyc-7543-16-nodes",
+    "epyc-genoa",
+    "epyc-milan",
+    "granite-rapids",
+    "hydra-haswell",
+    "ice-lake",
+    "ptemagnet-broadwell",
+    "sapphire-rapids",
+    "vmitosis-cascade-lake",
+]
+GOOD = (bundled("models") / "machines" / "ptemagnet-broadwell.toml").read_text()
+GOOD_COSTS = (bundled("models") / "costs" / "server-2020.toml").read_text()
+
+
+def test_the_bundled_machines_are_the_papers_and_those_of_clouds():
+    assert machine_names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_bundled_machine_loads_with_its_costs_and_names_its_sources(name):
+    machine = load_machine(name)
+    assert machine.name == name
+    assert load_costs(machine).name == machine.costs
+    for field in (
+        "nodes",
+        "ghz",
+        "tlb",
+        "walk_caches",
+        "l2",
+        "llc",
+        "share",
+        "latency_idle",
+        "latency_contended",
+    ):
+        assert len(machine.sources[field]) > 10
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_every_number_of_a_bundled_cost_file_says_whether_it_is_published_derived_or_estimated(name):
+    costs = load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
+    assert costs.name == name
+    numbers = {field.name for field in msgspec.structs.fields(Costs)} - {"name", "description", "sources"}
+    shootdowns = {field for field in numbers if field.startswith("ipi_")}
+    assert set(costs.sources) == numbers - shootdowns | {"ipi"}
+    for text in costs.sources.values():
+        assert re.search(r"\b(published|derived|estimate)\b", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_remote_memory_is_farther_and_contended_memory_farther_still(name):
+    machine = load_machine(name)
+    idle, contended = machine.latency_cycles(), machine.latency_cycles(contended=True)
+    remote = ~np.eye(machine.nodes, dtype=bool)
+    assert idle[remote].min() > idle.diagonal().max()
+    assert (contended[remote] > idle[remote]).all()
+
+
+def test_a_machine_without_latencies_under_load_has_no_contended_ones():
+    known = load_machine("sapphire-rapids")
+    machine = msgspec.structs.replace(known, latency=msgspec.structs.replace(known.latency, contended=None))
+    with pytest.raises(UsageError, match=r"latency\.contended = none: .*leave out --contended"):
+        machine.latency_cycles(contended=True)
+
+
+def test_the_papers_numbers_are_in_the_files():
+    cascade, haswell = load_machine("vmitosis-cascade-lake"), load_machine("hydra-haswell")
+    assert (cascade.nodes, cascade.cpus_per_node, cascade.ghz) == (4, 48, 2.1)
+    assert (cascade.tlb.l1_4k.entries, cascade.tlb.l1_2m.entries, cascade.tlb.l2.entries) == (64, 32, 1536)
+    assert (haswell.nodes, haswell.cpus_per_node, haswell.ghz) == (8, 36, 2.5)
+    assert (haswell.tlb.l1_4k.entries, haswell.tlb.l2.entries) == (64, 1024)
+
+
+def write(tmp_path, old, new, text=GOOD):
+    assert old in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("nodes = 2", "nodes = 0", "nodes = 0: must be a finite number above 0"),
+        ("nodes = 2", "nodes = 65", "nodes = 65: at most 64"),
+        ("nodes = 2", "nodes = 3", "latency.idle = 2 rows of [2]: must have 3 rows of 3 numbers"),
+        ("nodes = 2", "nodes = 2.5", "nodes = 2.5: Expected `int`"),
+        ("nodes = 2", 'nodes = "two"', "nodes = 'two': Expected `int`"),
+        ("nodes = 2\n", "", "nodes: missing"),
+        ("nodes = 2", "nodes = 2\nnoods = 2", "noods: no such field"),
+        ("ghz = 2.4", "ghz = -2.4", "ghz = -2.4: must be a finite number above 0"),
+        ("ghz = 2.4", "ghz = nan", "ghz = nan: must be"),
+        ("ghz = 2.4", "ghz = inf", "ghz = inf: must be"),
+        ("cpus_per_node = 20", "cpus_per_node = 0", "cpus_per_node = 0: must be"),
+        (
+            "l2 = { entries = 1536",
+            "l2 = { entries = 1537",
+            "tlb.l2.entries = 1537: must be a multiple of its ways, 6",
+        ),
+        (
+            "l2 = { entries = 1536, ways = 6 }",
+            "l2 = { entries = 6, ways = 0 }",
+            "tlb.l2.ways = 0: must be 1 or more",
+        ),
+        ("l2 = { entries = 1536", "l2 = { entris = 1536", "tlb.l2.entris: no such field"),
+        ("l2 = { entries = 1536", 'l2 = { entries = "x"', "tlb.l2.entries = 'x': Expected `int`"),
+        ("pde = { entries = 32", "pde = { entries = -4", "walk_caches.pde.entries = -4: must be 1 or more"),
+        ("share = 0.5", "share = 1.5", "l2.share = 1.5: must be above 0, at most 1"),
+        ("cycles = 12.0", "cycles = -1.0", "l2.cycles = -1.0: must be"),
+        (
+            "[85.0, 140.0]",
+            "[85.0, -140.0]",
+            "latency.idle[0][1] = -140.0: must be a finite number of ns above 0",
+        ),
+        ("[85.0, 140.0]", "[85.0, 0.0]", "latency.idle[0][1] = 0.0: must be"),
+        ("[85.0, 140.0]", "[85.0, 150.0]", "latency.idle[0][1] = 150.0: differs from [1][0], 140.0"),
+        ("[85.0, 140.0]", "[95.0, 90.0]", "latency.idle[0][1] = 90.0: differs from [1][0], 140.0"),
+        ("[85.0, 140.0]", "[150.0, 140.0]", "latency.idle[0][1] = 140.0: below node 0's own memory, 150.0"),
+        ("[85.0, 140.0]", "[85.0]", "latency.idle = 2 rows of [1, 2]: must have 2 rows"),
+        ("[85.0, 140.0]", '[85.0, "far"]', "latency.idle[0][1] = 'far': Expected `float`"),
+    ],
+)
+def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, said):
+    path = write(tmp_path, old, new)
+    with pytest.raises(UsageError, match=re.escape(f"{path}: {said}")) as caught:
+        load_machine(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("\nfault_ns = 300.0", "\nfault_ns = -1.0", "fault_ns = -1.0: must be a finite number, not negative"),
+        ("munmap = 2791.0", "munmap = -1.0", "call.munmap = -1.0: must be a finite number, not negative"),
+        ("brk = 1400.0\n", "", "call.brk: missing"),
+        ("[call]", "[call]\nmmop = 1.0", "call.mmop: no such field"),
+        ("copy = 26.7", "copy = nan", "entry.rewrite.copy = nan: must be a finite number"),
+        ("copy = 26.7", 'copy = "few"', "entry.rewrite.copy = 'few': Expected `float`"),
+        (", copy = 26.7", "", "entry.rewrite.copy: missing"),
+        ("vm_exit_ns = 1500.0\n", "", "vm_exit_ns: missing"),
+        ("table_move_ns = 3000.0", "table_move_ns = inf", "table_move_ns = inf: must be a finite number"),
+        ("ipi_local_ns = 47.0", "ipi_local_ns = 470.0", "ipi_local_ns = 470.0: above ipi_remote_ns, 183.0"),
+        ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must not be above high"),
+        ("low = 0.5, high = 0.9", "low = -0.5, high = 0.9", "exposed.low = -0.5: must be a finite number"),
+        ("low = 0.5, high = 0.9", "low = 0.5, high = 1.9", "exposed.high = 1.9: a share is at most 1"),
+        ("low = 0.5, high = 0.9", 'low = "few", high = 0.9', "exposed.low = 'few': Expected `float`"),
+        ("low = 0.5, high = 0.9", "low = 0.5", "exposed.high: missing"),
+        (
+            "low = 0.5, high = 0.9",
+            "low = 0.5, middle = 1.0, high = 0.9",
+            "exposed.middle = 1.0: not between low and high, 0.5..0.9",
+        ),
+        ("\nfault_ns", "\nfalt_ns", "falt_ns: no such field"),
+    ],
+)
+def test_a_wrong_cost_file_names_file_field_and_value(tmp_path, old, new, said):
+    path = write(tmp_path, old, new, GOOD_COSTS)
+    with pytest.raises(UsageError, match=re.escape(f"{path}: {said}")):
+        load_costs(load_machine(NAMES[0]), str(path))
+
+
+def test_the_middle_of_an_interval_is_half_way_unless_a_cost_file_says_where(tmp_path):
+    ends = "exposed = { low = 0.5, high = 0.9 }"
+    plain = write(tmp_path, ends, ends, GOOD_COSTS)
+    assert load_costs(load_machine(NAMES[0]), plain).exposed == Interval(0.5, 0.7, 0.9)
+    stated = write(tmp_path, ends, "exposed = { low = 0.5, middle = 0.6, high = 0.9 }", GOOD_COSTS)
+    assert load_costs(load_machine(NAMES[0]), stated).exposed == Interval(0.5, 0.6, 0.9)
+
+
+def test_what_is_no_toml_file_is_said_so(tmp_path):
+    path = tmp_path / "mine.toml"
+    for damaged in (b"nodes = [", b"\xff\xfe", GOOD.encode()[:200]):
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError, match=re.escape(str(path))):
+            load_machine(str(path))
+
+
+def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        load_machine(str(tmp_path / "none.toml"))
+    with pytest.raises(
+        UsageError, match="machine pentium: unknown; there are: emerald-rapids, epyc-7543-16-nodes, "
+    ):
+        load_machine("pentium")
+
+
+def test_costs_of_an_unknown_name_are_refused(tmp_path):
+    path = write(tmp_path, 'costs = "server-2020"', 'costs = "free"')
+    with pytest.raises(
+        UsageError, match="cost free: unknown; there are: epyc-7543, hydra-haswell, server-2020"
+    ):
+        load_costs(load_machine(str(path)))
+
+
+def test_a_loaded_node_may_answer_others_sooner_than_itself(tmp_path):
+    text = write(tmp_path, "", "").read_text()
+    loaded = "contended = [[300.0, 200.0], [200.0, 100.0]]\n"
+    path = tmp_path / "loaded.toml"
+    path.write_text(re.sub(r"contended = .*?\]\s*,?\s*\]\n", loaded, text, flags=re.DOTALL))
+    assert load_machine(str(path)).latency.contended[0] == (300.0, 200.0)
+
+
+# Machine files made from measured latencies load as what was measured.
+
+IDLE = np.array([[80.0, 130.0], [134.0, 82.0]])
+LOADED = np.array([[150.0, 300.0], [310.0, 160.0]])
+
+
+def measured(idle=IDLE, contended=LOADED):
+    return NodeLatency((0, 1), idle, contended, "a chase on two nodes")
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_bundled_machine_is_written_as_it_is_read(tmp_path, name):
+    machine, path = load_machine(name), tmp_path / "copy.toml"
+    write_machine(path, machine)
+    assert load_machine(str(path)) == machine
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
+    made = with_latency(load_machine("hydra-haswell"), measured(), "mine")
+    write_machine(tmp_path / "mine.toml", made)
+    again = load_machine(str(tmp_path / "mine.toml"))
+    assert (again.name, again.nodes) == ("mine", 2)
+    assert again.latency.idle == ((80.0, 132.0), (132.0, 82.0))
+    assert again.latency.contended[1] == (305.0, 160.0)
+    assert again.sources["latency_idle"] == "a chase on two nodes"
+    assert again.tlb == load_machine("hydra-haswell").tlb
+
+
+def test_without_latencies_under_load_there_are_none(tmp_path):
+    made = with_latency(load_machine("hydra-haswell"), measured(contended=None), "mine")
+    write_machine(tmp_path / "mine.toml", made)
+    assert load_machine(str(tmp_path / "mine.toml")).latency.contended is None
+
+
+def test_what_is_no_machine_or_no_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"\[1\]\[0\] = 132 ns is below node 1's own memory"):
+        with_latency(load_machine("hydra-haswell"), measured(np.array([[80.0, 130.0], [134.0, 150.0]])), "m")
+    with pytest.raises(UsageError, match=r"expected FILE\.toml"):
+        write_machine(tmp_path / "mine.txt", load_machine("hydra-haswell"))
+
+
+# The share of the LLC left to page tables: an estimate, whose bounds the interval of a speed-up covers.
+
+MACHINE = load_machine("vmitosis-cascade-lake")
+SMALL = replace(MACHINE, llc=replace(MACHINE.llc, bytes=704 << 10), l2=replace(MACHINE.l2, bytes=64 << 10))
+BOUNDS = ["speedup_low", "speedup", "speedup_high"]
+
+
+def speedups(share):
+    """(low, middle, high) of hydra over linux where page tables are larger than the caches."""
+    return whatif("sysbench-memory", ["hydra"], machine=SMALL, cache_share=share).iloc[1][BOUNDS].tolist()
+
+
+def test_an_interval_covers_the_bounds_of_the_share_and_its_middle_is_at_the_machines_own():
+    fixed = [speedups(share) for share in (0.125, 0.25, 0.5)]
+    low, middle, high = speedups("0.125:0.5")
+    assert low == min(one[0] for one in fixed)
+    assert max(one[2] for one in fixed) <= high < 1.2 * max(one[2] for one in fixed), "data wait least at 0.5"
+    assert middle == fixed[1][1] and fixed[0] != fixed[1] != fixed[2]
+    assert speedups(None) == [low, middle, high]
+
+
+def test_without_bounds_there_are_no_other_shares():
+    assert at_other_shares(sharing(MACHINE, "0.25")) == ()
+    assert [one.llc.share for one in at_other_shares(MACHINE)] == [0.125, 0.5]
+    assert [one.llc.share for one in at_other_shares(sharing(MACHINE, "0.25:0.5"))] == [0.5]
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "1.5", "-1", "nan", "0.1:", "0.1:0.3:0.5", "0:1", "inf"])
+def test_what_is_no_share_is_refused_in_a_line(text):
+    with pytest.raises(UsageError, match=r"^--cache-share .*: write the share .* as 0.25, or its bounds"):
+        sharing(MACHINE, text)
+
+
+@pytest.mark.parametrize("text", ["0.3:0.5", "0.1:0.2", "0.5:0.1"])
+def test_bounds_have_to_hold_the_machines_own_share(text):
+    with pytest.raises(UsageError, match=r"leaves out the machine's own share, 0\.25"):
+        sharing(MACHINE, text)
+
+
+@pytest.mark.parametrize("bounds", ["[0.3, 0.5]", "[0.0, 0.5]", "[0.125, 1.5]", "[0.5, 0.125]", "[nan, 0.5]"])
+def test_a_machine_file_with_other_bounds_is_refused(tmp_path, bounds):
+    file = tmp_path / "machine.toml"
+    write_machine(file, MACHINE)
+    text = file.read_text()
+    assert "[0.125, 0.5]" in text
+    file.write_text(text.replace("[0.125, 0.5]", bounds))
+    with pytest.raises(UsageError, match=r"machine.toml: llc.shares = .*bounds of llc.share, 0.25"):
+        load_machine(file)
+
+
+def test_bounds_survive_writing_a_machine_file(tmp_path):
+    file = tmp_path / "machine.toml"
+    write_machine(file, MACHINE)
+    assert load_machine(file) == MACHINE

@@ -1,0 +1,311 @@
+"""The native tools: where they are found, what is typed after sudo, how much memory the tracer takes."""
+
+import os
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.capture.live import native, tracers
+from ptanalyze.capture.live.record import emulator_ranges
+from ptanalyze.capture.live.supervise import TICK, Peak, Run
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.core.trace import Event
+from ptanalyze.show.progress import this_program
+from strategies import PAGE, REGION, build_trace
+
+# Memory of the tracer in a recorded process: what it had when it began, and what nobody else used.
+
+HEAP = 1 << 40
+KINDS = {"mmap": Event.MMAP, "mremap": Event.MREMAP, "tracer": Event.TRACER_MAP}
+
+
+def vma_table(ranges):
+    table = np.zeros(len(ranges), VMA_DTYPE)
+    for row, (start, end) in zip(table, ranges, strict=True):
+        row["start"], row["end"] = start, end
+    return table
+
+
+def event(kind, start, length):
+    if kind == "mmap":
+        return 0, 0, Event.MMAP, (0, length, 3, 0x22), start
+    if kind == "mremap":
+        return 0, 0, Event.MREMAP, (start, PAGE, length, 1), start
+    return 0, 0, Event.TRACER_MAP, (start, length), 0
+
+
+def found(vmas, touches=(), events=(), heap=()):
+    calls = [event(*one) for one in events] + [(0, 0, Event.BRK, (end,), end) for end in heap]
+    trace = build_trace([(0, list(touches))] if touches else [], calls, threads=1)
+    return emulator_ranges(trace, vma_table(vmas))
+
+
+def test_what_the_tracer_had_when_it_began_is_its_own_beside_pages_that_the_program_touched():
+    vmas = [(HEAP, HEAP + 4 * PAGE), (HEAP + 8 * PAGE, HEAP + 12 * PAGE)]
+    events = [("mmap", HEAP, 4 * PAGE), ("tracer", HEAP + 8 * PAGE, 4 * PAGE)]
+    assert found(vmas, [HEAP], events) == [[HEAP + 8 * PAGE, HEAP + 12 * PAGE]]
+    assert found(vmas, [HEAP], events[:1]) == []  # older traces: the 2 MiB are one
+
+
+def test_zeroed_data_right_behind_a_file_of_the_program_stay_its_own():
+    vmas = [(HEAP, HEAP + PAGE), (HEAP + PAGE, HEAP + 3 * PAGE), (HEAP + 3 * PAGE, HEAP + 4 * PAGE)]
+    events = [("mmap", HEAP, PAGE), ("tracer", HEAP, 4 * PAGE)]
+    assert found(vmas, [HEAP + PAGE], events) == [[HEAP + 3 * PAGE, HEAP + 4 * PAGE]]
+
+
+def naive(vmas, touches, events, heap):
+    """Addresses of pages that are the tracer's, page by page."""
+
+    def pages(start, length):
+        return set(range(start // PAGE, -(-(start + length) // PAGE)))
+
+    mapped = set().union(*(pages(a, n) for kind, a, n in events if kind != "tracer"))
+    installed = set().union(*(pages(a, n) for kind, a, n in events if kind == "tracer"))
+    if heap:
+        mapped |= pages(min(heap), max(heap) - min(heap))
+    touched = set().union(*(pages(t // REGION * REGION, REGION) for t in touches))
+    program = [bool(pages(a, b - a) & mapped) for a, b in vmas]
+    ends = {b for (_, b), its in zip(vmas, program, strict=True) if its}
+    own = set()
+    for (a, b), its in zip(vmas, program, strict=True):
+        here = pages(a, b - a)
+        if not its and (not here & touched or (here & installed and a not in ends)):
+            own |= here
+    return own
+
+
+PLACES = st.integers(0, 40).map(lambda n: HEAP + n * (REGION // 8))
+SIZES = st.integers(1, 20).map(lambda n: n * (REGION // 16))
+
+
+@pytest.mark.twin
+@given(
+    st.lists(st.tuples(PLACES, SIZES), min_size=1, max_size=8),
+    st.lists(PLACES, max_size=4),
+    st.lists(st.tuples(st.sampled_from(sorted(KINDS)), PLACES, SIZES), max_size=6),
+    st.lists(PLACES, max_size=3),
+)
+def test_every_page_is_whose_its_twin_says(wanted, touches, events, heap):
+    vmas, last = [], 0
+    for start, size in sorted(wanted):
+        if start >= last:
+            vmas.append((start, start + size))
+            last = start + size
+    ranges = found(vmas, touches, events, heap)
+    assert {p for a, b in ranges for p in range(a // PAGE, b // PAGE)} == naive(vmas, touches, events, heap)
+    assert all(a[1] < b[0] for a, b in pairwise(ranges))
+
+
+def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_tracers_own_memory(tmp_path):
+    """Page tables are due when the program has grown, not when it has doubled its tracer."""
+    peak, mib = Peak(1), 1 << 20
+    peak.statm = tmp_path / "statm"
+    kept = []
+    for resident in (40 * mib, 40.5 * mib, 42 * mib, 42.2 * mib, 44 * mib, 41 * mib):
+        peak.statm.write_text(f"0 {int(resident) >> 12} 0")
+        if peak.due():
+            peak.kept = peak.resident()
+            kept.append(resident / mib)
+    assert kept == [40, 42, 44]
+    assert not peak.larger_now()
+
+
+def test_a_short_program_is_looked_at_often_enough_to_see_its_peak():
+    """sort of 2 MB takes half a second under its tracer, and frees all of it at its end."""
+    ran = SimpleNamespace(started=time.monotonic(), peak=None)
+    assert Run.pause(ran) == TICK
+    ran.peak = Peak(1)
+    assert Run.pause(ran) < TICK / 5
+    ran.started -= 100
+    assert Run.pause(ran) == TICK
+
+
+# Which QEMU traces: that of PTANALYZE_NATIVE, of the PATH, or of the package; and which are refused.
+
+
+@pytest.fixture
+def places(monkeypatch, tmp_path):
+    """Directories for a QEMU; the package has both builds of the plugin, and nothing is named or built."""
+    package = tmp_path / "site/native_tools_of_a_test"
+    (package / "qemu").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in ("libpt_qemu.so", "libpt_qemu_api2.so"):
+        (package / name).touch()
+    (tmp_path / "path").mkdir()
+    (tmp_path / "named").mkdir()
+    monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(native, "PACKAGE", package.name)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return {"named": tmp_path / "named", "path": tmp_path / "path", "package": package / "qemu"}
+
+
+def put(directory, version="7.2.22", options="-plugin"):
+    """A QEMU that says of itself what is told here."""
+    path = directory / "qemu-x86_64"
+    answers = f"--version) echo qemu-x86_64 version {version};; --help) echo {options};;"
+    path.write_text(f"#!/bin/sh\ncase $1 in {answers} esac\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_one_that_is_named_comes_before_the_systems_and_that_before_the_packages(places, monkeypatch):
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
+    put(places["package"])
+    assert tracers.qemu().path.parent == places["package"]
+    put(places["path"])
+    assert tracers.qemu().path.parent == places["path"]
+    put(places["named"])
+    assert tracers.qemu().path.parent == places["named"]
+
+
+@pytest.mark.parametrize("system", [{"options": "-cpu"}, {"version": "6.2.0"}, {"version": "none"}])
+def test_a_system_whose_qemu_cannot_trace_leaves_it_to_the_packages(places, system):
+    put(places["path"], **system)
+    own = put(places["package"])
+    assert tracers.qemu().path == own
+
+
+def test_one_that_was_named_and_cannot_trace_is_refused_not_replaced(places, monkeypatch):
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
+    put(places["path"])
+    put(places["package"])
+    put(places["named"], options="-cpu")
+    with pytest.raises(UsageError, match=f"{places['named']}/qemu-x86_64: .*without plugins"):
+        tracers.qemu()
+
+
+def test_who_has_none_is_told_how_to_get_one(places):
+    with pytest.raises(UsageError, match=r"qemu-x86_64: not found; `pip install 'ptanalyze\[native\]'`"):
+        tracers.qemu()
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "told"),
+    [
+        ("6.2.0", "-plugin", "QEMU 6.2 is too old"),
+        ("10.0.13", "-cpu", r"built without plugins.*--enable-plugins"),
+        ("none", "-plugin", "no version of QEMU"),
+    ],
+)
+def test_the_only_one_is_refused_with_the_reason_if_it_cannot_trace(places, version, options, told):
+    put(places["path"], version, options)
+    with pytest.raises(UsageError, match=told):
+        tracers.qemu()
+
+
+def test_one_that_cannot_be_started_is_named(places, monkeypatch):
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
+    put(places["named"]).chmod(0o644)
+    with pytest.raises(UsageError, match="qemu-x86_64: cannot be run: Permission denied"):
+        tracers.qemu()
+
+
+@pytest.mark.parametrize(("version", "plugin"), [("8.2.2", "libpt_qemu.so"), ("9.0.0", "libpt_qemu_api2.so")])
+def test_each_gets_the_build_of_its_interface(places, version, plugin):
+    put(places["path"], version)
+    assert tracers.qemu().plugin.name == plugin and tracers.qemu().version == (
+        int(version[0]),
+        int(version[2]),
+    )
+
+
+# Where the native tools are looked for, and what a person reads who has none.
+
+TOOLS = {"ptdump": "dumps/build", "libpt_qemu.so": "pintool/build", "pin_tool.so": "pintool/build/pin"}
+
+
+@pytest.fixture
+def nothing_built(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
+    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
+
+
+@pytest.mark.parametrize("as_checkout", [True, False])
+def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
+    nothing_built, monkeypatch, tmp_path, as_checkout
+):
+    for name, place in TOOLS.items():
+        file = tmp_path / "here" / (place if as_checkout else "") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path / "here"))
+    assert {native.native(name).name for name in TOOLS} == set(TOOLS)
+
+
+def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package_and_that_before_the_path(
+    nothing_built, monkeypatch, tmp_path
+):
+    places = [
+        tmp_path / "named",
+        tmp_path / "nowhere/dumps/build",
+        tmp_path / "site/native_tools_of_a_test",
+        tmp_path,
+    ]
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(places[0]))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "ptdump").touch(0o755)
+    (places[2] / "__init__.py").touch()
+    for place in places:
+        assert native.native("ptdump") == place / "ptdump"
+        (place / "ptdump").unlink()
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_who_has_no_checkout_is_told_how_to_get_a_tool(nothing_built, name):
+    with pytest.raises(
+        UsageError, match=r"in a checkout of ptanalyze, then set PTANALYZE_NATIVE to that"
+    ) as told:
+        native.native(name)
+    assert ("pip install 'ptanalyze[native]'" in str(told.value)) == (name != "pin_tool.so")
+
+
+def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp_path):
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
+    with pytest.raises(UsageError, match=f"not found in PTANALYZE_NATIVE={tmp_path} either"):
+        native.native("ptdump")
+
+
+# What to type after sudo, which searches no virtual environment.
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """The program in an environment, and that in the PATH."""
+    path = tmp_path / "my env/bin/ptanalyze"
+    path.parent.mkdir(parents=True)
+    path.write_text('#!/bin/sh\necho "$0"\n')
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "my env"))
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    return path
+
+
+@pytest.mark.parametrize("where", [".", "work"])
+def test_a_shell_finds_the_program_of_an_environment_below_and_elsewhere(
+    program, tmp_path, monkeypatch, where
+):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / where)
+    assert len(this_program()) < 25
+    shell = ["sh", "-c", f"env PATH=/usr/bin:/bin {this_program()}"]
+    said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+    assert (tmp_path / where / said.strip()).samefile(program)
+
+
+def test_without_an_environment_the_path_has_it(monkeypatch):
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert this_program() == "ptanalyze"

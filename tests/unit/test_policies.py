@@ -1,0 +1,543 @@
+"""Policies in closed form, those that a capture does not allow, steering, the ideal."""
+
+import itertools
+import os
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ptanalyze
+from ptanalyze.analysis.replay import replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.sweep import sweep_snapshot
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.errors import RefusedError, UsageError
+from ptanalyze.core.machine import Latency, load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.cost import price as cost
+from ptanalyze.kernels.replay import (
+    EVENT_KINDS,
+    FAULT,
+    LL,
+    LR,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    REPLICA_FAULT,
+)
+from ptanalyze.policies import find, plan_for, policies
+from ptanalyze.policies.wasp import steering
+from replay_cases import HEAP, case, cases, events, run, world_of
+from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
+
+# What the policies must add up to, by the papers and by counting on fingers.
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
+
+
+def together(case, names):
+    """{name: Counters} of policies that are replayed at once."""
+    world = world_of(case)
+    runs = {name: start(plan_for(name), world) for name in names}
+    replay_walks([*runs.values()], world, world.reads())
+    return {name: run.counters for name, run in runs.items()}
+
+
+def touching_all(nodes, pages=600, passes=2, events=()):
+    """One VMA of the main thread's; every node touches every page, `passes` times."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot(
+        [(va, 1000 + k) for k, va in enumerate(vas)], nodes=nodes, vmas=[(HEAP, HEAP + 2 * REGION, "h")]
+    )
+    chunks = [(thread, vas) for _ in range(passes) for thread in range(nodes)]
+    return case(snapshot, build_trace(chunks, events, nodes), nodes)
+
+
+@pytest.mark.twin
+def test_a_cold_native_walk_reads_four_tables():
+    snapshot = build_snapshot([(HEAP, 1)])
+    done = run(case(snapshot, build_trace([(0, [HEAP])])), "linux").counters
+    assert done.reads.sum() == 4
+    assert done.reads.sum(axis=(1, 2, 3)).nonzero()[0].tolist() == [8, 16, 24, 32]
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_mitosis_takes_n_times_the_pages_and_the_writes_and_every_read_is_local(case):
+    nodes = case.machine.nodes
+    one, all_ = run(case, "first-touch").counters, run(case, "mitosis").counters
+    assert (all_.pages == nodes * one.pages).all()
+    written = all_.events[:, [PTE_WRITE, PTE_FANOUT]].sum()
+    assert written == nodes * one.events[:, PTE_WRITE].sum()
+    assert all_.classes[:, LL].sum() == all_.classes.sum()
+    assert all_.reads.sum() == np.einsum("bnnd->", all_.reads)
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_a_single_copy_takes_the_same_pages_and_writes_wherever_it_is(case):
+    found = [*together(case, SINGLE_COPY).values()]
+    for other in found[1:]:
+        assert (other.pages == found[0].pages).all()
+        assert (other.events.sum(axis=3) == found[0].events.sum(axis=3)).all()
+
+
+def possible(case):
+    """Names of the policies that a case can be replayed under as it is, with the same reads."""
+    lacked = {"slow nodes", "nested tables"} if case.snapshot.native else {"slow nodes"}
+    return [p.name for p in policies().values() if p.reshape is None and not lacked & set(p.needs)]
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.booleans().flatmap(cases))
+def test_walks_and_reads_are_the_same_under_every_policy_and_ideal_takes_the_fewest_cycles(case):
+    found = together(case, possible(case))
+    cycles = {name: sum(cost.walk_cycles(one.reads, case.machine)) for name, one in found.items()}
+    for name, other in found.items():
+        assert (other.classes.sum(axis=1) == found["ideal"].classes.sum(axis=1)).all()
+        assert (other.reads.sum(axis=2) == found["ideal"].reads.sum(axis=2)).all()
+        assert cycles[name] >= cycles["ideal"]
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_linux_serves_each_leaf_from_where_the_snapshot_has_it(case):
+    done = run(case, "linux").counters
+    space = case.space
+    if space.inferred_tables:
+        return
+    node = space.tables.node[space.regions.leaf[case.stream.page >> 9]]
+    reader = case.placement.cpu_node[np.repeat(case.placement.chunk_cpu, np.diff(case.stream.offset))]
+    assert done.classes[:, LL].sum() == np.count_nonzero(node == reader)
+    assert done.pages[0] == space.guest_tables
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_hydra_becomes_mitosis_once_every_node_has_touched_every_page(nodes):
+    both = touching_all(nodes)
+    hydra, mitosis = run(both, "hydra", {"prefetch": 0}).counters, run(both, "mitosis").counters
+    assert (hydra.pages == mitosis.pages).all()
+    second_pass = touching_all(nodes, passes=1)
+    first = run(second_pass, "hydra", {"prefetch": 0}).counters
+    leaf = (hydra.reads - first.reads)[8].sum(axis=2)
+    assert leaf.sum() == leaf.trace() > 0
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_nodes_first_touch_of_a_page_is_one_remote_read_and_the_next_is_local(nodes):
+    pages = 5
+    done = run(touching_all(nodes, pages, passes=3), "hydra", {"prefetch": 0}).counters
+    assert (done.classes == [3 * pages, 0, 0, 0]).all(), "a walk that copied ends in its own table"
+    for node in range(1, nodes):
+        leaf = done.reads[8, node].sum(axis=1)
+        assert (leaf[0], leaf[node], leaf.sum()) == (pages, 2 * pages, 3 * pages)
+
+
+@pytest.mark.twin
+def test_hydra_with_full_prefetch_faults_once_a_table_page_and_node():
+    done = run(touching_all(2, pages=600), "hydra", {"prefetch": 9}).counters
+    assert done.events[:, REPLICA_FAULT, 1, 0].sum() == 2
+    assert done.events[:, PTE_COPY, 1, 0].sum() == 600
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True), st.sampled_from(["every", "first"]))
+def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
+    found = [run(case, "hydra", {"prefetch": d, "prefetch_on": when}).counters for d in (0, 1, 4, 9)]
+    for less, more in itertools.pairwise(found):
+        assert (less.pages == more.pages).all()
+        assert more.events[:, REPLICA_FAULT].sum() <= less.events[:, REPLICA_FAULT].sum()
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_hydra_takes_at_least_one_copy_and_at_most_mitosis(case):
+    one, lazy, eager = (run(case, name).counters for name in ("first-touch", "hydra", "mitosis"))
+    assert one.pages[1] <= lazy.pages[1] <= eager.pages[1]
+    written = [done.events[:, [PTE_WRITE, PTE_FANOUT]].sum() for done in (one, lazy, eager)]
+    assert written[0] <= written[1] <= written[2]
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_wider_shootdown_filters_send_fewer_ipis_and_account_for_all(case):
+    sent = {}
+    for name in ("off", "single", "munmap-all", "all", "all-or-none"):
+        done = events(run(case, "hydra", {"tlbflush": name}).counters)
+        sent[name] = sum(n for key, n in done.items() if key[0] == "ipis")
+        saved = sum(n for key, n in done.items() if key[0] == "ipis_saved")
+        assert sent[name] + saved == sent["off"]
+    assert sent["all"] <= sent["single"] <= sent["off"]
+    assert sent["all"] <= sent["munmap-all"] <= sent["off"]
+    assert sent["all"] <= sent["all-or-none"] <= sent["off"]
+
+
+@pytest.mark.twin
+def test_hydra_spares_nodes_that_share_nothing_and_linux_interrupts_them():
+    """Figure 1: one thread flips the protection of its page, the other nodes' threads never touch it."""
+    mine, other = HEAP, HEAP + REGION
+    snapshot = build_snapshot([(mine, 1), (other, 2)], nodes=4, vmas=[(HEAP, HEAP + 2 * REGION, "h")])
+    flips = [(4, 0, Event.MPROTECT, (mine, PAGE, k % 2), 0) for k in range(10)]
+    trace = build_trace([(0, [mine]), (1, [other]), (2, [other]), (3, [other])], flips)
+    process = case(snapshot, trace, 4)
+    ipi = EVENT_KINDS.index("ipis")
+    assert run(process, "linux").counters.events[:, ipi].sum() == 30
+    assert run(process, "hydra").counters.events[:, ipi].sum() == 0
+    assert run(process, "hydra", {"tlbflush": "off"}).counters.events[:, ipi].sum() == 30
+
+
+@pytest.mark.twin
+def test_hydra_partitions_the_tables_of_threads_that_only_touch_what_they_mapped():
+    """Figure 4: no replica but the root, no copies, no fan-out."""
+    maps = [(0, t, Event.MMAP, (0, REGION, 3, 0x22), HEAP + t * (1 << 39)) for t in range(4)]
+    touch = [(t, [HEAP + t * (1 << 39)]) for t in range(4)]
+    snapshot = build_snapshot(
+        [(HEAP + t * (1 << 39), t) for t in range(4)],
+        nodes=4,
+        vmas=[(HEAP + t * (1 << 39), HEAP + t * (1 << 39) + REGION, "m") for t in range(4)],
+    )
+    done = run(case(snapshot, build_trace(touch, maps), 4), "hydra").counters
+    assert done.pages[0] == 4 * (1 + 3)
+    assert done.classes[:, LL].sum() == 4
+    assert done.events[:, PTE_COPY].sum() == done.events[:, PTE_FANOUT].sum() == 0
+
+
+@pytest.mark.twin
+def test_a_migrated_thread_gets_its_copies_where_it_runs():
+    process = touching_all(2, pages=3, passes=1)
+    done = run(process, "hydra").counters
+    assert done.classes[1].tolist() == [3, 0, 0, 0] and done.reads[8, 1].sum(axis=1).tolist() == [1, 2]
+
+
+@pytest.mark.twin
+def test_prefetching_stops_at_the_vma_boundary():
+    """Figure 5b: two VMAs in one table page."""
+    vas = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(vas)],
+        vmas=[(HEAP, HEAP + 3 * PAGE, "a"), (HEAP + 3 * PAGE, HEAP + 8 * PAGE, "b")],
+    )
+    done = run(case(snapshot, build_trace([(0, vas), (1, [vas[1]])])), "hydra").counters
+    assert done.events[:, PTE_COPY, 1, 0].sum() == 3
+
+
+@pytest.mark.twin
+def test_pages_mapped_before_a_region_of_interest_are_no_demand_faults():
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + REGION, "h")])
+    whole = build_trace([(0, [HEAP])])
+    part = build_trace([(0, [HEAP])], [(0, 0, Event.ROI_START, (), 0)])
+    assert events(run(case(snapshot, whole), "first-touch").counters)["faults", 0, 0] == 1
+    assert events(run(case(snapshot, part), "first-touch").counters) == {}
+
+
+@pytest.mark.twin
+def test_a_mapping_made_before_the_region_of_interest_holds_mapped_pages_of_its_own_owner():
+    snapshot = build_snapshot([(HEAP, 1), (HEAP + PAGE, 2)], vmas=[(HEAP, HEAP + REGION, "h")])
+    before = (0, 1, Event.MMAP, (0, REGION, 3, 0x22), HEAP)
+    begin = (0, 0, Event.ROI_START, (), 0)
+    after = (0, 0, Event.MMAP, (0, PAGE, 3, 0x32), HEAP + PAGE)
+    trace = build_trace([(0, [HEAP, HEAP + PAGE])], [before, begin, after], threads=2)
+    counted = events(run(case(snapshot, trace), "hydra", {"prefetch": 0}).counters)
+    assert counted["replica_faults", 0, 1] == 1, "the first page was mapped by thread 1, on node 1"
+    assert counted["faults", 0, 0] == 1, "the second page was mapped anew"
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(), st.integers(1, 4))
+def test_results_depend_neither_on_batches_nor_on_threads(case, batch):
+    for name in ("interleave", "hydra"):
+        one, other = run(case, name).counters, run(case, name, batch=batch, threads=2).counters
+        assert all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.twin
+def test_an_unknown_parameter_names_the_allowed_ones():
+    with pytest.raises(
+        UsageError, match="prefech = 3: no such parameter; it has: prefetch, prefetch_on, tlbflush"
+    ):
+        find("hydra").configure({"prefech": "3"})
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("name", "key", "value", "allowed"),
+    [
+        ("hydra", "prefetch", "10", "0..9"),
+        ("hydra", "prefetch", "many", "0..9"),
+        ("hydra", "tlbflush", "sometimes", "all, all-or-none, munmap-all, off, single"),
+        ("bind", "node", "-1", "0 or more"),
+    ],
+)
+def test_a_value_out_of_range_names_the_range(name, key, value, allowed):
+    with pytest.raises(UsageError) as caught:
+        find(name).configure({key: value})
+    assert f"{key} = {value}" in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.twin
+def test_an_unknown_policy_lists_those_there_are():
+    with pytest.raises(UsageError, match="linux, first-touch, interleave, bind, ideal, mitosis, hydra"):
+        find("lunix")
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("nodes", ["2", "0,x", "-1", "0,,1"])
+def test_mitosis_refuses_nodes_that_the_machine_does_not_have(nodes):
+    with pytest.raises(UsageError, match="is no node"):
+        run(touching_all(2, pages=1), "mitosis", {"nodes": nodes})
+
+
+@pytest.mark.twin
+def test_bind_refuses_a_node_that_the_machine_does_not_have():
+    with pytest.raises(UsageError, match=r"node = 2: machine small has nodes 0\.\.1"):
+        run(touching_all(2, pages=1), "bind", {"node": 2})
+
+
+@pytest.mark.twin
+def test_linux_refuses_a_capture_whose_tables_have_no_known_node():
+    process = touching_all(2, pages=1)
+    process.space.tables.node[:] = -1
+    with pytest.raises(UsageError, match="node unknown for 4 of 4 table pages"):
+        run(process, "linux")
+    assert run(process, "hydra").counters.classes.sum() == 4
+
+
+# Policies that cannot run on a capture are refused by name, and the others compared without them.
+
+SETUP = Setup.of(machine=small_machine(2), costs=load_costs(load_machine("sapphire-rapids")))
+VAS = [HEAP + k * PAGE for k in range(8)]
+TRACE = build_trace([(0, VAS), (1, VAS)])
+EPT = {"layers": "ept"}
+
+
+def guest(oblivious):
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(VAS)], [], vmas=[(HEAP, HEAP + PAGE * 8, "heap")]
+    )
+    snapshot.facts["vm"] = {"numa_oblivious": oblivious}
+    return snapshot
+
+
+def replayed(snapshot, *policies, refused=None, trace=TRACE):
+    results = replay_snapshot(snapshot, trace, policies, SETUP, refused=refused)
+    return {result.policy: result for result in results}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("mitosis", {}),
+        ("mitosis", {"mode": "migrate"}),
+        ("steering", {}),
+        ("steering", {"layers": "both"}),
+        ("hydra", {}),
+        ("hydra-2d", {}),
+        ("hydra-2d", {"layers": "gpt"}),
+        ("vmitosis-replicate", {}),
+        ("vmitosis-replicate", {"mode": "nv", "layers": "gpt"}),
+        ("hydra+vmitosis-replicate", EPT),
+        ("thp+mitosis", {}),
+    ],
+)
+def test_a_guest_that_sees_no_nodes_cannot_place_tables_by_them(name, settings):
+    with pytest.raises(
+        RefusedError, match=r"NUMA-oblivious\): use vmitosis-replicate:mode=no-p .*mode=no-f"
+    ) as why:
+        replayed(guest(oblivious=True), (name, settings))
+    assert "\n" not in str(why.value) and why.value.exit_code == 2
+    assert name in replayed(guest(oblivious=False), (name, settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("vmitosis-replicate", {"mode": "no-p"}),
+        ("vmitosis-replicate", {"mode": "no-f", "groups": "0,1"}),
+        ("vmitosis-replicate", EPT),
+        ("steering", EPT),
+        ("hydra-2d", EPT),
+        ("vmitosis-migrate", {}),
+        ("shadow+mitosis", {}),
+        ("shadow+hydra", {}),
+    ],
+)
+def test_what_the_hypervisor_does_needs_no_nodes_in_the_guest(name, settings):
+    assert name in replayed(guest(oblivious=True), (name, settings))
+
+
+def test_a_refused_policy_does_not_end_the_comparison_of_the_others():
+    wanted = [("hydra", {}), ("vmitosis-replicate", {"mode": "no-p"}), ("mitosis", {})]
+    refused = {}
+    found = replayed(guest(oblivious=True), *wanted, refused=refused)
+    assert list(found) == ["linux", "vmitosis-replicate"] and list(refused) == ["hydra", "mitosis"]
+    alone = replayed(guest(oblivious=True), wanted[1])
+    one, same = found["vmitosis-replicate"], alone["vmitosis-replicate"]
+    assert (one.reads == same.reads).all() and one.price.speedup == same.price.speedup
+    for result in found.values():
+        assert [note for note in result.notes if "NUMA-oblivious" in note] == [
+            f"policy {name}: {why}" for name, why in refused.items()
+        ]
+
+
+def test_without_a_trace_it_does_not_either():
+    refused = {}
+    wanted = [("first-touch", {}), ("interleave", {}), ("hydra", {})]
+    found = replayed(guest(oblivious=True), *wanted, refused=refused, trace=None)
+    assert list(found) == ["linux", "interleave"] and list(refused) == ["first-touch", "hydra"]
+
+
+def test_a_comparison_of_refused_policies_alone_is_an_error_with_all_reasons():
+    wanted = [("hydra", {}), ("mitosis", {})]
+    with pytest.raises(UsageError, match=r"policy hydra: .*; policy mitosis: .*no-f") as why:
+        replayed(guest(oblivious=True), *wanted, refused={})
+    assert "\n" not in str(why.value)
+    assert list(replayed(guest(oblivious=True), ("linux", {}), *wanted, refused={})) == ["linux"]
+
+
+def test_a_wrong_parameter_is_no_refusal():
+    for trace in (TRACE, None):
+        with pytest.raises(UsageError, match="bind: node = 9"):
+            replayed(guest(True), ("bind", {"node": 9}), ("linux", {}), refused={}, trace=trace)
+
+
+def test_a_sweep_goes_on_and_names_the_points_that_are_refused():
+    refused = {}
+    points = sweep_snapshot(
+        guest(oblivious=True),
+        TRACE,
+        ["vmitosis-replicate", "hydra"],
+        {"mode": ["nv", "no-p", "no-f"], "placement": ["round-robin", "block"]},
+        SETUP,
+        refused=refused,
+    )
+    found = [(result.params.get("mode"), point["placement"]) for point, result in points]
+    assert found == [(mode, how) for how in ("round-robin", "block") for mode in (None, "no-p", "no-f")]
+    assert list(refused) == ["vmitosis-replicate:mode=nv", "hydra"]
+
+
+# Steering: Mitosis, but for which replica a node's CPUs walk.
+
+NAME = "steering"
+
+
+def text(steer):
+    return ",".join(map(str, steer))
+
+
+def machine(idle, contended=None):
+    return msgspec.structs.replace(small_machine(len(idle)), latency=Latency(idle=idle, contended=contended))
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.booleans().flatmap(cases))
+def test_each_node_on_its_own_replica_is_mitosis(case):
+    mitosis = run(case, "mitosis").counters
+    for steer in (text(range(case.machine.nodes)), "auto"):
+        found = run(case, NAME, {"steer": steer}).counters
+        assert all((one == other).all() for one, other in zip(mitosis, found, strict=True))
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.booleans().flatmap(cases), st.data())
+def test_steering_moves_reads_and_first_writes_to_the_replica_asked_for_and_nothing_else(case, data):
+    nodes = case.machine.nodes
+    steer = data.draw(st.lists(st.integers(0, nodes - 1), min_size=nodes, max_size=nodes))
+    mitosis, found = run(case, "mitosis").counters, run(case, NAME, {"steer": text(steer)}).counters
+    every, own = np.arange(nodes), mitosis.reads[0::8, np.arange(nodes), np.arange(nodes)]
+    assert (found.reads[0::8, every, steer] == own).all()
+    assert found.reads[0::8].sum() == own.sum()
+    assert (found.reads[1::8] == mitosis.reads[1::8]).all()
+    for kind in (PTE_WRITE, FAULT):
+        first = mitosis.events[:, kind, every, every]
+        assert (found.events[:, kind, every, steer] == first).all()
+        assert found.events[:, kind].sum() == first.sum()
+    assert (found.events[:, PTE_FANOUT].sum(axis=2) == mitosis.events[:, PTE_FANOUT].sum(axis=2)).all()
+    others = [k for k in range(len(EVENT_KINDS)) if k not in (PTE_WRITE, FAULT, PTE_FANOUT)]
+    assert (found.events[:, others] == mitosis.events[:, others]).all()
+    assert (found.pages == mitosis.pages).all()
+
+
+@pytest.mark.twin
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False))
+def test_in_a_vm_it_steers_both_dimensions_where_asked(case):
+    nodes = case.machine.nodes
+    everywhere = text([0] * nodes)
+    both = run(case, NAME, {"steer": everywhere, "layers": "both"}).counters
+    assert both.reads.sum() == both.reads[:, :, 0].sum()
+    assert both.host_pages[0] == nodes * case.space.host_tables
+    assert both.classes[0, [LL]].sum() == both.classes[0].sum()
+    local = run(case, NAME, {"layers": "ept"}).counters
+    assert (local.reads[0::8] == run(case, "linux").counters.reads[0::8]).all()
+    assert local.classes[:, LR].sum() == 0
+
+
+@pytest.mark.twin
+def test_auto_goes_where_latency_is_least_and_stays_where_it_is_no_less():
+    flat = ((100, 200, 300), (200, 100, 300), (300, 300, 100))
+    assert steering("auto", machine(flat)).tolist() == [0, 1, 2]
+    loaded = ((500, 400, 450), (400, 100, 300), (450, 300, 300))
+    assert steering("auto", machine(flat, loaded)).tolist() == [1, 1, 2]
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("steer", "why"),
+    [
+        ("0,2", r"steer = 0,2: '2' is no node, machine small has nodes 0\.\.1"),
+        ("0", "steer = 0: 1 nodes for 2"),
+        ("0,1,1", "3 nodes for 2"),
+        ("", "'' is no node"),
+        ("automatic", "'automatic' is no node"),
+    ],
+)
+def test_what_is_no_steering_is_refused(steer, why):
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
+    with pytest.raises(UsageError, match=why):
+        run(process, NAME, {"steer": steer})
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("layers", ["ept", "both"])
+def test_a_native_capture_has_no_nested_table_to_steer(layers):
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
+    with pytest.raises(UsageError, match="steering: a native capture has no host tables"):
+        run(process, NAME, {"layers": layers})
+
+
+# ideal says what it bounds: locality, not policies that read less.
+
+
+def test_a_result_of_ideal_says_what_it_does_not_bound_and_others_do_not(tmp_path):
+    made = ptanalyze.synth(tmp_path / "c", "16M", threads=2, nodes=2, accesses=5000)
+    linux, ideal = ptanalyze.replay(made, "ideal", baseline="linux").results
+    said = [note for note in ideal.notes if note.startswith("ideal bounds locality only")]
+    assert len(said) == 1 and "thp" in said[0] and "hydra" in said[0]
+    assert not [note for note in linux.notes if "ideal" in note]
+    untraced = ptanalyze.synth(tmp_path / "u", "16M", nodes=2, trace=False)
+    assert said[0] in ptanalyze.replay(untraced, "ideal").results[1].notes
+    assert "bounds locality" in find("ideal").doc
+
+
+def test_huge_pages_are_faster_than_the_bound_of_locality(tmp_path):
+    made = ptanalyze.synth(tmp_path / "c", "32M", threads=2, nodes=2, accesses=10_000, init_trace=False)
+    table = ptanalyze.whatif(made, ["ideal", "thp"], baseline="linux", cold=True).set_index("policy")
+    assert table["remote_dram_reads"]["ideal"] == 0
+    assert table["walk_cycles"]["thp"] < table["walk_cycles"]["ideal"] < table["walk_cycles"]["linux"]

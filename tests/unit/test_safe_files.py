@@ -1,0 +1,554 @@
+"""Files that appear whole or not at all, and what is believed of files that others can write."""
+
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from needs import needs_root
+from ptanalyze import classify
+from ptanalyze.capture.check import NOTE, check_capture
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.safe_files import (
+    BYTES,
+    NAME,
+    content_of,
+    crc_of,
+    crc_of_zeros,
+    own_directory,
+    own_key,
+    remove_unfinished,
+    signed,
+    temporary_directory,
+    unfinished_directory,
+)
+from ptanalyze.formats import atomic
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.manifest import copy_private, new_capture, seal
+from ptanalyze.formats.trace import read_index
+from ptanalyze.formats.trace_index import INDEX, write_index
+from ptanalyze.validate.bench import bench
+from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
+
+# What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
+
+NOBODY = 65534
+HALF_DONE = {
+    "directory": """
+from ptanalyze.formats.manifest import new_capture
+with new_capture("out") as inside:
+    (inside / "trace.ptt").write_bytes(b"x" * 1000)
+    print(flush=True)
+    sys.stdin.read()
+""",
+    "file": """
+from ptanalyze.formats.atomic import atomic_write
+with atomic_write("out") as file:
+    file.write(b"x" * 100_000)
+    print(flush=True)
+    sys.stdin.read()
+""",
+}
+
+
+def half_done(place, what):
+    """A process in the middle of writing `place`/out."""
+    command = [sys.executable, "-c", "import sys\n" + HALF_DONE[what]]
+    process = subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.read(1)
+    return process
+
+
+def ended(process, how):
+    process.send_signal(how)
+    process.communicate()
+
+
+@pytest.mark.parametrize("what", HALF_DONE)
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, what):
+    ended(half_done(tmp_path, what), signal.SIGKILL)
+    assert not (tmp_path / "out").exists()
+    assert len(os.listdir(tmp_path)) == (what == "directory"), "a file without a name is never seen"
+    with atomic_write(tmp_path / "other") as file:
+        file.write(b"whole")
+    assert os.listdir(tmp_path) == ["other"]
+
+
+@pytest.mark.parametrize("what", HALF_DONE)
+def test_what_a_living_process_writes_is_left_to_it(tmp_path, what):
+    process = half_done(tmp_path, what)
+    with new_capture(tmp_path / "mine"):
+        pass
+    process.communicate(b"")
+    assert process.returncode == 0 and sorted(os.listdir(tmp_path)) == ["mine", "out"]
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """A kernel without O_TMPFILE sees a directory that is to be written to."""
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+
+
+def test_without_nameless_files_the_name_cannot_be_guessed_and_goes_when_the_block_fails(tmp_path, named):
+    names = set()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "out"):
+            names |= set(os.listdir(tmp_path))
+            raise ZeroDivisionError
+    assert len(names) == 2 and all(NAME.fullmatch(name) for name in names) and not os.listdir(tmp_path)
+
+
+def test_without_nameless_files_a_file_is_whole_and_private(tmp_path, named):
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"new")
+    assert (tmp_path / "out").read_bytes() == b"new" and os.listdir(tmp_path) == ["out"]
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o600
+
+
+def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "out").symlink_to(victim)
+    (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"new")
+    assert victim.read_text() == "precious" and not (tmp_path / "out").is_symlink()
+
+
+def test_a_file_replaces_another_and_names_may_be_long(tmp_path):
+    path = tmp_path / ("n" * 255)
+    for text in (b"old", b"new"):
+        with atomic_write(path) as file:
+            file.write(text)
+    assert path.read_bytes() == b"new" and len(os.listdir(tmp_path)) == 1
+
+
+def test_all_files_of_a_capture_are_synced_and_so_is_its_directory(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd)))
+    with new_capture(tmp_path / "out") as inside:
+        (inside / "trace.ptt").write_bytes(b"copied")
+    wanted = [tmp_path / "out" / "trace.ptt", tmp_path / "out", tmp_path]
+    assert {path.stat().st_ino for path in wanted} <= set(synced)
+
+
+def test_only_our_own_names_are_removed(tmp_path):
+    for name in (".out.123.tmp", "ptanalyze-0123456789abcdef.tmp", ".a.tmp"):
+        (tmp_path / name).write_text("theirs")
+    with unfinished_directory(tmp_path, "out"):
+        pass
+    assert len(os.listdir(tmp_path)) == 3
+
+
+@needs_root
+def test_what_others_left_is_left_to_them(tmp_path):
+    path = tmp_path / ".out.ptanalyze-0123456789abcdef.tmp"
+    path.mkdir()
+    os.chown(path, NOBODY, NOBODY)
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"x")
+    assert path.exists()
+
+
+IN_A_TEMPORARY_DIRECTORY = """
+import sys
+from ptanalyze.core.safe_files import temporary_directory
+with temporary_directory():
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_among_temporary_files_is_removed_by_the_next(tmp_path, monkeypatch):
+    command = [sys.executable, "-c", IN_A_TEMPORARY_DIRECTORY]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    killed, living = (
+        subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
+    )
+    for process in (killed, living):
+        process.stdout.read(1)
+    ended(killed, signal.SIGKILL)
+    assert len(os.listdir(tmp_path)) == 2
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_directory() as ours:
+        assert len(os.listdir(tmp_path)) == 2 and ours.parent == tmp_path
+    living.communicate(b"")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.fixture
+def traced(tmp_path, monkeypatch):
+    """A copy of a sample with a trace, the user's cache elsewhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = bundled("samples") / "sysbench-memory"
+    return shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache"))
+
+
+def made_useless(cache, how):
+    if how == "a file":
+        cache.write_text("")
+    elif how == "a dangling link":
+        cache.symlink_to("nowhere")
+    elif how == "a link":
+        (cache.parent.parent / "elsewhere").mkdir()
+        cache.symlink_to(cache.parent.parent / "elsewhere")
+    elif how == "writable by all":
+        cache.mkdir()
+        cache.chmod(0o777)
+    else:
+        cache.mkdir(0o700)
+        os.chown(cache, NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a file",
+        "a dangling link",
+        "a link",
+        "writable by all",
+        pytest.param("another user's", marks=needs_root),
+    ],
+)
+def test_a_result_needs_no_cache_in_the_capture(traced, how):
+    made_useless(traced / ".cache", how)
+    assert load(traced).cache == next((traced.parent / "cache" / "ptanalyze").iterdir())
+
+
+@needs_root
+def test_root_leaves_nothing_in_the_capture_of_another_user(traced):
+    os.chown(traced, NOBODY, NOBODY)
+    assert classify(traced, weight="walks")["count"].sum() > 0
+    assert not (traced / ".cache").exists()
+    assert list((traced.parent / "cache").rglob("seal"))
+
+
+def test_without_any_cache_the_result_is_the_same(traced, monkeypatch):
+    cached = classify(traced, weight="walks")
+    shutil.rmtree(traced / ".cache")
+    (traced / ".cache").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setenv("TMPDIR", str(traced.parent))
+    assert load(traced).cache is None
+    assert classify(traced, weight="walks").equals(cached)
+    assert not [path for path in traced.parent.iterdir() if NAME.fullmatch(path.name)]
+
+
+def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ones = np.ones(1 << 20, np.uint32)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with (
+            pytest.raises(
+                Exception, match=r"walk stream cannot be stored.*; free space there, or copy the capture"
+            ),
+            Writer(tmp_path, "k") as writer,
+        ):
+            writer.append(ones, ones.astype(bool), np.array([len(ones)]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not os.listdir(tmp_path)
+
+
+def test_a_directory_is_not_taken_for_left_behind_while_it_is_made(tmp_path):
+    """Processes that begin in one place at the same moment do not remove each other's."""
+    began = [half_done(tmp_path, "file") for _ in range(3)]
+    time.sleep(0.05)
+    for process in began:
+        process.communicate(b"")
+    assert [process.returncode for process in began] == [0, 0, 0] and os.listdir(tmp_path) == ["out"]
+    assert atomic.FILES
+
+
+@needs_root
+def test_a_device_that_was_named_is_written_to_and_stays_what_it_is(tmp_path):
+    null, link = tmp_path / "null", tmp_path / "link"
+    os.mknod(null, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    link.symlink_to(null)
+    for path in (null, link):
+        with atomic_write(path, given=True) as file:
+            file.write(b"lost")
+    assert stat.S_ISCHR(null.stat().st_mode) and link.is_symlink()
+
+
+def test_a_pipe_that_was_named_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
+    with atomic_write(tmp_path / "pipe", given=True) as file:
+        file.write(b"through")
+    assert reader.communicate()[0] == b"through" and (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda place: unfinished_directory(place, "out"), lambda place: atomic_write(place / "out")]
+)
+@pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")])
+def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkeypatch, module, call, make):
+    """Until it is locked it looks left behind, and another process may remove it at any moment."""
+    real = getattr(module, call)
+    monkeypatch.setattr(atomic, "FILES", "/none")
+    with monkeypatch.context() as patched:
+
+        def too_late(*arguments):
+            patched.undo()
+            remove_unfinished(tmp_path)
+            return real(*arguments)
+
+        patched.setattr(module, call, too_late)
+        with make(tmp_path):
+            remove_unfinished(tmp_path)
+            assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, monkeypatch):
+    """Several workers filter the same walks; each moves aside what it finds under the name."""
+    named = Writer._name
+
+    def name_and_replace(writer):
+        named(writer)
+        shutil.rmtree(tmp_path / "walks-x")
+
+    monkeypatch.setattr(Writer, "_name", name_and_replace)
+    pages = np.arange(5000, dtype=np.uint32)
+    with Writer(tmp_path, "x") as writer:
+        writer.append(pages, pages > 7, np.array([5000]))
+        stream = writer.seal(np.zeros((1, 3), np.int64))
+    assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]
+
+
+def test_what_a_killed_validation_left_is_gone_when_the_next_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = os.fork()
+    if not child:
+        with bench(quick=True) as made:
+            made.capture(size=2 << 20, nodes=1, accesses=1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert any(tmp_path.rglob("gpt.entries"))
+    with bench(quick=True) as made:
+        assert [*made.directory.iterdir()] == [] and not any(tmp_path.rglob("gpt.entries"))
+        made.clear()
+        assert made.directory.is_dir()
+    assert [*tmp_path.iterdir()] == []
+
+
+# Data kept beside a capture are believed only where this user made them from this capture.
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """Where this user's key is."""
+    place = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    return place / "ptanalyze"
+
+
+@pytest.fixture
+def capture(tmp_path):
+    source = bundled("samples") / "sysbench-memory"
+    copied = shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache", INDEX))
+    seal(copied, "process", {})
+    return copied
+
+
+def walks(capture):
+    return classify(capture, weight="walks")["count"].tolist()
+
+
+def notes(capture):
+    findings = check_capture(open_capture(capture), quick=True)
+    return [(one.examined, one.wrong) for one in findings if one.verdict == NOTE and "kept" in one.name]
+
+
+def forge_stream(capture, cut):
+    """In place of the kept stream one that ends `cut` walks earlier, signed by whoever runs this."""
+    (kept,) = capture.glob(".cache/*/walks-*")
+    page, write, offset, hits = (np.load(kept / f"{name}.npy") for name in COLUMNS)
+    shutil.rmtree(kept)
+    misses = np.diff(np.minimum(offset, len(page) - cut))
+    with Writer(kept.parent, kept.name.removeprefix("walks-")) as writer:
+        writer.append(page[: len(page) - cut], write[: len(page) - cut], misses)
+        writer.seal(hits)
+    return kept
+
+
+def as_another(monkeypatch, state, forge, *arguments):
+    with monkeypatch.context() as other:
+        other.setenv("XDG_STATE_HOME", str(state.parent / "other"))
+        return forge(*arguments)
+
+
+def test_a_stream_that_another_user_signed_changes_nothing_and_is_made_again(capture, state, monkeypatch):
+    right = walks(capture)
+    assert not notes(capture)
+    kept = as_another(monkeypatch, state, forge_stream, capture, 500)
+    forged = (kept / SEAL).read_bytes()
+    assert notes(capture) == [(2, 1)]
+    assert walks(capture) == right
+    assert (kept / SEAL).read_bytes() != forged and not notes(capture)
+
+
+def test_a_capture_of_which_nothing_is_kept_yet_has_no_note(capture):
+    assert load(capture).cache.is_dir() and not notes(capture)
+
+
+def test_what_this_user_signed_is_believed_also_in_a_copy(capture, tmp_path):
+    right = walks(capture)
+    forge_stream(capture, 500)
+    assert walks(shutil.copytree(capture, tmp_path / "copy")) != right
+
+
+def test_a_stream_of_other_contents_of_the_capture_is_not_used(capture):
+    """Who got a capture with its .cache may change the trace, seal it and give it back."""
+    right = walks(capture)
+    forge_stream(capture, 500)
+    (before,) = (capture / ".cache").iterdir()
+    seal(capture, "process", {"changed": True})
+    before.rename(load(capture).cache)
+    assert notes(capture) == [(2, 2)]
+    assert walks(capture) == right
+
+
+def test_an_index_that_another_user_signed_is_not_used(capture, state, monkeypatch):
+    touches = load(capture).trace.touches
+    index = read_index(capture / "trace.ptt")
+    fewer = index._replace(events=index.events[:0])
+    kept = load(capture).cache / INDEX
+    as_another(monkeypatch, state, lambda: write_index(kept, capture / "trace.ptt", fewer, kept=True))
+    assert notes(capture) == [(1, 1)]
+    assert len(load(capture).trace.events) == len(index.events) > 0 and not notes(capture)
+    assert load(capture).trace.touches == touches
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "link"])
+def test_check_says_what_else_is_in_a_cache(capture, what):
+    (capture / ".cache").mkdir()
+    odd = capture / ".cache" / "odd"
+    if what == "link":
+        odd.symlink_to("/")
+    elif what == "file":
+        odd.write_bytes(b"x")
+    else:
+        (odd / "walks-x").mkdir(parents=True)
+    assert notes(capture) == [(1, 1)]
+
+
+def test_a_key_is_made_once_for_its_owner_alone(state):
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: own_key(), range(16)))) == 1
+    assert [path.name for path in state.iterdir()] == ["key"]
+    assert (state / "key").stat().st_mode & 0o777 == 0o600 and (state / "key").stat().st_size == BYTES
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_processes_that_begin_together_have_one_key(state):
+    command = [sys.executable, "-c", "from ptanalyze.core.safe_files import own_key; print(own_key().hex())"]
+    began = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    assert len({process.communicate()[0] for process in began}) == 1
+
+
+def readable(key):
+    key.chmod(0o640)
+
+
+def short(key):
+    key.write_bytes(b"x" * (BYTES - 1))
+
+
+def link(key):
+    key.rename(key.with_name("elsewhere"))
+    key.symlink_to("elsewhere")
+
+
+def given_away(key):
+    os.chown(key, NOBODY, NOBODY)
+
+
+def pipe(key):
+    key.unlink()
+    os.mkfifo(key)
+
+
+@pytest.mark.parametrize("spoil", [readable, short, link, pipe, pytest.param(given_away, marks=needs_root)])
+def test_a_key_that_is_not_the_users_alone_is_none_and_nothing_is_kept(capture, state, spoil):
+    assert own_key()
+    spoil(state / "key")
+    assert own_key() is None and load(capture).cache is None
+    assert walks(capture) and not (capture / ".cache").exists()
+
+
+def test_without_a_key_no_signature_is_right(state, tmp_path):
+    text = signed(tmp_path, b"x")
+    assert content_of(tmp_path, text) == b"x" and content_of(tmp_path.parent, text) is None
+    readable(state / "key")
+    assert content_of(tmp_path, text) is None and content_of(tmp_path, signed(tmp_path, b"x")) is None
+
+
+@pytest.mark.parametrize("home", [{"HOME": "/dev/null"}, {"XDG_STATE_HOME": "/dev/null"}])
+def test_without_a_home_there_is_no_key(monkeypatch, home):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    for name, value in home.items():
+        monkeypatch.setenv(name, value)
+    assert own_key() is None
+
+
+@needs_root
+def test_root_with_the_home_of_another_user_leaves_nothing_there(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, NOBODY, NOBODY)
+    assert not own_directory(home / ".local" / "state") and not list(home.iterdir())
+
+
+# The CRC-32 of a file is zlib's, whatever of it is a hole.
+
+
+@given(st.binary(max_size=50), st.integers(0, 5000))
+def test_zeros_behind_a_text(text, count):
+    assert crc_of_zeros(count, zlib.crc32(text)) == zlib.crc32(text + bytes(count))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.binary(min_size=1, max_size=9)), max_size=5), st.integers(0, 9)
+)
+def test_a_file_with_holes(tmp_path_factory, pieces, more):
+    path = tmp_path_factory.getbasetemp() / "sparse"
+    with open(path, "wb") as file:
+        for hole, text in pieces:
+            file.seek(hole * 4096, os.SEEK_CUR)
+            file.write(text)
+        file.truncate(file.tell() + more * 4096)
+    with open(path, "rb") as file:
+        assert crc_of(file) == zlib.crc32(path.read_bytes())
+        for most in (None, 5000, path.stat().st_size):
+            copy = path.with_name("copy")
+            copy.unlink(missing_ok=True)
+            copy_private(file, copy, most)
+            assert copy.read_bytes() == path.read_bytes().ljust(most or 0, b"\0")[:most]
+            assert copy.stat().st_blocks <= path.stat().st_blocks + 8
+
+
+def test_a_tebibyte_of_nothing_is_not_read(tmp_path):
+    path = tmp_path / "sparse"
+    path.write_bytes(b"x")
+    os.truncate(path, 1 << 40)
+    before = time.process_time()
+    with open(path, "rb") as file:
+        assert crc_of(file) == crc_of_zeros((1 << 40) - 1, zlib.crc32(b"x"))
+    assert time.process_time() - before < 5, "reading it takes minutes"

@@ -1,0 +1,618 @@
+"""trace.ptt and its index: what is written is read again, and nothing else is taken for it."""
+
+import io
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captures import write_trace
+from naive import decode as naive
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.describe import describe
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.safe_files import read_inside
+from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.manifest import TRACE, seal
+from ptanalyze.formats.trace import (
+    FRAME_DTYPE,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    PAYLOAD_DTYPE,
+    TraceDecoder,
+    read_index,
+    read_trace,
+    trace_of,
+)
+from ptanalyze.formats.trace_index import INDEX, stored_index, write_index
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.kernels import trace_codec
+
+# trace.ptt: what is written is read again, and nothing else is taken for it.
+
+PAGES = st.one_of(
+    st.integers(0, 12),
+    st.integers(1 << 20, (1 << 20) + 3000),
+    st.integers(1 << 34, (1 << 34) + (1 << 26)),
+    st.integers(0, (1 << 45) - 1),
+)
+COUNTS = st.one_of(st.integers(1, 6), st.integers(1, (1 << 18) - 1))
+TOUCHES = st.lists(st.tuples(PAGES, st.booleans(), COUNTS), min_size=1, max_size=40)
+EVENTS = st.tuples(st.sampled_from(Event), st.integers(0, (1 << 57) - 1), st.integers(-200, (1 << 57) - 1))
+
+
+def columns(touches):
+    page, write, count = zip(*touches, strict=True)
+    return np.array(page, np.int64), np.array(write, np.bool_), np.array(count, np.int64)
+
+
+def write_chunks(path, chunks, **facts):
+    with trace_writer(path, ended="exit", **facts) as writer:
+        for number, (thread, touches) in enumerate(chunks):
+            writer.chunk(*columns(touches), thread=thread, time=10 * number, cpu=number % 3)
+    return path
+
+
+def touches_of(trace, least=1):
+    rows = []
+    for batch in trace.batches(least):
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+        rows += zip(page.tolist(), batch.write.tolist(), batch.count.tolist(), strict=True)
+    return rows
+
+
+@pytest.mark.twin
+@settings(deadline=None)
+@given(TOUCHES)
+def test_the_compiled_encoder_and_its_naive_twin_write_the_same_bytes(touches):
+    out = np.empty(10 * len(touches), np.uint8)
+    n = trace_codec.encode_chunk(*columns(touches), out)
+    assert out[:n].tobytes() == naive.encode(touches)
+    assert naive.decode(out[:n].tobytes(), len(touches)) == (touches, b"")
+
+
+@pytest.mark.twin
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), TOUCHES), min_size=1, max_size=6), st.integers(1, 60))
+def test_touches_are_read_as_they_were_written_whatever_the_batch(tmp_path_factory, chunks, least):
+    path = write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks)
+    trace = read_trace(path)
+    expect = [touch for _, touches in chunks for touch in touches]
+    assert touches_of(trace, least) == expect
+    assert trace.touches == len(expect) and trace.accesses == sum(count for _, _, count in expect)
+    assert trace.chunks["thread"].tolist() == [thread for thread, _ in chunks]
+    seen = dict.fromkeys(page >> 9 for page, _, _ in expect)
+    assert trace.regions.tolist() == list(seen)
+    sizes = [len(batch.page) for batch in trace.batches(least)]
+    assert all(size >= least for size in sizes[:-1])
+
+
+@pytest.mark.twin
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.just(0), TOUCHES), min_size=2, max_size=6), st.integers(1, 60), st.data())
+def test_pieces_are_the_batches_in_whatever_order_and_on_whatever_thread_they_are_decoded(
+    tmp_path_factory, chunks, least, data
+):
+    path = write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks)
+    trace = trace_of(path, read_index(path))
+    expect = list(trace.batches(least))
+    left = list(pieces(trace.batches(least)))
+    assert [piece.chunks for piece in left] == [batch.chunks for batch in expect]
+    order = data.draw(st.permutations(range(len(left))))
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(zip(order, pool.map(lambda k: left[k].decode(Scratch()), order), strict=True))
+    for k, batch in enumerate(expect):
+        for name in ("page", "write", "count"):
+            np.testing.assert_array_equal(getattr(found[k], name), getattr(batch, name))
+
+
+@pytest.mark.twin
+def test_what_is_left_of_batches_that_were_begun_is_pieces_too(tmp_path):
+    path = write_chunks(tmp_path / "t.ptt", [(0, [(k, False, 1)]) for k in range(5)])
+    begun = read_trace(path).batches(2)
+    assert [next(begun).chunks, *(piece.chunks for piece in pieces(begun))] == [
+        slice(0, 2), slice(2, 4), slice(4, 5),
+    ]  # fmt: skip
+    decoded = iter([next(read_trace(path).batches(9))])
+    (piece,) = pieces(decoded)
+    assert piece.chunks == slice(0, 5) and piece.decode(Scratch()) is piece.decode(Scratch())
+
+
+@pytest.mark.twin
+def test_a_table_of_all_regions_is_left_as_it_is_by_those_it_lacks():
+    number = np.array([7 << 9, 8 << 9 | 3, 9 << 9], np.int64)
+    table, regions, page = (
+        np.full(17, trace_codec.EMPTY, np.int64),
+        np.zeros(8, np.int64),
+        np.zeros(3, np.uint32),
+    )
+    table[-1] = 5
+    assert trace_codec.number_pages(number, 2, table, regions, 0, 2, page) == 2
+    known = table.copy(), regions.copy()
+    assert trace_codec.number_pages(number, 3, table, regions, 2, 2, page) == 3
+    assert page.tolist()[:2] == [0, 1 << 9 | 3]
+    assert np.array_equal(table, known[0]) and np.array_equal(regions, known[1])
+
+
+@pytest.mark.twin
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(TOUCHES, EVENTS), min_size=1, max_size=8), TOUCHES)
+def test_a_trace_written_again_is_the_same_trace(tmp_path_factory, steps, last):
+    place = tmp_path_factory.mktemp("t")
+    with trace_writer(place / "a.ptt", ended="signal", command="x y", pid=7, sampled=True) as writer:
+        for time, step in enumerate([*steps, last]):
+            if isinstance(step, list):
+                writer.chunk(*columns(step), thread=time % 2, time=time // 2, cpu=1, instructions=time)
+            else:
+                kind, a, result = step
+                writer.event(kind, a, 1, 2, 3, result, thread=time % 3, time=time // 2)
+    first = read_trace(place / "a.ptt")
+    write_trace(place / "b.ptt", first)
+    again = read_trace(place / "b.ptt")
+    for name in ("chunks", "events", "threads", "regions"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+    assert touches_of(again) == touches_of(first) and again.facts == first.facts
+
+
+@pytest.mark.twin
+def test_chunks_of_all_threads_are_put_in_the_order_of_time(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        for thread, time, page in ((0, 50, 1), (1, 20, 2), (1, 50, 3), (0, 60, 4)):
+            writer.chunk(*columns([(page, False, 1)]), thread=thread, time=time)
+        writer.event(Event.MUNMAP, 4096, 8192, thread=1, time=50)
+        writer.event(Event.BRK, 0, result=1 << 30, thread=1, time=70)
+    trace = read_trace(tmp_path / "t.ptt")
+    assert [page for page, _, _ in touches_of(trace)] == [2, 1, 3, 4]
+    assert trace.events["chunk"].tolist() == [3, 4]
+
+
+@pytest.mark.twin
+def test_threads_know_their_tid_parent_start_and_end(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.event(Event.THREAD_START, a=100, b=(1 << 64) - 1, thread=0, time=0)
+        writer.event(Event.THREAD_START, a=101, b=0, thread=1, time=5)
+        writer.chunk(*columns([(1, True, 1)]), thread=1, time=6)
+        writer.event(Event.THREAD_EXIT, thread=1, time=9)
+    threads = read_trace(tmp_path / "t.ptt").threads
+    assert threads["tid"].tolist() == [100, 101] and threads["parent"].tolist() == [-1, 0]
+    assert threads["start"].tolist() == [0, 5] and threads["end"].tolist() == [-1, 9]
+
+
+@pytest.mark.twin
+def test_more_regions_than_the_table_began_with_are_all_found(tmp_path):
+    pages = (np.arange(3000, dtype=np.int64) * 7919 % 5003) << 9
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.accesses_of(pages, pages < 0, thread=0, time=np.arange(3000))
+    trace = read_trace(tmp_path / "t.ptt")
+    assert trace.regions.tolist() == list(dict.fromkeys((pages >> 9).tolist()))
+
+
+@pytest.mark.twin
+def test_accesses_are_merged_and_cut_into_chunks(tmp_path):
+    page = np.repeat(np.arange(5000, dtype=np.int64), 2)
+    write = np.arange(10000) % 4 == 3
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.accesses_of(page, write, thread=0, time=np.arange(10000), instructions=np.arange(10000))
+    trace = read_trace(tmp_path / "t.ptt")
+    assert trace.chunks["touches"].tolist() == [4096, 904] and trace.accesses == 10000
+    assert trace.chunks["time"].tolist() == [0, 8192]
+    assert touches_of(trace)[:2] == [(0, False, 2), (1, True, 2)]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """Bytes of a finished trace of four chunks, with the position of each chunk and the end."""
+    path = tmp_path_factory.mktemp("good") / "trace.ptt"
+    chunks = [(0, [(n * 1000 + i, i % 2 == 0, 1 + i % 5) for i in range(20)]) for n in range(4)]
+    data = write_chunks(path, chunks).read_bytes()
+    starts = [HEADER_BYTES]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 48 + struct.unpack_from("<I", data, starts[-1] + 8)[0])
+    return data, starts
+
+
+def read_bytes(tmp_path, data):
+    (tmp_path / "bad.ptt").write_bytes(data)
+    return read_trace(tmp_path / "bad.ptt")
+
+
+@pytest.mark.twin
+def test_a_file_cut_anywhere_is_a_shorter_trace_or_refused(tmp_path, good):
+    data, starts = good
+    for cut in [*range(HEADER_BYTES, len(data), 17), *starts]:
+        whole = sum(start <= cut for start in starts) - 1
+        if whole == 0:
+            with pytest.raises(CaptureError, match="touches = 0"):
+                read_bytes(tmp_path, data[:cut])
+            continue
+        trace = read_bytes(tmp_path, data[:cut])
+        assert trace.touches == 20 * whole
+        assert trace.facts["lost_bytes"] == len(data) - starts[whole]
+        assert ("cut short" in trace.facts["ended"]) == (cut < len(data))
+    with pytest.raises(CaptureError, match="shorter than"):
+        read_bytes(tmp_path, data[:100])
+
+
+@pytest.mark.twin
+def test_an_unfinished_file_ends_at_its_last_whole_chunk(tmp_path, good):
+    data, starts = good
+    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["ended"] = header["bytes"] = 0
+    unfinished = resealed(header) + data[HEADER_BYTES : starts[3]] + b"\0" * 100
+    trace = read_bytes(tmp_path, unfinished)
+    assert trace.touches == 60 and trace.facts["ended"].startswith("unfinished")
+    assert trace.facts["lost_bytes"] == 100
+
+
+@pytest.mark.twin
+def test_no_flipped_bit_goes_unnoticed(tmp_path, good):
+    data, _ = good
+    for at in [*range(0, 300, 7), *range(HEADER_BYTES, len(data), 11)]:
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        with pytest.raises(CaptureError) as error:
+            read_bytes(tmp_path, bytes(flipped))
+        assert "bad.ptt" in str(error.value) and "\n" not in str(error.value)
+
+
+def resealed(header):
+    header["crc"] = 0
+    header["crc"] = zlib.crc32(header.tobytes())
+    return header.tobytes()
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("magic", b"FOREIGN!"), ("version", 5), ("byte_order", 0x04030201), ("header_bytes", 64), ("ended", 99)],
+)
+def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, value):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    header[field] = value
+    with pytest.raises(CaptureError, match=field):
+        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("version", "fields", "how"),
+    [
+        (3, {"sample": b"sets:1/8"}, "as a sample (sets:1/8)"),
+        (3, {"every": 10**10, "window": 10**9}, "in windows (1s of 10s)"),
+        (4, {"second": (128, 16, 64, 0)}, "with touches left out that hit in the second-level TLB"),
+    ],
+)
+def test_a_trace_of_a_part_is_refused_in_a_sentence_that_says_how_it_was_recorded(
+    tmp_path, good, version, fields, how
+):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["version"] = version
+    for field, value in fields.items():
+        header[field] = value
+    with pytest.raises(CaptureError) as error:
+        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+    assert f"recorded {how}" in str(error.value) and "\n" not in str(error.value)
+    assert str(error.value).endswith("which this version does not replay; record it whole")
+
+
+def frame(payload, **fields):
+    head = np.zeros(1, FRAME_DTYPE)
+    head["magic"], head["kind"], head["bytes"] = trace_codec.FRAME_MAGIC, 1, len(payload)
+    for name, value in fields.items():
+        head[name] = value
+    head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
+    return head.tobytes() + payload
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("payload", "fields", "why"),
+    [
+        (b"\0", {"records": 2, "accesses": 2}, "more touches than bytes"),
+        (b"\0\0\0", {"records": 2, "accesses": 2}, "bytes are left over"),
+        (b"\x18\0", {"records": 1, "accesses": 1}, "run past"),
+        (b"\x28\0", {"records": 1, "accesses": 1}, "beyond 57-bit"),
+        (b"\x06\xff\xff\xff\xff", {"records": 1, "accesses": 1}, "2\\^18"),
+        (b"\0", {"records": 1, "accesses": 7}, "do not add up"),
+        (b"\0", {"records": 4_000_000_000, "accesses": 1}, "more touches than bytes"),
+        (b"\0", {"kind": 3}, "neither a chunk nor an event"),
+        (b"\0", {"kind": 2}, "neither a chunk nor an event"),
+        (np.array((99, 0, 0, 0, 0, 0, 0), PAYLOAD_DTYPE).tobytes(), {"kind": 2}, "no such event"),
+    ],
+)
+def test_a_frame_with_a_good_checksum_and_bad_contents_is_refused(tmp_path, good, payload, fields, why):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    body = frame(b"\0", records=1, accesses=1) + frame(payload, **fields)
+    header["bytes"] = HEADER_BYTES + len(body)
+    with pytest.raises(CaptureError, match=why):
+        read_bytes(tmp_path, resealed(header) + body)
+
+
+@pytest.mark.twin
+def test_a_trace_without_touches_is_refused_with_the_likely_reason(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.event(Event.THREAD_START, a=1)
+    with pytest.raises(CaptureError, match="region of interest"):
+        read_trace(tmp_path / "t.ptt")
+
+
+@pytest.mark.twin
+def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.chunk(*columns([(5, True, 1)]))
+        writer.event(Event.MMAP, 0, 4096, result=5 << 12)
+        writer.event(Event.MUNMAP, 5 << 12, 4096)
+        writer.event(Event.MMAP, 0, 4096, result=-12)
+        writer.event(Event.FIRST_TOUCH, 2 << 21)
+    data = (tmp_path / "t.ptt").read_bytes()
+    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["guest_base"] = 1 << 30
+    trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES:])
+    assert touches_of(trace) == [(5 + (1 << 18), True, 1)]
+    assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12, 0]
+    assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0, (2 << 21) + (1 << 30)]
+
+
+def longest_run(table):
+    """Places in a row that hold something: what a look-up may have to pass."""
+    free = np.flatnonzero(table == trace_codec.EMPTY)
+    return int(np.diff(np.concatenate([[-1], free, [len(table)]])).max()) - 1
+
+
+@pytest.mark.twin
+def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
+    inverse = pow(trace_codec.HASH_FACTOR, -1, 1 << trace_codec.HASH_BITS)
+    keys = np.array([k * inverse % (1 << trace_codec.HASH_BITS) for k in range(18_000)])
+    regions = keys[keys < 1 << 30][:2000]
+    decoder = TraceDecoder(
+        Path("t"), np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE), *[[]] * 2, 0, checked=True
+    )
+    runs = {}
+    for salt in (0, decoder.table[-1]):
+        table = np.full((1 << 14) + 1, trace_codec.EMPTY, np.int64)
+        table[-1] = salt
+        page, known = np.empty(len(regions), np.uint32), np.empty(len(regions), np.int64)
+        trace_codec.number_pages(regions << 9, len(regions), table, known, 0, len(regions), page)
+        assert np.array_equal(page >> 9, np.arange(len(regions))) and np.array_equal(known, regions)
+        runs[int(salt)] = longest_run(table[:-1])
+    assert runs[0] == len(regions) and max(runs[salt] for salt in runs if salt) < 200
+
+
+# The index beside a trace: the same Trace, without reading its touches; what does not fit is made again.
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A sealed capture of a trace of several threads and events, with its index."""
+    inside = tmp_path / "capture"
+    inside.mkdir()
+    rng = np.random.default_rng(1)
+    with trace_writer(inside / TRACE, tracer="test") as writer:
+        for thread in range(3):
+            writer.event(1, a=10 + thread, b=(1 << 64) - 1, thread=thread, time=thread)
+            page = rng.integers(0, 1 << 20, 9000)
+            writer.accesses_of(page, page % 2 == 0, thread=thread, time=np.arange(9000) * 5 + thread)
+    write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+    seal(inside, "trace", {})
+    return inside
+
+
+def contents(trace):
+    parts = [
+        np.concatenate(columns)
+        for columns in zip(*((b.page, b.write, b.count) for b in trace.batches(5000)), strict=True)
+    ]
+    return [trace.chunks, trace.events, trace.threads, trace.regions, *parts], trace.facts
+
+
+def same(a, b):
+    (arrays, facts), (others, more) = contents(a), contents(b)
+    return facts == more and all(np.array_equal(x, y) for x, y in zip(arrays, others, strict=True))
+
+
+def test_reading_takes_memory_for_what_a_file_has_not_for_what_it_may_have(tmp_path):
+    """An index may have 8 times the bytes of its trace: of 10 GB more than the memory of many machines."""
+    (tmp_path / "file").write_bytes(b"few")
+    assert read_inside(tmp_path / "file", 1 << 60) == b"few"
+
+
+def without_touches(directory):
+    """The same trace with other bytes in place of its touches."""
+    text = bytearray((directory / TRACE).read_bytes())
+    index = read_index(directory / TRACE)
+    for at, length in zip(index.payload.tolist(), index.length.tolist(), strict=True):
+        text[at : at + length] = bytes(length)
+    (directory / TRACE).write_bytes(text)
+
+
+def test_a_trace_opened_by_its_index_is_the_trace(directory):
+    assert same(open_capture(directory).trace, read_trace(directory / TRACE))
+
+
+def test_opening_describing_and_a_quick_check_read_no_touch(directory):
+    before = describe(open_capture(directory))
+    without_touches(directory)
+    capture = open_capture(directory)
+    assert describe(capture) == before
+    assert all(finding.verdict != "failed" for finding in check_capture(capture, quick=True))
+    assert next(check_capture(capture)).verdict == "failed"
+
+
+def test_damaged_touches_are_found_when_they_are_decoded(directory):
+    without_touches(directory)
+    with pytest.raises(CaptureError, match=r"chunk 0.*CRC-32"):
+        list(open_capture(directory).trace.batches(1))
+
+
+def test_a_capture_without_an_index_gets_one_beside_its_derived_data_once(directory):
+    (directory / INDEX).unlink()
+    seal(directory, "trace", {})
+    capture = open_capture(directory)
+    assert same(capture.trace, read_trace(directory / TRACE))
+    made = (capture.cache / INDEX).stat().st_mtime_ns
+    without_touches(directory)
+    assert open_capture(directory).trace.touches == capture.trace.touches
+    assert (capture.cache / INDEX).stat().st_mtime_ns == made
+
+
+def test_an_index_of_another_trace_or_damaged_is_not_used(directory, tmp_path):
+    other = tmp_path / "other.ptt"
+    shutil.copy(directory / TRACE, other)
+    text = bytearray(other.read_bytes())
+    other.write_bytes(text + b"\0")
+    assert stored_index(directory / INDEX, directory / TRACE) is not None
+    assert stored_index(directory / INDEX, other) is None
+    sound = (directory / INDEX).read_bytes()
+    for cut in (0, 100, len(sound) // 2):
+        (directory / INDEX).write_bytes(sound[:cut])
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("payload", 1 << 40), ("payload", 5), ("length", -1), ("length", 1 << 40)]
+)
+def test_an_index_that_points_outside_the_file_is_not_used(directory, name, value):
+    index = read_index(directory / TRACE)
+    getattr(index, name)[2] = value
+    write_index(directory / INDEX, directory / TRACE, index)
+    assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+def test_an_index_whose_chunks_do_not_add_up_is_not_used(directory):
+    for field in ("first", "thread"):
+        index = read_index(directory / TRACE)
+        index.chunks[field][1] += 90
+        write_index(directory / INDEX, directory / TRACE, index)
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+def one_more(array):
+    return np.concatenate([array, array[-1:]])
+
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+LIES = {
+    "a region twice": lambda index: {"regions": one_more(index.regions)},
+    "a region beyond all addresses": lambda index: {"regions": index.regions | np.uint64(1 << 60)},
+    "an event of no thread": lambda index: {"events": with_field(index.events, "thread", 9)},
+    "an event of no kind": lambda index: {"events": with_field(index.events, "kind", 99)},
+    "an event 2^63 chunks before the first": lambda index: {
+        "events": with_field(index.events, "chunk", LEAST, -1)
+    },
+    "more touches than there are numbers": lambda index: {
+        "chunks": with_field(index.chunks, "touches", MOST, -1)
+    },
+    "events out of order": lambda index: {"events": with_field(index.events, "chunk", 3)},
+    "a parent that is no thread": lambda index: {"threads": with_field(index.threads, "parent", 3)},
+    "other facts": lambda index: {"facts": index.facts | {"guest_base": 0, "tracer": 5}},
+    "no facts": lambda index: {"facts": {}},
+    "facts that are none": lambda index: {"facts": [[]]},
+    "fewer bytes than none lost": lambda index: {"facts": index.facts | {"lost_bytes": -1}},
+}
+
+
+def with_field(rows, name, value, at=0):
+    rows = rows.copy()
+    rows[name][at] = value
+    return rows
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_index_that_says_what_cannot_be_is_not_used(directory, lie):
+    index = read_index(directory / TRACE)
+    write_index(directory / INDEX, directory / TRACE, index._replace(**LIES[lie](index)))
+    assert stored_index(directory / INDEX, directory / TRACE) is None
+    seal(directory, "trace", {})
+    assert same(open_capture(directory).trace, read_trace(directory / TRACE))
+
+
+def test_touches_of_memory_that_the_index_lacks_are_refused_before_they_are_used(directory):
+    index = read_index(directory / TRACE)
+    write_index(directory / INDEX, directory / TRACE, index._replace(regions=index.regions[:-1]))
+    seal(directory, "trace", {})
+    with pytest.raises(CaptureError, match="memory that the trace's index lacks"):
+        list(open_capture(directory).trace.batches(1 << 20))
+
+
+def array_file(shape):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def archive(**members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+NO_INDEX = {
+    "an array": array_file((1 << 50,)),
+    "an array longer than memory in an archive": archive(said=array_file((1 << 50,))),
+    "an archive larger than any index": archive(said=array_file((64 << 20,)) + bytes(64 << 20)),
+    "brackets": archive(said=array_file((100_000,)) + b"[" * 100_000),
+    "an archive of damaged data": archive(said=bytes(range(256)) * 9).replace(
+        bytes(range(100, 110)), b"x" * 10
+    ),
+    "an array without a header": archive(said=b"\x93NUMPY\1\0\x08\0(((((((\n"),
+}
+
+
+@pytest.mark.parametrize("content", NO_INDEX.values(), ids=NO_INDEX)
+def test_what_is_no_index_takes_no_memory_and_is_not_used(directory, content):
+    (directory / INDEX).write_bytes(content)
+    tracemalloc.start()
+    try:
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_beside_a_trace_is_not_read(directory):
+    (directory / INDEX).unlink()
+    os.mkfifo(directory / INDEX)
+    assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+RESIDENT = """
+import sys
+from ptanalyze.formats.trace import read_trace
+def resident():
+    return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssFile"))
+def decode(path):
+    trace, most = read_trace(path), 0
+    for batch in trace.batches(1 << 16):
+        most = max(most, resident())
+    return most
+decode(sys.argv[1])
+print(decode(sys.argv[1]), decode(sys.argv[2]))
+"""
+
+
+def test_what_is_resident_of_a_trace_does_not_grow_with_its_length(tmp_path):
+    """RssFile while decoding a trace of about 2 MB and one of about 60 MB, CRC and first pass included."""
+    rng = np.random.default_rng(2)
+    for name, rounds in (("short", 1), ("long", 30)):
+        with trace_writer(tmp_path / name, tracer="test") as writer:
+            for k in range(rounds):
+                page = rng.integers(0, 1 << 25, 500_000)
+                writer.accesses_of(page, page < 0, thread=0, time=np.arange(500_000) + k * 500_000)
+    argv = [sys.executable, "-c", RESIDENT, tmp_path / "short", tmp_path / "long"]
+    short, long = map(int, subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+    assert (tmp_path / "long").stat().st_size > 50 << 20
+    assert long - short < 8 << 10, (short, long)

@@ -1,0 +1,665 @@
+"""`whatif` end to end, with a trace and without one, at its size and at a larger one."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import classify as naive
+from ptanalyze import synth, whatif
+from ptanalyze.analysis.advise import fewer
+from ptanalyze.analysis.findings import owned_notes
+from ptanalyze.analysis.frames import whatif_frame
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.plan import Parameters
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import Array, load_costs, load_machine
+from ptanalyze.core.snapshot import BATCHES, Heat
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
+from ptanalyze.kernels.replay import LL, LR, RL, RR
+from ptanalyze.show.whatif import sentence
+from ptanalyze.world.moves import Moves
+from ptanalyze.world.scaling import (
+    StandsFor,
+    fixed_vmas,
+    mapped_bytes,
+    scaled_machine,
+    scaled_moves,
+    stands_for,
+)
+from replay_cases import HEAP, cases
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
+
+# whatif end to end on small processes: baseline, order, notes, rows, and what is refused.
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+PAGES = [HEAP + k * PAGE for k in range(40)]
+
+
+def process(nodes=2):
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(PAGES)], nodes=nodes, vmas=[(HEAP, HEAP + (1 << 21), "h")]
+    )
+    unmap = [(3, 1, Event.MUNMAP, (HEAP, 4 * PAGE), 0)]
+    return snapshot, build_trace([(0, PAGES), (1, PAGES), (0, PAGES)], unmap)
+
+
+def ask(snapshot, trace, policies, machine=None, cache_dir=None, **options):
+    setup = Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
+    return replay_snapshot(snapshot, trace, policies, setup, cache_dir=cache_dir)
+
+
+@pytest.mark.twin
+def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
+    found = ask(*process(2), [("hydra", {}), ("mitosis", {})])
+    assert [r.policy for r in found] == ["linux", "hydra", "mitosis"]
+    assert found[0].price.speedup.low == found[0].price.speedup.high == 1
+
+
+@pytest.mark.twin
+def test_the_baseline_is_first_touch_for_a_capture_of_one_node_and_says_why():
+    found = ask(*process(1), [("hydra", {}), ("linux", {})])
+    assert [r.policy for r in found] == ["first-touch", "hydra", "linux"]
+    assert any("recorded on one node" in note for note in found[0].notes)
+
+
+@pytest.mark.twin
+def test_a_policy_that_is_the_baseline_is_not_run_twice():
+    found = ask(*process(2), [("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 9})], baseline="hydra")
+    assert [(r.policy, r.params["prefetch"]) for r in found] == [("hydra", 0), ("hydra", 9)]
+
+
+@pytest.mark.twin
+def test_rows_are_flat_and_results_survive_json():
+    found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
+    table = whatif_frame(found)
+    assert list(table["policy"]) == ["linux", "hydra", "mitosis"]
+    assert table["params"][1] == "prefetch=3 prefetch_on=first tlbflush=munmap-all"
+    for result in found:
+        assert all(value is None or isinstance(value, str | int | float) for value in result.row().values())
+        again = json.loads(json.dumps(result.to_json()))
+        assert again["walks"] == result.walks
+        assert np.array(again["reads_by_bit_reader_server_dram"]).sum() == result.reads.sum()
+
+
+@pytest.mark.twin
+def test_page_table_bytes_of_mitosis_are_a_copy_for_each_node_and_linux_takes_the_snapshots():
+    linux, mitosis = (r.row() for r in ask(*process(), [("mitosis", {})]))
+    assert linux["pt_bytes"] == 4 * 4096
+    assert linux["pt_bytes_extra"] == 0
+    assert (mitosis["pt_bytes"], mitosis["pt_bytes_extra"]) == (8 * 4096, 4 * 4096)
+    assert mitosis["leaf_LL_share"] == 1
+
+
+@pytest.mark.twin
+@settings(max_examples=10, deadline=None)
+@given(cases())
+def test_results_do_not_depend_on_threads(case):
+    if len(case.snapshot.topology) == 1 or not len(case.trace.chunks):
+        return
+    one, two = (
+        ask(case.snapshot, case.trace, [("hydra", {}), ("interleave", {})], case.machine, jobs=n,
+            threads_on="round-robin")
+        for n in (1, 2)
+    )  # fmt: skip
+    assert [r.to_json() for r in one] == [r.to_json() for r in two]
+
+
+@pytest.mark.twin
+def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
+    found = [ask(*process(), [("hydra", {})], cache_dir=tmp_path) for _ in range(2)]
+    assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
+    assert list(tmp_path.iterdir()), "the second came from it"
+
+
+@pytest.mark.twin
+def test_a_name_that_is_no_option_is_refused():
+    with pytest.raises(TypeError, match="placement: no such option; there are: machine, "):
+        Setup.of(placement="block")
+
+
+@pytest.mark.twin
+def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_numbers():
+    ends, (snapshot, trace) = {}, process()
+    found = ask(snapshot, trace, [("hydra", {})], progress=lambda *now: ends.update({now[2]: now[:2]}))
+    touches, walks = trace.touches, found[0].walks
+    assert list(ends.items()) == [
+        ("filtering touches", (touches, touches)),
+        ("replaying walks", (120, 120)),
+        ("filtering touches again", (touches, touches)),
+        ("replaying walks again", (walks, walks)),
+    ]
+
+
+@pytest.mark.twin
+def test_an_empty_trace_counts_nothing_and_fails_nowhere():
+    found = ask(process()[0], build_trace([]), [("hydra", {}), ("mitosis", {})])
+    assert [r.walks for r in found] == [0, 0, 0]
+    assert found[0].row()["reads_per_walk"] == 0
+
+
+@pytest.mark.twin
+def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
+    found = ask(
+        process()[0], None, [("mitosis", {}), ("ideal", {}), ("interleave", {}), ("bind", {"node": 1})]
+    )
+    linux, mitosis, ideal, interleave, bind = found
+    assert linux.classes.sum() == 2 * len(PAGES)
+    assert (
+        linux.row()["leaf_LL_share"]
+        == interleave.row()["leaf_LL_share"]
+        == bind.row()["leaf_LL_share"]
+        == 0.5
+    )
+    assert mitosis.row()["leaf_LL_share"] == ideal.row()["leaf_LL_share"] == 1
+    assert mitosis.row()["pt_bytes"] == 2 * linux.row()["pt_bytes"]
+    assert all(r.price.speedup is None for r in found)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", ["hydra", "first-touch"])
+def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
+    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
+        ask(process()[0], None, [(name, {})])
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", ["hydra", "first-touch"])
+def test_a_trace_that_is_left_out_as_asked_is_not_said_to_be_missing(name):
+    with pytest.raises(UsageError) as refused:
+        ask(*process(), [(name, {})], weigh="leaf")
+    assert "the trace is left out, as asked: with --weight walks it is taken" in str(refused.value)
+    assert "record" not in str(refused.value)
+    notes = ask(*process(), [], weigh="leaf")[0].notes
+    assert notes[0].startswith("the trace is left out: every mapped page counts once")
+
+
+@pytest.mark.twin
+def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
+    with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
+        ask(snapshot, process()[1], [("linux", {})], threads_on="round-robin")
+
+
+@pytest.mark.twin
+def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
+    snapshot, trace = process()
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    cut = ask(snapshot, replace(trace, facts={"ended": "size limit"}), [("ideal", {})])[0].notes
+    assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
+
+
+@pytest.mark.twin
+def test_a_sampled_trace_is_said_to_be_one():
+    snapshot, trace = process()
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    walks = replace(trace, facts={"sampled": True, "walks": True})
+    sampled = ask(snapshot, walks, [("ideal", {})])[0].notes
+    assert [note for note in sampled if note not in whole] == [
+        "the trace holds samples of the accesses: shares mean more than numbers"
+    ]
+
+
+@pytest.mark.twin
+def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
+    vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
+    pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
+    snapshot = build_snapshot(pages, nodes=2, vmas=vmas)
+    write_snapshot(tmp_path, snapshot, {"emulator": [vmas[1][:2]]})
+    whole, program = snapshot, read_snapshot(tmp_path)
+    trace = build_trace([(0, [HEAP]), (1, [HEAP])])
+    for seen, tables in ((whole, 7), (program, 4)):
+        first, mitosis = ask(seen, trace, [("first-touch", {}), ("mitosis", {})], baseline="first-touch")
+        assert (first.table_pages, mitosis.table_pages) == (tables, 2 * tables)
+
+
+# What-if without a trace, native and in two dimensions, against its twin and in closed form.
+
+NODES = 3
+SERVERS = {  # policy: node that serves (tree, table) to a reader
+    "linux": lambda tree, table, reader: int(tree.node[table]),
+    "interleave": lambda tree, table, reader: table % NODES,
+    "interleave after the guest's": lambda tree, table, reader: (table + table // NODES) % NODES,
+    "bind": lambda tree, table, reader: 0,
+    "ideal": lambda tree, table, reader: reader,
+    "vmitosis-replicate": lambda tree, table, reader: reader,
+}
+POLICIES = ["linux", "interleave", "bind", "ideal", "vmitosis-replicate", "mitosis"]
+
+
+def ask_untraced(snapshot, policies, nodes=NODES):
+    return replay_snapshot(
+        snapshot, None, policies, Setup.of(cold=True, machine=small_machine(nodes), costs=COSTS)
+    )
+
+
+def servers(snapshot, name):
+    """(guest_server, host_server) for the twin; mitosis acts on the guest only."""
+    outer = {"mitosis": "linux", "interleave": "interleave after the guest's"}.get(name, name)
+    inner = "ideal" if name == "mitosis" else name
+    return (
+        lambda table, reader: SERVERS[inner](snapshot.guest, table, reader),
+        lambda table, reader: SERVERS[outer](snapshot.host, table, reader),
+    )
+
+
+@pytest.mark.twin
+@settings(max_examples=60, deadline=None)
+@given(snapshots(nodes=NODES), st.sampled_from(POLICIES))
+def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(snapshot, name):
+    if snapshot.native and name == "vmitosis-replicate":
+        return
+    found = ask_untraced(snapshot, [(name, {})])[-1]
+    reads, classes, left_out = naive.count(snapshot, NODES, *servers(snapshot, name))
+    assert {tuple(at[:3].tolist()): int(found.reads[tuple(at)]) for at in np.argwhere(found.reads)} == +reads
+    assert {tuple(at.tolist()): int(found.classes[tuple(at)]) for at in np.argwhere(found.classes)} == classes
+    assert found.walks == sum(classes.values())
+    assert any(f"{left_out} mapped pages left out" in note for note in found.notes) == (left_out > 0)
+
+
+def two_dimensional(nodes=4, pages=64):
+    """Each page in a region of its own, so that the leaf tables of both dimensions go round all nodes."""
+    apart = 1 << 21
+    return build_snapshot(
+        [(HEAP + k * apart, 512 * k) for k in range(pages)], [], nodes=nodes,
+        table_nodes=range(nodes), host_table_nodes=range(nodes),
+    )  # fmt: skip
+
+
+@pytest.mark.twin
+def test_replicating_both_dimensions_makes_every_walk_local_and_one_of_them_only_its_own_half():
+    both, gpt, ept = ask_untraced(
+        two_dimensional(),
+        [("vmitosis-replicate", {"layers": layers}) for layers in ("both", "gpt", "ept")],
+        nodes=4,
+    )[1:]
+    assert both.classes[:, LL].sum() == both.walks
+    assert gpt.classes[:, [RL, RR]].sum() == ept.classes[:, [LR, RR]].sum() == 0
+    assert gpt.classes[:, LR].sum() > 0 < ept.classes[:, RL].sum()
+
+
+@pytest.mark.twin
+def test_layers_gpt_is_mitosis():
+    snapshot = two_dimensional()
+    mitosis, gpt = ask_untraced(
+        snapshot, [("mitosis", {}), ("vmitosis-replicate", {"layers": "gpt"})], nodes=4
+    )[1:]
+    same = lambda result: {k: v for k, v in result.row().items() if k not in ("policy", "params")}  # noqa: E731
+    assert same(mitosis) == same(gpt)
+
+
+@pytest.mark.twin
+def test_bytes_of_each_dimension_are_told_apart():
+    snapshot = two_dimensional()
+    guest, host = len(snapshot.guest), len(snapshot.host)
+    asked = [("vmitosis-replicate", {"layers": layers}) for layers in ("both", "gpt", "ept")]
+    rows = [result.row() for result in ask_untraced(snapshot, asked, nodes=4)]
+    bytes_of = [(row["pt_bytes"] // PAGE, row["ept_bytes"] // PAGE) for row in rows]
+    assert bytes_of == [(guest, host), (4 * guest, 4 * host), (4 * guest, host), (guest, 4 * host)]
+    extra = [(row["pt_bytes_extra"] // PAGE, row["ept_bytes_extra"] // PAGE) for row in rows]
+    assert extra == [(0, 0), (3 * guest, 3 * host), (3 * guest, 0), (0, 3 * host)]
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", ["hydra", "first-touch"])
+def test_policies_that_depend_on_order_say_what_is_missing_for_vms_too(name):
+    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
+        ask_untraced(two_dimensional(), [(name, {})], nodes=4)
+
+
+@pytest.mark.twin
+def test_a_page_the_host_does_not_map_is_left_out_and_said():
+    snapshot = build_snapshot([(HEAP, 5), (HEAP + PAGE, 6)], [])
+    leaf = np.flatnonzero(snapshot.guest.level == 1)[0]
+    snapshot.guest.entries[leaf, 1] = (1 << 51) | 0x67
+    found = ask_untraced(snapshot, [("ideal", {})])[-1]
+    assert found.walks == NODES
+    assert "1 mapped pages left out: guest leaf unmapped in the host" in found.notes
+
+
+# Captures that stand for larger runs: what they say, and what shrinks or is folded in a replay.
+
+KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30
+
+
+def made(place, **parameters):
+    known = {"size": 4 * MIB, "accesses": 20_000, "threads": 2, "init_trace": False}
+    synthesize(Parameters(**{**known, **parameters}), place)
+    return open_capture(place)
+
+
+def world_of(capture, **options):
+    return Setup.of(machine="vmitosis-cascade-lake", **options).world(capture.snapshot, capture.trace)
+
+
+def test_caches_shrink_to_whole_sets_and_at_least_one():
+    machine = load_machine("vmitosis-cascade-lake")
+    small = scaled_machine(machine, 120)
+    assert small.l2.bytes == 8 * 16 * 64 and small.llc.bytes == 443 * 11 * 64
+    assert scaled_machine(machine, 10**6).llc.bytes == 11 * 64
+    assert scaled_machine(machine, 1) == machine
+    assert small.latency == machine.latency
+
+
+def test_the_last_tlb_level_shrinks_and_the_first_only_as_far_as_the_second():
+    machine = load_machine("vmitosis-cascade-lake")
+    small = scaled_machine(machine, 120)
+    assert small.tlb.l1_4k == machine.tlb.l1_4k
+    assert (small.tlb.l2, small.tlb.l1_2m, small.tlb.l2_1g) == (
+        Array(entries=12, ways=12),
+        Array(entries=12, ways=4),
+        Array(entries=1, ways=1),
+    )
+    assert small.tlb.l1_1g == Array(entries=1, ways=1)
+    assert scaled_machine(machine, 16).tlb.l1_2m == machine.tlb.l1_2m
+    no_second = load_machine("epyc-7543-16-nodes")
+    assert scaled_machine(no_second, 16).tlb.l1_1g == Array(entries=4, ways=4)
+    assert small.walk_caches.pde == small.walk_caches.nested == Array(entries=1, ways=1)
+    assert scaled_machine(machine, 100).tlb.l2 == Array(entries=12, ways=12), "of 15 those that fill its sets"
+    assert small.walk_caches.pml5e is None
+    assert scaled_machine(machine, 4).walk_caches.pde == Array(entries=8, ways=4)
+
+
+def test_a_scaled_capture_answers_as_the_whole_program_where_huge_pages_reach_farther(tmp_path):
+    """Uniform reads of 4 GiB, of which TLBs reach 3 with 2 MiB pages, and of 1/16 of it: as many walks."""
+    how = {"accesses": 200_000, "threads": 4, "init": "single", "init_trace": False}
+    machine = {"machine": "vmitosis-cascade-lake", "cache_share": "0.25"}
+    whole = whatif(synth(tmp_path / "whole", 4 << 30, **how), ["mitosis", "thp"], **machine)
+    small = whatif(synth(tmp_path / "small", 256 * MIB, scale=16, **how), ["mitosis", "thp"], **machine)
+    assert small["walks"].tolist() == pytest.approx(whole["walks"].tolist(), rel=0.03)
+    assert small["reads_per_walk"].tolist() == pytest.approx(whole["reads_per_walk"].tolist(), rel=0.03)
+    assert small["speedup"].tolist() == pytest.approx(whole["speedup"].tolist(), rel=0.05)
+    assert small["speedup"][2] > 1
+
+
+def test_a_pass_over_all_pages_takes_as_long_as_over_those_of_the_program():
+    moves = scaled_moves(Moves(autonuma=True, rate_limit_mb_s=60.0), 120)
+    assert (moves.scan_size_mb, moves.rate_limit_mb_s) == (pytest.approx(256 / 120), 0.5)
+    assert moves.scan_period_ms == 1000
+
+
+def test_a_scaled_capture_is_replayed_with_less_and_says_so(tmp_path):
+    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
+    assert (plain.snapshot.scale, scaled.snapshot.scale) == (1, 16)
+    assert "scale" not in plain.snapshot.facts
+    worlds = [world_of(capture, autonuma=True) for capture in (plain, scaled)]
+    assert worlds[0].machine.llc.bytes >= 15 * worlds[1].machine.llc.bytes
+    assert [world.moves.scan_size_mb for world in worlds] == [256, 16]
+    assert worlds[0].notes == () and "a program of 16 times its memory" in worlds[1].notes[0]
+
+
+def test_turns_are_shorter_as_each_access_of_a_scaled_trace_stands_for_more_time(tmp_path):
+    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
+    assert (plain.trace.chunks["accesses"].max(), scaled.trace.chunks["accesses"].max()) == (4096, 256)
+    assert plain.trace.accesses == scaled.trace.accesses == 20_000
+    assert np.array_equal(plain.snapshot.guest.entries, scaled.snapshot.guest.entries)
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1_000_001])
+def test_a_scale_out_of_range_is_refused(tmp_path, scale):
+    with pytest.raises(UsageError, match=rf"--scale {scale}: 1 to 1000000"):
+        made(tmp_path / "none", scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0, -3, 1.5, "120", None, [2], 10**30])
+def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
+    capture = made(tmp_path / "scaled", scale=16)
+    path = capture.directory / "snapshot.json"
+    record = json.loads(path.read_text())
+    record["facts"]["scale"] = scale
+    path.write_text(json.dumps(record))
+    with pytest.raises(CaptureError, match=r"facts\.scale") as caught:
+        read_snapshot(tmp_path / "scaled")
+    assert "\n" not in str(caught.value)
+
+
+# What is asked, and what is refused.
+def test_a_factor_or_a_size_is_asked_for(tmp_path):
+    capture = made(tmp_path / "made", size=64 * MIB, accesses=1000)
+    assert stands_for(None) == StandsFor() and stands_for("16") == stands_for("16x") == stands_for(16)
+    assert stands_for("1G").factor(capture.snapshot) == pytest.approx(16)
+    assert stands_for("2.5").factor(capture.snapshot) == 2.5
+    for wrong in ("", "x", "-4", "0.5", "0", "200Q", "1e9", "inf", "4 times", 10**9):
+        with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|write how many)") as caught:
+            stands_for(wrong)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB"):
+        stands_for("32M").factor(capture.snapshot)
+    with pytest.raises(UsageError, match="--fixed heap: of which larger run"):
+        stands_for(None, "heap")
+
+
+VMAS = [
+    (GIB, GIB + 64 * KIB4, "/bin/app"),
+    (2 * GIB, 2 * GIB + 3 * KIB4, "[stack]"),
+    (3 * GIB, 3 * GIB + 4 * KIB4, ""),
+    (4 * GIB, 4 * GIB + 1024 * KIB4, "[heap]"),
+    (5 * GIB, 5 * GIB + 200 * KIB4, "data"),
+    (6 * GIB, 6 * GIB + 512 * KIB4, "tracer", True),
+]
+
+
+def several():
+    """A snapshot that maps every page of VMAS; the first is code."""
+    at = ((start + KIB4 * page, 1) for start, end, *_ in VMAS for page in range((end - start) // KIB4))
+    snapshot = build_snapshot(list(at), vmas=VMAS)
+    snapshot.vmas["prot"] = [5, 3, 3, 3, 3, 5]
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("asked", "fixed"),
+    [
+        ("", [True, True, True, False, False, False]),
+        ("none", [False] * 6),
+        ("heap", [False, False, False, True, False, False]),
+        ("1M", [True, True, True, False, True, False]),
+        (f"{5 * GIB + 5:#x},/bin/app", [True, False, False, False, True, False]),
+        ("tracer", [False] * 6),
+    ],
+)
+def test_which_memory_does_not_grow(asked, fixed):
+    snapshot = several()
+    mapped = mapped_bytes(snapshot)
+    assert mapped.tolist() == [n * KIB4 for n in (64, 3, 4, 1024, 200, 0, 0)]
+    assert fixed_vmas(snapshot, mapped, asked).tolist() == fixed
+
+
+@pytest.mark.parametrize("asked", ["nowhere", "0x5", "heap,", "heap,nowhere", "1K"])
+def test_memory_that_no_vma_is_called_is_refused(asked):
+    snapshot = several()
+    with pytest.raises(UsageError, match=r"^--fixed .*: no VMA of the capture"):
+        fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"weigh": "leaf"}, "page tables alone tell nothing"),
+        ({"cold": True}, "leave out --cold"),
+        ({"fixed": "none"}, None),
+        ({}, None),
+    ],
+)
+def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why):
+    capture = made(tmp_path / "made", size=8 * MIB)
+    if why is None:
+        assert len(whatif(capture, "mitosis", stands_for=4, **how)) == 2
+        return
+    with pytest.raises(UsageError, match=rf"^--stands-for.*{why}") as caught:
+        whatif(capture, "mitosis", stands_for=4, **how)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_that_the_first_tlb_level_holds_tells_nothing_about_a_larger_run(tmp_path):
+    with pytest.raises(UsageError, match="pages are touched beyond the first TLB level"):
+        whatif(made(tmp_path / "tiny", size=4 * MIB, accesses=300), "mitosis", stands_for=64)
+
+
+# One mechanism: made smaller, or asked for larger.
+def test_a_capture_made_16_times_smaller_answers_as_one_asked_to_stand_for_16_times_as_much(tmp_path):
+    known = {"size": 32 * MIB, "accesses": 100_000, "pattern": "uniform"}
+    scaled = made(tmp_path / "scaled", scale=16, **known)
+    plain = made(tmp_path / "plain", **known)
+    counts = ["walks", "dram_reads_per_walk", "reads_per_walk", "speedup_low", "speedup", "speedup_high"]
+    one, other, both = (
+        whatif(capture, "mitosis", **how)[counts]
+        for capture, how in ((scaled, {}), (plain, {"stands_for": 16}), (scaled, {"stands_for": 4}))
+    )
+    assert other.to_numpy() == pytest.approx(one.to_numpy(), rel=0.02)  # turns of scaled threads are shorter
+    expected = whatif(plain, "mitosis", stands_for=64)[counts].to_numpy()
+    assert both.to_numpy() == pytest.approx(expected, rel=0.02)
+
+
+def test_a_larger_run_has_more_tables_and_more_to_copy_before_it_gains(tmp_path):
+    capture = made(tmp_path / "made", size=32 * MIB, accesses=200_000, nodes=4)
+    small, large = (whatif(capture, "mitosis", stands_for=n) for n in (None, 512))
+    for column in ("pt_bytes", "pt_bytes_extra", "pt_bytes_peak"):
+        assert large[column].tolist() == [512 * size for size in small[column]]
+    assert large["once_cycles"][1] == pytest.approx(512 * small["once_cycles"][1], rel=1e-6)
+    assert small["speedup"][1] == pytest.approx(1, abs=0.001) and large["speedup"][1] > 1.01
+
+
+def test_the_answer_for_a_small_trace_is_that_of_a_direct_trace_at_16_times_the_size(tmp_path):
+    """Uniform reads of 256 MiB, and of 16 MiB that stand for them, on a machine whose caches the lines of the
+    larger exceed. The bar is 5 % of the effect."""
+    known = {"accesses": 400_000, "threads": 4, "nodes": 4, "init": "parallel"}
+    machine = {"machine": scaled_data_caches("vmitosis-cascade-lake", 64), "cache_share": "0.25"}
+    direct = whatif(made(tmp_path / "direct", **known | {"size": 256 * MIB}), "mitosis", **machine)
+    asked = made(tmp_path / "asked", **known | {"size": 16 * MIB})
+    stood = whatif(asked, "mitosis", stands_for="256M", **machine)
+    assert whatif(asked, "mitosis", **machine)["speedup"][1] == pytest.approx(1, abs=0.01)
+    assert direct["speedup"][1] > 1.05
+    assert stood["speedup"][1] - 1 == pytest.approx(direct["speedup"][1] - 1, rel=0.05)
+    assert stood["dram_reads_per_walk"][1] == pytest.approx(direct["dram_reads_per_walk"][1], rel=0.05)
+
+
+def scaled_data_caches(name, by):
+    machine = load_machine(name)
+    small = scaled_machine(machine, by)
+    return msgspec.structs.replace(machine, l2=small.l2, llc=small.llc)
+
+
+# What is claimed without a trace: bounds in closed form, and nothing where the caches hold the entries.
+
+LOW_HEAP = 1 << 30
+LINE = 8 * PAGE  # bytes mapped by a line of entries
+FITS = "fit the caches: placement can gain nothing to speak of"
+
+
+def bounds(snapshot, lines, nodes=2, shares=None, policies=("mitosis",)):
+    """[Result], of a machine whose LLC has so many lines, a multiple of 4."""
+    machine = small_machine(nodes, cache_lines=(4, lines))
+    machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, shares=shares))
+    setup = Setup.of(cold=True, machine=machine, costs=COSTS)
+    return replay_snapshot(snapshot, None, [(name, {}) for name in policies], setup)
+
+
+def native(pages=128, apart=PAGE, nodes=2):
+    return build_snapshot([(LOW_HEAP + k * apart, k) for k in range(pages)], nodes=nodes, table_nodes=[0])
+
+
+@pytest.mark.parametrize(("nodes", "least"), [(2, "33.3"), (4, "42.9")])
+def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
+    """Local 100 ns, remote 200: of tables on one node, 1 - 100 / (100 / n + 200 (n - 1) / n)."""
+    base, mitosis = bounds(native(nodes=nodes), 12, nodes)
+    assert fewer(base, mitosis) == f"at most {least} % fewer walk cycles"
+    said = sentence([base, mitosis])
+    assert said.startswith(
+        f"With mitosis at most {least} % fewer walk cycles than linux, if every leaf entry"
+    )
+    assert said.endswith(f"The program is taken to walk equally from {nodes} nodes.")
+    assert any("a bound" in note and f"equally from {nodes} nodes" in note for note in base.notes)
+
+
+def test_of_one_node_no_nodes_are_said():
+    base, same = bounds(native(nodes=1), 12, 1)
+    assert sentence([base, same]) == "No policy takes fewer walk cycles than linux."
+    assert "equally" not in " ".join(base.notes)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "lines"),
+    [
+        (native(128), 16),
+        (native(16, apart=LINE), 16),
+        (native(16, apart=1 << 21), 16),  # a leaf table each
+        (build_snapshot([Page(k << 21, k << 9, level=2) for k in range(128)], table_nodes=[0]), 16),
+        (build_snapshot([Page(k << 30, k << 18, level=3) for k in range(32)], table_nodes=[0]), 4),
+    ],
+    ids=["full lines", "a page a line", "a page a table", "2 MiB", "1 GiB"],
+)
+def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, lines):
+    base, mitosis = bounds(snapshot, lines)
+    assert base.cached == f"its leaf entries, 1 KiB of page-table lines, {FITS}"
+    assert base.cached in base.notes and sentence([base, mitosis]) == f"I{base.cached[1:]}."
+    if lines > 4:
+        few, other = bounds(snapshot, lines - 4)
+        assert few.cached == "" and sentence([few, other]).startswith("With mitosis at most 33.3 %")
+        assert few.row() == base.row()
+
+
+def test_the_least_that_may_be_left_to_page_tables_must_hold_them():
+    assert (
+        bounds(native(), 32, shares=(0.5, 1.0))[0].cached
+        and not bounds(native(), 28, shares=(0.5, 1.0))[0].cached
+    )
+
+
+def test_of_heat_the_lines_of_used_pages_count():
+    used = np.arange(64, dtype=np.uint64) * np.uint64(PAGE) + np.uint64(LOW_HEAP)
+    seen = np.ones((64, BATCHES, 1), np.uint8)
+    heat = Heat(
+        used,
+        np.ones(64, np.uint8),
+        seen,
+        np.ones((BATCHES, 1), np.int64),
+        np.ones(1),
+        np.zeros(1),
+        np.zeros(64),
+    )
+    assert bounds(replace(native(), heat=heat), 8)[0].cached and not bounds(native(), 8)[0].cached
+
+
+def test_of_a_vm_the_lines_of_both_tables_count():
+    pages = [(LOW_HEAP + k * PAGE, 512 + k) for k in range(128)]
+    both = build_snapshot(pages, [], nodes=2, table_nodes=[0], host_table_nodes=[0])
+    assert not bounds(both, 16)[0].cached and bounds(both, 40)[0].cached
+
+
+# Notes of several results: each once, and whose it is where not all have it.
+
+
+def result(policy, *notes, assumptions="idle latencies"):
+    return SimpleNamespace(policy=policy, notes=notes, price=SimpleNamespace(assumptions=assumptions))
+
+
+def test_a_note_that_not_all_policies_have_names_those_that_have_it():
+    results = [
+        result("first-touch", "of all", "of most"),
+        result("linux", "of all", "of most"),
+        result("thp+hydra", "of all", "few reads from DRAM", "thp: 2 MiB stay"),
+    ]
+    assert owned_notes(results) == [
+        "of all",
+        "all but thp+hydra: of most",
+        "idle latencies",
+        "thp+hydra: few reads from DRAM",
+        "thp: 2 MiB stay",
+    ]
+    assert "idle latencies" not in owned_notes(results, assumptions=False)
+
+
+def test_of_one_policy_and_of_points_of_a_sweep_notes_need_no_name():
+    assert owned_notes([result("linux", "alone")]) == ["alone", "idle latencies"]
+    points = [result("thp", "at one node"), result("thp", "at two nodes")]
+    assert owned_notes(points, assumptions=False) == ["at one node", "at two nodes"]
