@@ -13,7 +13,7 @@ from ptanalyze.analysis.advise import WIDE, share_sentence
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
-from ptanalyze.policies import takes
+from ptanalyze.policies import availability
 from ptanalyze.show.report import change, where
 from ptanalyze.show.report.cautions import alone, cautions, glance, listed, rival, second_sentence
 from ptanalyze.show.report.change import calls_lead, footprint, locality, panels, speedup
@@ -127,7 +127,7 @@ def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     policies = {row["policy"] for row in study.rows}
     now = {one.label.split()[0] for one in change.today(study)}
-    assert now <= {name for name in policies if takes(name).startswith("today")}
+    assert now <= {name for name in policies if availability(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
     [thp] = [one for one in change.today(study) if one.label == "thp"]
     assert (thp.when, thp.line.split("=")[0]) == (", for memory from malloc", "GLIBC_TUNABLES")
