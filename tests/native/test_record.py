@@ -116,6 +116,18 @@ def test_why_there_are_no_page_tables_is_said_once_and_is_so(tmp_path, code, say
     assert says in str(partial.value) and "changed its user" not in str(partial.value)
 
 
+def test_a_fill_is_told_from_the_lookups_of_four_threads(tmp_path):
+    """The lookups, not the fill with most of the walks, are answered; the fill is named."""
+    tracing.build_plugin()
+    record([tracing.build(tmp_path, "phases"), "1000000", "50000"], tmp_path / "c")
+    capture = load(tmp_path / "c")
+    world = Setup.of().world(capture.snapshot, capture.trace)
+    lookups = slice(world.steady.chunk, world.steady.end)
+    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=world.walks_by_chunk[lookups])
+    assert walks[0] < 0.1 * walks.sum() and len(walks) == 5 and walks.all()
+    assert " phases: 1 has " in world.steady.phases and "(thread 0 alone, " in world.steady.phases
+
+
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):
     recording = record([known, "touch"], tmp_path / "c", options=Options(seconds=0.001))
     assert (recording.exit_status, recording.held) == (0, "roi_end")

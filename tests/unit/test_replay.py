@@ -27,7 +27,8 @@ from ptanalyze.kernels.steps import CLEAR
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.mm_events import region_of_interest, within_region
-from ptanalyze.world.site import Effort, first_walks, steady_part
+from ptanalyze.world.phases import first_walks, steady_part
+from ptanalyze.world.site import Effort
 from ptanalyze.world.world import World
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine

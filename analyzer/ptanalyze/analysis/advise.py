@@ -690,7 +690,12 @@ def share_sentence(base: Result) -> str | None:
 
 def missing(base: Result) -> str:
     """Cautions on what the capture cannot show; else ""."""
-    return " ".join(filter(None, (gone(base), short(base))))
+    return " ".join(filter(None, (phases(base), gone(base), short(base))))
+
+
+def phases(base: Result) -> str:
+    """Which phases the trace has, and which is answered; "" where there is but one."""
+    return f"{base.phases}." if base.phases else ""
 
 
 def short(base: Result) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
+from ..world.phases import ALL
 from .frames import classes_frame
 from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
 from .setup import Options, Setup, heated, others, provenance_of, setup_of
@@ -139,13 +140,13 @@ def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple
     if not trace.facts.get("sampled"):
         raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
     unfiltered = replace(trace, facts={**trace.facts, "walks": True})
-    world = setup.world(capture.snapshot, unfiltered)
+    world = replace(setup, phase=ALL).world(capture.snapshot, unfiltered)
     classes = classify_walks(world.space, world.stream, world.placement, trace=world.trace, by=by)
     return replace(classes, weight="samples"), world.placement.how
 
 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
-    world = setup.world(capture.snapshot, capture.trace, capture.cache)
+    world = replace(setup, phase=ALL).world(capture.snapshot, capture.trace, capture.cache)
     where = world.space, world.stream, world.placement
     return classify_walks(*where, trace=world.trace, by=by), world.placement.how

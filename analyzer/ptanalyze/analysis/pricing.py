@@ -229,6 +229,7 @@ def _result(
         aside_pages=sum(done.world.aside_pages for done in each),
         gone_share=world.gone_share,
         short_region=_short(each[0]),
+        phases=world.steady.phases if each[0].warm else "",
         price=price,
         once=once,
         facts=run.facts(world) if len(each) == 1 else {},

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
-from ..core.errors import DEFAULT_MACHINE, UsageError
+from ..core.errors import DEFAULT_MACHINE, UsageError, is_whole
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
+from ..world.phases import ALL, LAST
 from ..world.scaling import AS_CAPTURED, StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
 from ..world.thread_placement import AUTO
@@ -57,6 +58,7 @@ class Options(TypedDict, total=False):
     weigh: str
     stands_for: str | float | StandsFor | None
     fixed: str
+    phase: str | int
     jobs: int
     progress: Progress
 
@@ -79,6 +81,7 @@ class Setup:
                   with what a policy does before it, instead of a further run with warm ones
     weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
     stands_for    the run that the answer is about
+    phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
@@ -95,6 +98,7 @@ class Setup:
     cold: bool = False
     weigh: str = AUTO
     stands_for: StandsFor = AS_CAPTURED
+    phase: str = LAST
     jobs: int = 1
     progress: Progress = None
 
@@ -135,6 +139,7 @@ class Setup:
             cold=options.get("cold", False),
             weigh=options.get("weigh", AUTO),
             stands_for=larger,
+            phase=phase_of(options),
             jobs=options.get("jobs", 1),
             progress=options.get("progress"),
         )
@@ -158,6 +163,7 @@ class Setup:
             move_threads=self.move_threads,
             left_out=trace is not captured,
             stands_for=self.stands_for,
+            phase=ALL if self.as_traced else self.phase,
         )
 
 
@@ -168,6 +174,20 @@ def setup_of(setup: Setup | None, options: Options) -> Setup:
     if options:
         raise TypeError(f"{', '.join(options)}: give either a Setup or its fields, not both")
     return setup
+
+
+def phase_of(options: Options) -> str:
+    """Options.phase; UsageError for what is no phase, and where the run is counted as traced."""
+    phase = str(options.get("phase", LAST))
+    if phase in (LAST, ALL):
+        return phase
+    if not is_whole(phase) or not int(phase):
+        raise UsageError(f"phase {phase}: give {LAST}, {ALL} or the number of a phase, from 1 on")
+    if options.get("cold") or options.get("move_threads"):
+        raise UsageError(
+            f"phase {phase}: the run as traced has all phases; leave --cold and --move-threads out"
+        )
+    return phase
 
 
 def machine_of(machine: MachineLike) -> Machine:

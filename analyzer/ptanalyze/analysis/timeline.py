@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Unpack
 
+from ..core.errors import UsageError
 from ..core.machine import at_own_share
 from ..formats.capture import CaptureLike, load
+from ..world.phases import ALL, LAST
 from .setup import Options, Policies, Setup, setup_of
 from .whatif import replay
 
@@ -39,6 +41,8 @@ def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -
     """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
     known.trace  # noqa: B018 - UsageError without a trace
+    if setup.phase not in (LAST, ALL):
+        raise UsageError(f"phase {setup.phase}: a timeline shows all phases of the trace; leave --phase out")
     windows = setup.windows or WINDOWS
     cold = changed(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
     return replay(known, policies, cold)

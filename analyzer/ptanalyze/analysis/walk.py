@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..core.trace import REGION_SHIFT
 from ..core.units import described
 from ..formats.capture import CaptureLike, load
 from ..world import address_space
+from ..world.phases import ALL
 from .frames import walk_frame
 from .replay import windows_of
 from .setup import Options, Setup, opened, provenance_of, setup_of
@@ -184,7 +185,7 @@ def walk_map(
     how = setup_of(setup, options)
     if known.trace is None:
         raise UsageError(f"{known.capture.directory}: no trace, so no walks over time: record the program")
-    table = counted(known.world(how), how.windows or WINDOWS, rows)
+    table = counted(known.world(replace(how, phase=ALL)), how.windows or WINDOWS, rows)
     return described(table, provenance=known.provenance | {"machine": how.machine.name})
 
 

@@ -291,6 +291,14 @@ OPTIONS = (
         help="Count the run as traced instead of its steady state: caches empty at first, and all copies "
         "that a policy makes, before the first access or later, part of the run.",
     ),
+    click.option(
+        "--phase",
+        default="last",
+        show_default=True,
+        metavar="last|all|N",
+        help="Phase of the trace whose steady state is counted, where it has several: a fill, then the work. "
+        "The answer lists them.",
+    ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     *larger_run_options,
     jobs_option,

@@ -268,6 +268,7 @@ class Result:
     aside_pages   table pages kept, but no longer walked
     gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
     short_region  note where the caches hold what the region reads, as it is short; "" elsewhere
+    phases        note on the phases of the trace and the one that is answered; "" where there is but one
     each_once     whether every mapped page counts once, as there is neither trace nor heat
     cached        note where the caches hold all leaf entries, without a trace; "" elsewhere
     elsewhere     note where the machine has another number of nodes than the captured one, without a trace
@@ -296,6 +297,7 @@ class Result:
     aside_pages: int = 0
     gone_share: float = 0.0
     short_region: str = ""
+    phases: str = ""
     each_once: bool = False
     cached: str = ""
     elsewhere: str = ""

@@ -14,6 +14,7 @@ from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
 from .mm_events import within_region
 from .moves import NOTHING_MOVES, Moves
+from .phases import ALL, SteadyPart, may_end_sooner, until
 from .scaling import AS_CAPTURED, StandsFor, growth, scale_notes, scaled_machine, scaled_moves
 from .site import Effort
 from .thread_placement import AUTO, place
@@ -32,8 +33,9 @@ def captured_world(
     move_threads: str = "",
     left_out: bool = False,
     stands_for: StandsFor = AS_CAPTURED,
+    phase: str = ALL,
 ) -> World:
-    """The World of a Snapshot and a Trace's region of interest.
+    """The World of a Snapshot and a Trace's region of interest, up to the end of the phase that is asked for.
 
     trace         None: no page is touched and no event happens
     threads_on    node of each thread, see placement.place; move_threads: later moves, see thread_moves
@@ -43,6 +45,7 @@ def captured_world(
     moves         how data pages move, None: by the trace's events alone
     left_out      whether the capture has a trace, which was left out as asked
     stands_for    the run that the answer is about
+    phase         whose steady state is asked for: phases.LAST, ALL or a number from 1 on
 
     For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
     scaled.
@@ -51,17 +54,23 @@ def captured_world(
         stands_for.must_have_a_trace()
         return untouched(snapshot, machine, left_out)
     trace = within_region(trace)
-    filtered = adding_up(progress, trace.touches, "filtering touches")
-    again = adding_up(progress, trace.touches, "filtering touches again")
-    placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
-    effort = Effort(jobs, cache_dir, filtered, again)
     larger = growth(snapshot, stands_for)
     scale = snapshot.scale * larger.factor
     machine, pace = scaled_machine(machine, scale), scaled_moves(moves or NOTHING_MOVES, scale)
     notes = *scale_notes(scale), *larger.notes
-    return with_advice(
-        World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, notes=notes)
-    )
+
+    def on_machine(trace: Trace, answered: SteadyPart | None = None) -> World:
+        filtered = adding_up(progress, trace.touches, "filtering touches")
+        again = adding_up(progress, trace.touches, "filtering touches again")
+        placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
+        effort = Effort(jobs, cache_dir, filtered, again)
+        world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, notes=notes)
+        return with_advice(replace(world, phase=phase, answered=answered))
+
+    world = on_machine(trace)
+    if may_end_sooner(trace, phase) and world.steady.end < len(trace.chunks):
+        return on_machine(until(trace, world.steady.end), world.steady)
+    return world
 
 
 def with_advice(world: World) -> World:

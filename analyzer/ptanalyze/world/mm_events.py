@@ -108,6 +108,7 @@ def page_up(length: np.ndarray) -> np.ndarray:
 # The region of interest of a trace: which of its touches and events are replayed and priced.
 
 UNTIL_THE_END = "it is taken to last until the trace ends"
+PHASE_END = 1  # a of an ROI_END where a phase of a whole run ends
 
 
 class RegionOfInterest(NamedTuple):
@@ -137,7 +138,8 @@ def region_of_interest(events: np.ndarray) -> RegionOfInterest:
         if not len(ends):
             return RegionOfInterest(None, len(events))
         note = "the region of interest ends and never begins: it is taken to begin with the trace"
-        return RegionOfInterest(None, int(ends[-1]), (note,))
+        of_phase = int(events["a"][ends[-1]]) == PHASE_END
+        return RegionOfInterest(None, int(ends[-1]), () if of_phase else (note,))
     begin = int(starts[0])
     closing = ends[ends > starts[-1]]
     if len(closing):

@@ -11,11 +11,12 @@ import numpy as np
 from ..core.errors import UNKNOWN_NODE
 from ..core.machine import Machine
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import SLOT_BITS, Trace, blocks
-from ..core.walks import Fold, Placement, Regions, WalkStream
+from ..core.trace import Trace
+from ..core.walks import Fold, Placement, WalkStream
 from .address_space import AddressSpace, address_space
-from .mm_events import region_of_interest, regions_with_passed
+from .mm_events import regions_with_passed
 from .moves import NOTHING_MOVES, Moves
+from .phases import LAST, SteadyPart, first_walks, steady_part
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
 from .tlb_filter import FarFilter, TlbFilter, near_tlb
 
@@ -40,68 +41,6 @@ def bare_snapshot(trace: Trace) -> Snapshot:
     )
     topology = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
     return Snapshot(root, np.zeros(0, VMA_DTYPE), (), topology, facts={"assumed": ASSUMED})
-
-
-# The part of a trace whose walks would go on: not a program's start, where everything is touched first.
-
-FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a whole run begins
-SHARE = 0.1  # of the walks: less than that is no steady part
-BLOCK = 1 << 20  # walks that are looked at together
-
-
-class SteadyPart(NamedTuple):
-    """chunk: its first; walks: of the first run from there on; note: for people, "" for a region."""
-
-    chunk: int
-    walks: int
-    note: str
-
-
-def steady_part(trace: Trace, stream: WalkStream, regions: Regions, by_chunk: np.ndarray) -> SteadyPart:
-    """SteadyPart of a trace: its region of interest; of a whole run, what follows once its pages are touched.
-
-    by_chunk  walks of each chunk
-
-    A run that touches new pages until its end has no such part: the whole run stands for it.
-    """
-    walks = int(by_chunk.sum())
-    if not walks or region_of_interest(trace.events).begin is not None:
-        return SteadyPart(0, walks, "")
-    touched = np.cumsum(first_walks(stream, regions))
-    pages = int(touched[-1]) if len(touched) else 0
-    chunk = int(np.searchsorted(touched, pages - int(pages * (1 - FIRST_TOUCHES)))) + 1 if pages else 0
-    left = int(by_chunk[chunk:].sum())
-    if left < SHARE * walks or not left:
-        note = (
-            "the trace is of the whole run, which touches new pages until it ends: its steady state is that "
-            "of the run repeated, first touches left out but for memory that the run itself maps or unmaps"
-        )
-        return SteadyPart(0, walks, note)
-    accesses = trace.chunks["accesses"]
-    note = (
-        "the trace is of the whole run: its steady state is that of its last "
-        f"{int(accesses[chunk:].sum()):,} of {int(accesses.sum()):,} accesses, when "
-        f"{100 * FIRST_TOUCHES:g} % of its pages had been touched"
-    )
-    return SteadyPart(chunk, left, note)
-
-
-def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
-    """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
-    seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
-    counts = np.zeros(len(stream.offset) - 1, np.int64)
-    begin = 0
-    for block in blocks(stream.page, BLOCK):
-        page = block.astype(np.int64)
-        region = page >> SLOT_BITS
-        page = np.where(regions.level[region] > 1, region << SLOT_BITS, page)
-        new = np.flatnonzero(~seen[page])
-        _, first = np.unique(page[new], return_index=True)
-        seen[page[new]] = True
-        at = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
-        np.add.at(counts, at, 1)
-        begin += len(block)
-    return counts
 
 
 class Effort(NamedTuple):
@@ -129,6 +68,7 @@ class Site:
     origin   the Site from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
     begin    first chunk that is run: that of the steady part in a further run
+    phase    of the trace, asked for; answered: its steady part where the trace was cut at its end
     """
 
     snapshot: Snapshot
@@ -142,6 +82,8 @@ class Site:
     origin: Self | None = None
     left_out: bool = False
     begin: int = 0
+    phase: str = LAST
+    answered: SteadyPart | None = None
 
     @property
     def captured(self) -> Self:
@@ -220,7 +162,9 @@ class Site:
         policies are compared over the same work."""
         if self.origin is not None:
             return self.captured.steady
-        return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk)
+        if self.answered is not None:
+            return self.answered
+        return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk, self.phase)
 
     @cached_property
     def fold(self) -> Fold | None:

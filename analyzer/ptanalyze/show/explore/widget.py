@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ...core import snapshot
 from ...core.errors import UsageError
 from ...core.snapshot import EMULATOR, Topology, Tree
 from ...policies import plan_for
+from ...world.phases import ALL
 from ..plots.page_table_map import extents, page_table_map
 from ..plots.style import node_looks, node_named, png
 
@@ -273,7 +274,7 @@ def looks(one: TableMap) -> dict[str, tuple[str, str]]:
 def maps_of(known: Opened, policy: str, setup: Setup) -> dict[str, TableMap]:
     """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
     snapshot = known.snapshot
-    world = known.world(setup)
+    world = known.world(replace(setup, phase=ALL))
     walks, near = walks_of(world) if known.trace else None, near_of(world, policy) if policy else None
     split = len(snapshot.guest)
     guest = table_map(
