@@ -16,7 +16,7 @@ from ptanalyze.core.safe_files import signed
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
+from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, SINGLE, VERSION
 from ptanalyze.formats.manifest import MANIFEST, read_manifest, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
@@ -188,7 +188,7 @@ def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):
     handling  ns to clear and to read, each sample
     within    the part of these that is within the window of the table at `base`
     """
-    header = np.array([(MAGIC, VERSION, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
+    header = np.array([(MAGIC, SINGLE, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
     records = []
     for ms, pages in samples:
         tables = {}
@@ -198,8 +198,40 @@ def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):
             tables[table] = tables.get(table, 0) | 1 << slot
         for (base, level), bits in tables.items():
             window = ms * 10**6 + round(sum(handling) * within(base))
-            records.append((base, level, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
-        records.append((0, 0, 0, [ms * 10**6, *handling, 9, ms * 10**6, 0, 0, 0]))
+            records.append((base, level, 0, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
+        records.append((0, 0, 0, 0, [ms * 10**6, *handling, 9, ms * 10**6, 0, 0, 0]))
+    path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
+    return path
+
+
+def write_rounds(path, rounds, lengths, *, cpus=1.0, price=0, window=lambda base, ms: ms, tables=None):
+    """Files of rounds of one clearing and readings after each of `lengths`, ms.
+
+    rounds  [{first byte of a 4 KiB page: ms after clearing at which it is first walked for}]
+    window  (base of a table, ms asked for) -> ms of its window, 0: not known
+    tables  bases of the tables that are read again and again, None: all; the last reading is of all
+    """
+    header = np.array([(MAGIC, VERSION, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
+    records, every = [], sorted({page >> 21 << 21 for pages in rounds for page in pages})
+    for number, pages in enumerate(rounds):
+        used = sorted({page >> 21 << 21 for page, at in pages.items() if at <= max(lengths)})
+        for ms in lengths:
+            read = every if tables is None or ms == lengths[-1] else tables
+            windows = []
+            for base in [base for base in used if base in read]:
+                wide = window(base, ms)
+                bits = sum(
+                    1 << (page >> 12 & 511)
+                    for page, at in pages.items()
+                    if page >> 21 << 21 == base and at <= (wide or ms)
+                )
+                words = [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]
+                records.append((base, 1, round(wide * cpus * 1e4), round(wide * 1e6), words))
+                windows += [round(wide * 1e6)] if wide else []
+            least, most = (min(windows), max(windows)) if windows else (round(ms * 1e6), round(ms * 1e6))
+            now = number * 10**9 + round(ms * 1e6)
+            said = [least, 10**5, 10**5, len(read), round(ms * 1e6), number, round(now * cpus), now]
+            records.append((len(every), 0, price, most - least, said))
     path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
     return path
 

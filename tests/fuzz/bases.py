@@ -11,7 +11,7 @@ from io import StringIO
 import numpy as np
 
 import guest_memories
-from captures import write_bits
+from captures import write_bits, write_rounds
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
@@ -260,7 +260,10 @@ def small_files(place, bases, texts):
         "trace": [bases[name][TRACE] for name in ("four", "trace")],
         "trace.index": [with_index(place / "i", bases["trace"][TRACE])],
         "walk stream": [stream(place)],
-        "heat": [write_bits(place / "h", HEAT).read_bytes()],
+        "heat": [
+            write_bits(place / "h", HEAT).read_bytes(),
+            write_rounds(place / "r", [{0x201000: 5.0, 0x209000: 15.0}] * 3, (10, 20)).read_bytes(),
+        ],
         "maps": [MAPS],
         "machine": texts["machine"][:3],
         "costs": texts["costs"][:2],

@@ -86,8 +86,9 @@ def test_an_unfinished_sample_is_left_out(tmp_path):
     ("at", "value", "field"),
     [
         (0, b"X", "magic"),
-        (8, b"\1", "version = 1: expected 2 .*sample again"),
-        (8, b"\3", "version"),
+        (8, b"\1", "version = 1: expected 3 .*sample again"),
+        (8, b"\4", "version"),
+        (8, b"\3", "window"),
         (512, b"\1", "base"),
         (520, b"\4", "level"),
         (528, bytes(8), "window"),

@@ -25,6 +25,7 @@ from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from ..world.world import World
 from .findings import bound_note, cached, elsewhere, missing_in_longer, notes, short_region
+from .footprint import Unknown, Use, captured_at, mean_latency, paid_back, timed, use_of, with_reads
 from .leaf_classes import RESHAPED, classify_heat, classify_pages, note
 from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
@@ -319,10 +320,15 @@ def static_results(
     out, a note has their number. RefusedError for policies that depend on threads' accesses, unless
     `refused` takes names and reasons.
     """
-    results, held = [], cached(worlds)
+    held, use = cached(worlds), use_of(worlds, setup)
+    results: list[Result] = []
+    base: _Untraced | None = None
     for plan in plans:
         try:
-            results.append(_untraced_result(plan, worlds, plans[0].name, held, setup, provenance))
+            found = [_process(plan, world) for world in worlds]
+            one = _untraced(found, worlds, base, use, setup)
+            base = base or one
+            results.append(_untraced_result(plan, found, one, plans[0].name, held, use, setup, provenance))
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
@@ -331,11 +337,12 @@ def static_results(
 
 
 class _Process(NamedTuple):
-    """A Plan on the World of one process; unresolved, remote: as _count returns them."""
+    """A Plan on the World of one process; unresolved, remote: as of _count; server: as of served."""
 
     done: Finished
     unresolved: dict[str, int]
     remote: np.ndarray | None
+    server: np.ndarray
 
 
 def _process(plan: Plan, world: World) -> _Process:
@@ -346,38 +353,75 @@ def _process(plan: Plan, world: World) -> _Process:
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
     run, mapped = start(plan, world), world.history.mapped()
-    count, unresolved, remote = _count(world, served(plan, run, world))
+    server = served(plan, run, world)
+    count, unresolved, remote = _count(world, server)
     run.counters = count._replace(pages=run.counters.pages, host_pages=run.counters.host_pages)
-    return _Process(Finished(run, world, mapped, world, mapped), unresolved, remote)
+    return _Process(Finished(run, world, mapped, world, mapped), unresolved, remote, server)
+
+
+class _Untraced(NamedTuple):
+    """latency: mean cycles of a read from DRAM in closed form, None without."""
+
+    price: Price
+    once: Once
+    latency: float | None = None
+
+
+def _untraced(
+    found: Sequence[_Process],
+    worlds: Sequence[World],
+    base: _Untraced | None,
+    use: Use | Unknown | None,
+    setup: Setup,
+) -> _Untraced:
+    """base: of the baseline; None: these are the baseline's. A policy that reshapes has a bound only."""
+    each = [one.done for one in found]
+    machine, servers = each[0].world.machine, [one.server for one in found]
+    count, once = _added([one.counted for one in each]), _untraced_once(each, setup)
+    if not isinstance(use, Use) or any(
+        one.world is not world for one, world in zip(each, worlds, strict=True)
+    ):
+        return _Untraced(cost.price(count, machine, setup.costs, contended=setup.contended), once)
+    price = cost.price(
+        with_reads(count, use, servers, worlds), machine, setup.costs, contended=setup.contended
+    )
+    latency = mean_latency(use, servers, machine, setup.contended)
+    captured = mean_latency(use, [captured_at(world) for world in worlds], machine, setup.contended)
+    baseline = base.latency if base and base.latency is not None else latency
+    price = timed(price, use, captured, baseline, latency, len(machine.cpu_nodes))
+    first = base or _Untraced(price, once)
+    return _Untraced(price, paid_back(once, first.once, price, first.price, use), latency)
 
 
 def _untraced_result(
     plan: Plan,
-    worlds: Sequence[World],
+    found: Sequence[_Process],
+    one: _Untraced,
     baseline: str,
     held: str,
+    use: Use | Unknown | None,
     setup: Setup,
     provenance: dict[str, str],
 ) -> Result:
-    found = [_process(plan, world) for world in worlds]
-    each, first = [one.done for one in found], found[0].done.world
+    each, first = [process.done for process in found], found[0].done.world
     beyond = elsewhere(first.snapshot, first.machine)
-    if len(each) > 1 and any(one.world.data_copied for one in each):
+    if len(each) > 1 and any(done.world.data_copied for done in each):
         raise RefusedError(ONCE_EACH, plan.name)
+    readers = len(first.machine.cpu_nodes)
+    how = use.notes if isinstance(use, Use) else (bound_note(readers), *([use.why] if use else []))
     notes = (
-        note([one.world.snapshot for one in each], first.left_out),
-        bound_note(len(first.machine.cpu_nodes)),
+        note([done.world.snapshot for done in each], first.left_out),
+        *how,
         *filter(None, [held, beyond]),
         *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
-        *dict.fromkeys(note for one in each for note in one.world.notes),
-        *_left_out(sum((Counter(one.unresolved) for one in found), Counter())),
-        *(f"{plan.name}: {line}" for line in _sampling([one.remote for one in found])),
+        *dict.fromkeys(note for done in each for note in done.world.notes),
+        *_left_out(sum((Counter(process.unresolved) for process in found), Counter())),
+        *(f"{plan.name}: {line}" for line in _sampling([process.remote for process in found])),
         *plan.notes,
     )
-    count = _added([one.counted for one in each])
-    price = cost.price(count, first.machine, setup.costs, contended=setup.contended)
     bound = {"each_once": first.snapshot.heat is None, "cached": held, "elsewhere": beyond}
-    return _result(each, price, _untraced_once(each, setup), baseline, notes, provenance, **bound)
+    result = _result(each, one.price, one.once, baseline, notes, provenance, **bound)
+    return result.of_larger(first.growth.factor)
 
 
 def _untraced_once(each: Sequence[Finished], setup: Setup) -> Once:

@@ -34,9 +34,9 @@ from .options import DURATION, PID, free_name, new_capture_option
     "--samples",
     "lengths",
     metavar="MS,...",
-    default="1,10,100,1000",
+    default="1,2,3,4,6,8,12,17,25,36,50,72,100,145,210,300",
     show_default=True,
-    help="Lengths of the samples in milliseconds, up to four, in turn.",
+    help="Times in milliseconds, up to 16, after which tables are read in each sample.",
 )
 def command(pid: int, seconds: float, tree: bool, output: str | None, add: str | None, lengths: str) -> None:
     """Sample which pages process PID uses, by the accessed bits of its page tables, and dump the tables.
@@ -92,6 +92,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
 def milliseconds(text: str) -> list[int]:
     """[1, 10] of "1,10"; UsageError for other text."""
     words = text.split(",")
-    if not 1 <= len(words) <= 4 or not all(is_whole(word) and 0 < int(word) <= 3_600_000 for word in words):
-        raise click.UsageError(f"--samples {text}: write up to four lengths in ms, as 1,10,100,1000")
+    whole = all(is_whole(word) and 0 < int(word) <= 3_600_000 for word in words)
+    if not 1 <= len(words) <= 16 or not whole or len({int(word) for word in words}) < len(words):
+        raise click.UsageError(f"--samples {text}: write up to 16 different times in ms, as 1,10,100")
     return [int(word) for word in words]

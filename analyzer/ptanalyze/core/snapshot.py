@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UNKNOWN_NODE
+from .footprint import Footprint
 
 # A nested page-table entry in words, for people who compare it with their CPU's manual.
 
@@ -70,6 +71,7 @@ class Heat:
     within   float64[P]     part of these within the page's window, which begins when its table is cleared and
                             ends when that is read: about 1 for what is cleared first
     over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
+    footprint  of its leaf lines; None where each clearing was read once only
 
     An accessed bit that was cleared is set again when the page is walked for: clearing flushes no TLB
     (clear_refs_write() of fs/proc/task_mmu.c, since Linux 5.11; ptdump needs 5.17). So a sample finds a page
@@ -84,6 +86,7 @@ class Heat:
     handling: np.ndarray
     within: np.ndarray
     over: float = 0.0
+    footprint: Footprint | None = None
 
     @property
     def sampled_seconds(self) -> float:

@@ -1,18 +1,21 @@
-"""`heat.bits`: accessed bits of a process, sample after sample, as dumps/heat.h describes them."""
+"""`heat.bits`: accessed bits of a process, reading after reading, as dumps/heat.h describes them."""
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.footprint import Footprint, Rounds, footprint_of
 from ..core.safe_files import open_inside
 from ..core.snapshot import BATCHES, Heat
 from .atomic import atomic_write
 
 FILE = "heat.bits"
 MAGIC = b"PTHEATBS"
-VERSION = 2
+VERSION = 3
+SINGLE = 2  # the version before: one reading after each clearing
 BYTE_ORDER = 0x01020304
 HEADER_DTYPE = np.dtype(
     [
@@ -24,10 +27,16 @@ HEADER_DTYPE = np.dtype(
         ("words", "S488"),
     ]
 )
-RECORD_DTYPE = np.dtype([("base", "<u8"), ("level", "<u8"), ("window", "<u8"), ("word", "<u8", (8,))])
-LENGTH, CLEARED, READ, TABLES, ASKED = range(5)  # words of the record that ends a sample, ns
+RECORD_DTYPE = np.dtype(
+    [("base", "<u8"), ("level", "<u4"), ("cpu", "<u4"), ("window", "<u8"), ("word", "<u8", (8,))]
+)
+LENGTH, CLEARED, READ, TABLES, ASKED, ROUND, CPU, AT = range(8)  # words of the record that ends a reading, ns
+CPU_NS = 100  # unit of `cpu`
 ENDS = 0  # its level
-MOST_LENGTHS, MOST_SAMPLES = 4, 1 << 15
+MOST_LENGTHS, MOST_SAMPLES = 16, 1 << 15
+PAGE_LENGTHS = 4  # that pages are told apart by
+WHOLE = 0.98  # of the tables were read: the rest were new, or gone
+EVEN = 0.1  # standard deviation over mean of the CPU time of rounds, where it goes on evenly
 EXPECTED = (MAGIC, VERSION, BYTE_ORDER, HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize)  # of a header
 RECORDS_AT_ONCE = 1 << 19  # read together: 40 MiB
 ROUNDED = 16  # ns
@@ -36,44 +45,175 @@ LEVELS = 3  # tables above them map no pages
 
 
 def read_heat(path: str | PathLike[str]) -> Heat:
-    """Heat of the samples in the file `path`; an unfinished last sample is left out.
+    """Heat of the readings in the file `path`, with their Footprint; an unfinished last one is left out.
 
     CaptureError names file, field and value for a file that cannot be; pages are not looked for in a tree.
+    Pages count by one reading of each clearing, so that samples do not depend on each other.
     """
-    records = read_records(Path(path))
+    version, records = read_records(Path(path))
     ends = np.flatnonzero(records["level"] == ENDS)
     said = records["word"][ends].astype(np.int64)
-    asked, length_of = np.unique(said[:, ASKED], return_inverse=True)
-    if len(asked) > MOST_LENGTHS or len(ends) >= MOST_SAMPLES:
-        wrong = f"{len(ends)} of {len(asked)} lengths"
+    lengths = len(np.unique(said[:, ASKED]))
+    if lengths > MOST_LENGTHS or len(ends) >= MOST_SAMPLES:
+        wrong = f"{len(ends)} of {lengths} lengths"
         raise CaptureError(
             path, "samples", wrong, f"at most {MOST_SAMPLES - 1} of {MOST_LENGTHS} lengths are read"
         )
-    batch = np.arange(len(ends)) * BATCHES // len(ends)
+    records = records[: ends[-1] + 1]
+    if version == SINGLE:
+        spent = said[:, CLEARED] + said[:, READ]
+        return heat_of(Path(path), version, records, ends, spent, np.arange(len(ends)))
+    whole, place = rounds_of(Path(path), said)
+    spread = records["window"][ends].astype(np.int64)
+    picked = by_turns(said, records["base"][ends].astype(np.int64), whole, place)
+    heat = heat_of(Path(path), version, records, ends, spread, picked)
+    return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
+
+
+def rounds_of(path: Path, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[n] number of the round of each reading, -1: not finished; int64[n] its place in the round).
+
+    said  int64[n, 8], the words that end readings
+    """
+    asked, place = np.unique(said[:, ASKED], return_inverse=True)
+    size = len(asked)
+    _, number, times = np.unique(said[:, ROUND], return_inverse=True, return_counts=True)
+    if (number != np.arange(len(said)) // size).any() or (place != np.arange(len(said)) % size).any():
+        raise CaptureError(
+            path, "round", "in another order", "rounds of one reading of each length are expected"
+        )
+    if (np.diff(said[:, AT].reshape(-1)[place == size - 1]) < 0).any():
+        raise CaptureError(path, "time", "of a later round before an earlier one's", "sample again")
+    return np.where(times[number] == size, number, -1), place
+
+
+def by_turns(said: np.ndarray, tables: np.ndarray, number: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """int64[rounds]: one reading of each finished round, of the lengths in turn that read all tables.
+
+    tables  int64[n] that there were
+    """
+    size = int(place.max()) + 1
+    full = [k for k in range(size) if (said[:, TABLES] >= WHOLE * tables)[(place == k) & (number >= 0)].all()]
+    full = [full[k] for k in np.unique(np.linspace(0, len(full) - 1, PAGE_LENGTHS).round().astype(int))]
+    turn = np.arange(int(number.max()) + 1)
+    readings: np.ndarray = turn * size + np.array(full)[turn % len(full)]
+    return readings
+
+
+def heat_of(
+    path: Path, version: int, records: np.ndarray, ends: np.ndarray, spent: np.ndarray, picked: np.ndarray
+) -> Heat:
+    """Heat of the readings that are picked, as of samples of their own.
+
+    ends   int64[n] records that end readings; spent: int64[n] ns that windows exceed their length by, at most
+    """
+    said = records["word"][ends[picked]].astype(np.int64)
+    asked, length_of = np.unique(said[:, ASKED], return_inverse=True)
+    batch = np.arange(len(picked)) * BATCHES // len(picked)
     samples = np.zeros((BATCHES, len(asked)), np.int64)
     np.add.at(samples, (batch, length_of), 1)
     seconds = np.bincount(length_of, said[:, LENGTH]) / samples.sum(axis=0) / 1e9
-    handling = np.bincount(length_of, said[:, CLEARED] + said[:, READ]) / samples.sum(axis=0) / 1e9
-    records = records[: ends[-1]]
-    used = np.flatnonzero(records["level"] != ENDS)
-    sample = np.searchsorted(ends, used)
+    handling = np.bincount(length_of, spent[picked]) / samples.sum(axis=0) / 1e9
+    which = np.full(len(ends), -1)
+    which[picked] = np.arange(len(picked))
+    of = which[np.searchsorted(ends, np.arange(len(records)))]
+    used = np.flatnonzero((records["level"] != ENDS) & (of >= 0))
+    sample = of[used]
     group = batch[sample] * len(asked) + length_of[sample]
-    times = beyond_length(Path(path), records["window"][used], said[sample])
+    spent, window = spent[picked][sample], records["window"][used].astype(np.int64)
+    if version != SINGLE:  # of which some are not known
+        window = np.where(window > 0, window, said[sample, LENGTH] + spent // 2)
+    times = beyond_length(path, window, said[sample], spent)
     address, level, seen, within = pages(records[used], group, samples, times)
     return Heat(address, level, seen.reshape(-1, *samples.shape), samples, seconds, handling, within)
 
 
-def beyond_length(path: Path, window: np.ndarray, said: np.ndarray) -> np.ndarray:
-    """float64[n, 2]: ns of records' windows in which their sample was cleared or read, and all such ns of it.
+def beyond_length(path: Path, window: np.ndarray, said: np.ndarray, spent: np.ndarray) -> np.ndarray:
+    """float64[n, 2]: ns of records' windows beyond their samples' length, and the most that is of any.
 
-    window  uint64[n]; said: int64[n, 8], the words that end the samples. CaptureError for one that cannot be.
+    window  int64[n]; said: int64[n, 8], the words that end the samples. CaptureError for one that cannot be.
     """
-    beyond, spent = window.astype(np.int64) - said[:, LENGTH], said[:, CLEARED] + said[:, READ]
+    beyond = window - said[:, LENGTH]
     wrong = (beyond < -ROUNDED) | (beyond > spent + ROUNDED)
     if wrong.any():
         why = f"in a sample of {said[wrong][0][LENGTH]} ns and {spent[wrong][0]} ns to clear and read"
         raise CaptureError(path, "window", int(window[wrong][0]), why)
     return np.stack([np.clip(beyond, 0, spent), spent], axis=1).astype(float)
+
+
+def footprint(
+    path: Path, records: np.ndarray, ends: np.ndarray, said: np.ndarray, number: np.ndarray, place: np.ndarray
+) -> Footprint | None:
+    """Footprint of the tables that were read again and again in finished rounds; None for one length.
+
+    number, place  int64[n] of each reading, as rounds_of returns them
+    """
+    size, rounds = int(place.max()) + 1, int(number.max()) + 1
+    if size < 2 or not rounds:
+        return None
+    reading = np.searchsorted(ends, np.arange(len(records)))
+    used = np.flatnonzero((records["level"] != ENDS) & (number[reading] >= 0))
+    of, at = number[reading[used]], place[reading[used]]
+    base, level = records["base"][used].astype(np.int64), records["level"][used].astype(np.int64)
+    order = np.lexsort([at, level, base, of])
+    used, of, at, base, level = (column[order] for column in (used, of, at, base, level))
+    new = np.append(True, (np.diff(of) != 0) | (np.diff(base) != 0) | (np.diff(level) != 0))[: len(used)]
+    first = np.flatnonzero(new)
+    times = np.diff(np.append(first, len(used)))
+    wrong = ~np.isin(times, (1, size)) | ((times == 1) & (at[first] != size - 1))
+    if wrong.any():
+        why = f"of a table in a round: 1, at its end, or {size}"
+        raise CaptureError(path, "records", int(times[wrong][0]), why)
+    rows = first[times == size][:, None] + np.arange(size)
+    if (at[rows] != np.arange(size)).any():
+        raise CaptureError(path, "records", "twice", f"of a table in one of the {size} readings of a round")
+    words = records["word"][used[rows]]
+    lines = (words.view(np.uint8).reshape(*rows.shape, 64) != 0).sum(axis=2, dtype=np.uint8)
+    pages = np.bitwise_count(words).sum(axis=2, dtype=np.int64)
+    windows = records["window"][used[rows]] / 1e9
+    if (np.diff(np.where(windows > 0, windows, 0.0), axis=1) < 0).any():
+        raise CaptureError(path, "window", "shorter than an earlier one", "of the same clearing")
+    cpu = records["cpu"][used[rows]] * (CPU_NS / 1e9)
+    last = np.flatnonzero(number >= 0)[place[number >= 0] == size - 1]
+    cpus, steady = cpu_rate(windows[:, -1], cpu[:, -1], of[rows[:, 0]], said[last])
+    every = used[(at == size - 1)]
+    tables = records["base"][ends[last - 1]] / np.maximum(said[last - 1, TABLES], 1)
+    known = Rounds(
+        rounds,
+        np.unique(said[:, ASKED]) / 1e9,
+        tables,
+        cpus,
+        steady,
+        float(np.median(records["cpu"][ends])) / 1e9,
+        lines_ever(records[every]),
+    )
+    keys = np.stack([of[rows[:, 0]], base[rows[:, 0]], level[rows[:, 0]]], axis=1)
+    return footprint_of(keys, lines, pages, windows, cpu, known)
+
+
+def cpu_rate(windows: np.ndarray, cpu: np.ndarray, of: np.ndarray, said: np.ndarray) -> tuple[float, bool]:
+    """(seconds of CPU time per second, whether rounds differ by less than EVEN).
+
+    windows, cpu  float64[G] of the longest windows, s; of: int64[G] their rounds; said: int64[R, 8]
+    """
+    time, used = np.bincount(of, windows), np.bincount(of, cpu)
+    rate = used[time > 0] / time[time > 0]
+    if not len(rate):
+        return 0.0, True
+    passed = float(said[-1, AT] - said[0, AT])
+    mean = float(said[-1, CPU] - said[0, CPU]) / passed if len(said) > 1 and passed else float(rate.mean())
+    return max(mean, 0.0), bool(rate.std() <= EVEN * rate.mean())
+
+
+def lines_ever(records: np.ndarray) -> int:
+    """Lines that any of the records found used."""
+    order = np.lexsort([records["level"], records["base"]])
+    records = records[order]
+    if not len(records):
+        return 0
+    new = np.append(True, (np.diff(records["base"]) != 0) | (np.diff(records["level"].astype(np.int64)) != 0))
+    union = np.bitwise_or.reduceat(records["word"], np.flatnonzero(new), axis=0)
+    return int(np.count_nonzero(np.ascontiguousarray(union).view(np.uint8)))
 
 
 def pages(
@@ -120,10 +260,10 @@ def pages_of(
     return address, level.astype(np.uint8), counts[table, slot], (beyond / np.maximum(spent, 1))[table]
 
 
-def read_records(path: Path) -> np.ndarray:
-    """RECORD_DTYPE[n], validated; CaptureError if there is no whole sample."""
+def read_records(path: Path) -> tuple[int, np.ndarray]:
+    """(version, RECORD_DTYPE[n]), validated; CaptureError if there is no whole reading."""
     with open_inside(path) as file:
-        must_be_header(path, file.read(HEADER_DTYPE.itemsize))
+        version = version_of(path, file.read(HEADER_DTYPE.itemsize))
         parts = [np.zeros(0, RECORD_DTYPE)]
         while block := file.read(RECORDS_AT_ONCE * RECORD_DTYPE.itemsize):
             records = np.frombuffer(block, RECORD_DTYPE, len(block) // RECORD_DTYPE.itemsize)
@@ -132,22 +272,23 @@ def read_records(path: Path) -> np.ndarray:
     records = np.concatenate(parts)
     if not (records["level"] == ENDS).any():
         raise CaptureError(path, "samples", 0, "no sample was finished; sample again for longer")
-    return records
+    return version, records
 
 
-def must_be_header(path: Path, head: bytes) -> None:
+def version_of(path: Path, head: bytes) -> int:
     if len(head) < HEADER_DTYPE.itemsize:
         raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
     header = np.frombuffer(head, HEADER_DTYPE)[0]
     for name, value in zip(HEADER_DTYPE.names or (), EXPECTED, strict=False):
-        if header[name] != value:
-            older = name == "version" and header[name] < VERSION
+        if header[name] != value and not (name == "version" and header[name] == SINGLE):
+            older = name == "version" and header[name] < SINGLE
             why = " (older samples do not tell when a table was cleared): sample again" if older else ""
             raise CaptureError(path, name, header[name], f"expected {value!r}{why}")
+    return int(header["version"])
 
 
 def must_be_sound(path: Path, records: np.ndarray) -> None:
-    level, base = records["level"], records["base"]
+    level, base = records["level"].astype(np.uint64), records["base"]
     if (high := int(level.max(initial=0))) > LEVELS:
         raise CaptureError(path, "level", high, f"tables of levels 1 to {LEVELS} map pages")
     ends = level == ENDS
@@ -160,26 +301,31 @@ def must_be_sound(path: Path, records: np.ndarray) -> None:
 
 
 def copy_samples(source: Path, target: Path) -> None:
-    """Write the finished samples of `source` to the new file `target`, and nothing else that stands in it."""
-    records = read_records(source)
+    """Write the finished readings of `source` to the new file `target`, and nothing else that is there."""
+    version, records = read_records(source)
     ends = np.flatnonzero(records["level"] == ENDS)
     records = records[: ends[-1] + 1].copy()
-    records["base"][ends] = records["window"][ends] = 0
-    records["word"][ends, ASKED + 1 :] = 0
-    header = np.array([(*EXPECTED, b"")], HEADER_DTYPE)
+    if version == SINGLE:
+        records["base"][ends] = records["window"][ends] = records["cpu"] = 0
+        records["word"][ends, ASKED + 1 :] = 0
+    header = np.array([(MAGIC, version, *EXPECTED[2:], b"")], HEADER_DTYPE)
     with atomic_write(target) as file:
         file.write(header.tobytes())
         file.write(records.data)
 
 
 def costs(path: str | PathLike[str]) -> dict[str, float]:
-    """{"samples", "seconds" sampled, "clear_ms", "read_ms" per sample, "tables" read in the last}."""
-    records = read_records(Path(path))
-    said = records["word"][records["level"] == ENDS].astype(float)
+    """{"samples": clearings, "readings", "seconds" in all, "clear_ms", "read_ms" per clearing, "tables"}."""
+    version, records = read_records(Path(path))
+    ends = records["level"] == ENDS
+    said = records["word"][ends].astype(float)
+    rounds = said if version == SINGLE else said[np.unique(said[:, ROUND], return_index=True)[1]]
+    longest = said[:, LENGTH].sum() if version == SINGLE else len(rounds) * said[:, ASKED].max()
     return {
-        "samples": len(said),
-        "seconds": said[:, LENGTH].sum() / 1e9,
-        "clear_ms": said[:, CLEARED].mean() / 1e6,
-        "read_ms": said[:, READ].mean() / 1e6,
+        "samples": len(rounds),
+        "readings": len(said),
+        "seconds": longest / 1e9,
+        "clear_ms": rounds[:, CLEARED].mean() / 1e6,
+        "read_ms": said[:, READ].sum() / len(rounds) / 1e6,
         "tables": said[-1, TABLES],
     }

@@ -37,7 +37,7 @@ def captured_world(
 ) -> World:
     """The World of a Snapshot and a Trace's region of interest, up to the end of the phase that is asked for.
 
-    trace         None: no page is touched and no event happens
+    trace         None: no page is touched and no event happens; a larger run needs a Footprint then
     threads_on    node of each thread, see placement.place; move_threads: later moves, see thread_moves
     jobs          threads for computing; counts do not depend on it
     cache_dir     directory where the walk stream is kept, None: not kept
@@ -51,8 +51,11 @@ def captured_world(
     scaled.
     """
     if trace is None:
-        stands_for.must_have_a_trace()
-        return untouched(snapshot, machine, left_out)
+        if snapshot.heat is None or snapshot.heat.footprint is None:
+            stands_for.must_have_a_trace()
+        larger = growth(snapshot, stands_for)
+        world = untouched(snapshot, scaled_machine(machine, larger.factor), left_out)
+        return replace(world, growth=larger).noted(*scale_notes(larger.factor), *larger.notes)
     trace = within_region(trace)
     larger = growth(snapshot, stands_for)
     scale = snapshot.scale * larger.factor

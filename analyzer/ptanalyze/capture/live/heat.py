@@ -26,7 +26,24 @@ from .native import native
 from .process import Process, check_process, opened
 from .supervise import die_with_us
 
-LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
+LENGTHS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    17,
+    25,
+    36,
+    50,
+    72,
+    100,
+    145,
+    210,
+    300,
+)  # ms: about the time that fills caches
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
@@ -71,8 +88,8 @@ def provenance() -> dict[str, str]:
 def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
     """Write the samples of `seconds` to the new file `out`; returns lines for people.
 
-    lengths  of the samples, in turn, ms. Ctrl-C, SIGTERM and SIGHUP end it: the samples so far are kept.
-    KeyboardInterrupt if there is none yet. If we are killed, the sampling ends too.
+    lengths  after which tables are read in each sample, ms. Ctrl-C, SIGTERM and SIGHUP end it: the samples so
+    far are kept. KeyboardInterrupt if there is none yet. If we are killed, the sampling ends too.
     """
     found = sample_each({pid: out}, seconds, lengths)[pid]
     if isinstance(found, Exception):
@@ -181,8 +198,8 @@ def sampled(pid: int, out: Path) -> list[str]:
     cost = costs(out)
     return [
         f"{cost['samples']:.0f} samples of PID {pid}, {cost['seconds']:.3g} s in all, from accessed bits of "
-        f"{cost['tables']:.0f} tables; per sample {cost['clear_ms']:.2g} ms to clear, "
-        f"{cost['read_ms']:.2g} ms to read"
+        f"{cost['tables']:.0f} tables, read {cost['readings'] / cost['samples']:.0f} times each; per sample "
+        f"{cost['clear_ms']:.2g} ms to clear, {cost['read_ms']:.2g} ms to read"
     ]
 
 

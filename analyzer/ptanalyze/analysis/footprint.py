@@ -1,0 +1,264 @@
+"""Answers without a trace, in closed form: reads of leaf entries from DRAM, from the pages in use.
+
+Sampling tells (core.footprint) the leaf lines per second of CPU time that the process would read from DRAM
+with caches of a given size, and of which tables. Each read takes as long as it is far to the node that serves
+the table under a policy; e of it stalls the program (cost.law). The cycles of the process are counted: its
+CPU time. So a speed-up needs neither instructions nor a rate of walks: reads that caches answer take as long
+under every placement. Where a counter has the rate of walks (a Calibration), it caps the reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..core.footprint import together
+from ..core.interval import Interval, faster, over_corners, slower
+from ..core.machine import at_other_shares
+from ..cost.price import NEVER
+from ..cost.result import Price
+
+if TYPE_CHECKING:
+    from ..core.footprint import Footprint
+    from ..core.machine import Machine
+    from ..cost.result import Once
+    from ..kernels.replay import Counters
+    from ..world.world import World
+    from .setup import Setup
+
+MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
+MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
+LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
+COUNTED = (
+    "count walks (`perf stat -p PID`, then `ptanalyze calibrate`, --calibration), or record it with a tracer"
+)
+
+
+@dataclass(frozen=True)
+class Use:
+    """Leaf lines that a process reads from DRAM on a machine, by its Footprint.
+
+    reads    per second of CPU time, by all nodes together
+    tables   of each process (int64[n] indices of guest tables, float64[n] share of these reads)
+    hertz    cycles per second; exposed: share e of the wait
+    seconds  of CPU time that Heat.walks are of; elapsed: of the clock
+    walks    counted share of the cycles that walks take, None: no counter
+    notes    lines for people
+    """
+
+    reads: Interval
+    tables: Sequence[tuple[np.ndarray, np.ndarray]]
+    hertz: float
+    exposed: Interval
+    seconds: float
+    elapsed: float
+    walks: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def share(self, latency: float) -> Interval:
+        """Share of the run that walks take, where a read from DRAM takes so many cycles; without a counter
+        what is above the reads from DRAM is open."""
+        if self.walks is not None:
+            counted = self.walks
+            return self.exposed.through(lambda exposed: min(exposed * counted, MOST_STALLED))
+        found = over_corners(
+            lambda reads, exposed: min(reads * exposed * latency / self.hertz, MOST_STALLED),
+            self.reads,
+            self.exposed,
+        )
+        return Interval(found.low, found.middle, 1.0)
+
+    def speedup(self, captured: float, baseline: float, policy: float) -> Interval:
+        """Run time under the baseline over that under a policy, from mean cycles of a read in three places.
+
+        captured  where the tables were while the process was sampled
+        """
+
+        def ratio(reads: float, exposed: float) -> float:
+            each = min(reads * exposed, MOST_STALLED * self.hertz / max(captured, 1e-9)) / self.hertz
+            outside = 1 - each * captured
+            return (outside + each * baseline) / (outside + each * policy)
+
+        return over_corners(ratio, self.reads, self.exposed)
+
+
+class Unknown(NamedTuple):
+    """Why there is a bound only: a line for people."""
+
+    why: str
+
+
+def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
+    """Use of processes that run together on the machine of their Worlds; None where they were not sampled so,
+    Unknown where that tells no reads."""
+    first = worlds[0]
+    heats = [world.snapshot.heat for world in worlds]
+    each = [heat.footprint for heat in heats if heat is not None and heat.footprint is not None]
+    if heats[0] is None or heats[0].footprint is None:
+        return None
+    if not first.space.native:
+        return Unknown(f"samples of a guest say nothing of the host's tables; {COUNTED}")
+    found = together(each) if len(each) == len(worlds) > 1 else each[0] if len(worlds) == 1 else None
+    if found is None:
+        return Unknown(
+            "the processes were sampled in different windows, or some used no CPU: sample them together"
+        )
+    if found.cpus < LEAST_CPU:
+        return Unknown(f"{found.cpus:.2g} CPUs were used during sampling: idle; sample it at work")
+    machine, lines = first.machine, lines_left(first.machine)
+    if found.used > lines.low and found.taken(lines.middle) > MOST_TAKEN:
+        return Unknown(
+            f"a walk that sets an accessed bit takes up to {1e9 * found.price:.0f} ns longer here, up to "
+            f"{100 * found.taken(lines.middle):.0f} % of the time until the caches are full: the program's "
+            f"own rate of walks is not known; {COUNTED}"
+        )
+    nodes = walking(found, machine)
+    reads, notes = found.reads(lines, nodes), list(said(found, lines, nodes, machine))
+    exposed, calibration, walks = setup.costs.exposed, setup.calibration, None
+    if calibration is not None:
+        exposed, counted = calibration.exposed or exposed, calibration.local
+        if counted.cycles and counted.walk is not None:
+            walks = counted.walk / counted.cycles
+        if counted.walks and counted.cycles:
+            most = counted.walks / counted.cycles * machine.ghz * 1e9
+            reads = Interval(*(min(one, most) for one in reads))
+    else:
+        notes.append(
+            "the rate of walks is not counted: reads of table entries that caches answer are in no share of "
+            "the run; they take as long under every placement"
+        )
+    elapsed = heats[0].over or heats[0].sampled_seconds
+    tables = of_tables(found, lines.middle, worlds, [len(one.base) for one in each])
+    return Use(reads, tables, machine.ghz * 1e9, exposed, elapsed * found.cpus, elapsed, walks, tuple(notes))
+
+
+def lines_left(machine: Machine) -> Interval:
+    """Lines of page tables that the LLC of a node holds, by the share that they may have."""
+    own = machine.llc.lines
+    ends = [own, *(one.llc.lines for one in at_other_shares(machine))]
+    return Interval(float(min(ends)), float(own), float(max(ends)))
+
+
+def walking(found: Footprint, machine: Machine) -> int:
+    """Nodes from which threads walk at a time: no more than CPUs were busy."""
+    return int(np.clip(np.ceil(found.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
+
+
+def of_tables(
+    found: Footprint, lines: float, worlds: Sequence[World], counts: Sequence[int]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Use.tables without tables that the captures do not map any more. counts: tables of each process."""
+    share, first, of_each = found.shares(lines), 0, []
+    for world, count in zip(worlds, counts, strict=True):
+        these = slice(first, first + count)
+        first += count
+        tree = world.snapshot.guest
+        key = tree.base.astype(np.uint64) | tree.level.astype(np.uint64)  # bases end in 12 zero bits
+        order = np.argsort(key)
+        asked = found.base[these] | found.level[these].astype(np.uint64)
+        table = order[np.minimum(np.searchsorted(key, asked, sorter=order), len(key) - 1)]
+        known = key[table] == asked
+        of_each.append((table[known].astype(np.int64), share[these][known]))
+    total = sum(float(part.sum()) for _, part in of_each)
+    return [(table, part / total if total else part) for table, part in of_each]
+
+
+def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> list[str]:
+    """Notes: what the use was found to be."""
+    longest = found.seconds[-1]
+    fill = found.filled(lines.middle)[0]
+    used = (
+        f"in closed form, from accessed bits in windows of {1e3 * found.seconds[0] / found.cpus:.2g} to "
+        f"{1e3 * longest / found.cpus:.3g} ms, {found.cpus:.2g} CPUs busy: {found.used:,} leaf lines in use"
+    )
+    if found.used <= lines.low:
+        return [f"{used}, which the caches of each node of {machine.name} hold"]
+    notes = [f"{used}, the caches of a node hold {lines.low:,.0f} to {lines.high:,.0f}"]
+    if np.isfinite(fill):
+        notes[0] += f" and are full after {1e3 * fill / found.cpus:.3g} ms"
+    if nodes > 1:
+        notes.append(
+            f"whether {nodes} nodes walk for the same pages or each for its own is not known: the lower "
+            "bound is of pages of their own"
+        )
+    if not found.steady:
+        notes.append("the CPU time of the process came in bursts while it was sampled: sample longer")
+    return notes
+
+
+# Prices.
+
+
+def mean_latency(use: Use, servers: Sequence[np.ndarray], machine: Machine, contended: bool) -> float:
+    """Cycles of a read, mean over the nodes that walk and the tables that are read.
+
+    servers  of each process int16[T, nodes]: node that serves each table to each reader
+    """
+    latency, readers = machine.latency_cycles(contended), np.array(machine.cpu_nodes)
+    total = 0.0
+    for (table, share), server in zip(use.tables, servers, strict=True):
+        total += float((latency[readers, server[table][:, readers]] * share[:, None]).sum()) / len(readers)
+    return total if any(share.any() for _, share in use.tables) else float(latency[readers, readers].mean())
+
+
+def captured_at(world: World) -> np.ndarray:
+    """int16[T, nodes]: node of each table where it was captured, to any reader; of no known node: 0."""
+    machine = world.machine
+    node = np.asarray(world.space.tables.node).astype(np.int16)
+    node = np.where((node >= 0) & (node < machine.nodes), node, 0)
+    return np.repeat(node[:, None], machine.nodes, axis=1)
+
+
+def with_reads(count: Counters, use: Use, servers: Sequence[np.ndarray], worlds: Sequence[World]) -> Counters:
+    """Counters of estimated walks, of which some read a leaf entry from DRAM, the others from caches.
+
+    Each node is taken to walk as much as the processes did.
+    """
+    dram = use.reads.middle * use.seconds
+    readers = worlds[0].machine.cpu_nodes
+    walks = count.reads.sum() / max(len(readers), 1)
+    reads = np.zeros(count.reads.shape, np.float64)
+    reads[..., 0] = count.reads[..., 1] * max(1 - dram / max(walks, 1), 0.0)
+    for (table, share), server, world in zip(use.tables, servers, worlds, strict=True):
+        level = np.minimum(world.space.tables.level, 3).astype(np.int64)[table]
+        for reader in readers:
+            np.add.at(reads, (8 * level, reader, server[table, reader], 1), dram * share)
+    return count._replace(reads=np.rint(reads).astype(np.int64))
+
+
+def timed(price: Price, use: Use, captured: float, baseline: float, policy: float, readers: int) -> Price:
+    """The Price with a speed-up over the baseline, from mean cycles of a read in three places."""
+    share = use.share(policy)
+    longer = use.speedup(captured, policy, captured).middle
+    taken = (
+        f"{use.exposed.low:.2g} to {use.exposed.high:.2g} of the wait for table entries from DRAM stalls the "
+        f"program, its cycles are its CPU time at {use.hertz / 1e9:g} GHz"
+    )
+    return replace(
+        price,
+        speedup=use.speedup(captured, baseline, policy),
+        run_cycles=use.seconds * use.hertz * readers * longer,
+        walk_share=share,
+        kernel_share=Interval.exactly(0.0),
+        table_share=share,
+        assumptions=f"{taken}; {price.assumptions}",
+    )
+
+
+def paid_back(once: Once, base: Once, price: Price, first: Price, use: Use) -> Once:
+    """The Once with when it is earned back, in runs as long as the sampling; first: of the baseline."""
+    speedup = price.speedup
+    if speedup is None or price.run_cycles is None or first.run_cycles is None:
+        return once
+    run, more = first.run_cycles, once.cycles - base.cycles
+
+    def runs(ratio: float) -> float:
+        if more <= 0 and not slower(ratio):
+            return 0.0
+        return more / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
+
+    back = None if price is first else speedup.through(runs)
+    return replace(once, pays_back=back, run_cycles=price.run_cycles, run_seconds=use.elapsed)
