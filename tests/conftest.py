@@ -53,6 +53,15 @@ LONGEST = (
     "fuzz",
     "unit",
 )  # first those that wait
+LONG = (
+    "validate_vmitosis",
+    "policy_files",
+    "code_cache",
+    "validate",
+    "degrees",
+    "shadow",
+    "vmitosis",
+)  # of unit
 
 
 @pytest.fixture
@@ -77,7 +86,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if directory(item) == "native":
             item.add_marker("native")
-    items.sort(key=lambda item: LONGEST.index(directory(item)))
+    items.sort(key=length)
+
+
+def length(item):
+    """What is sorted by: the directory, and the files of it that would be waited for at the end."""
+    subject = item.path.stem.removeprefix("test_")
+    return LONGEST.index(directory(item)), LONG.index(subject) if subject in LONG else len(LONG)
 
 
 def directory(item):

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from graphlib import TopologicalSorter
 
-from house import ARROWS, FILES, PACKAGE, executed, folder, inner_floor, lines, room, with_one_importer
+from house import ARROWS, FILES, PACKAGE, TESTS, executed, folder, inner_floor, lines, room, with_one_importer
 
 PAGE = PACKAGE.parent / "docs" / "data-path.md"
 ROW = re.compile(r"^\| (\d) \| (.+?) \| .+ \|$", re.MULTILINE)
@@ -47,6 +47,13 @@ def test_rooms_hold_few_deep_modules():
     assert not {name: n for name, n in rooms.items() if n > (32 if name == "cli" else 21)}
     assert max(map(inner_floor, FILES)) <= 10
     assert not with_one_importer()
+
+
+def test_tests_lie_by_the_subject_that_they_test():
+    """A new test goes into the file of its subject: every process imports all files that it is given."""
+    sizes = {path: len(path.read_text("utf-8").splitlines()) for path in TESTS.rglob("*.py")}
+    assert len(sizes) <= 176 and sum(sizes.values()) <= 49_500
+    assert not {path: n for path, n in sizes.items() if n > 900}
 
 
 def test_whatif_runs_through_few_files():
