@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
     from .analysis.sweep import sweep
-    from .analysis.timeline import timeline
     from .analysis.walk import walk, walk_map
-    from .analysis.whatif import reads, replay, whatif
+    from .analysis.whatif import reads, replay, timeline, whatif
     from .capture.synth.capture import synth
     from .formats.capture import load
     from .show import plots
@@ -45,7 +44,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "whatif": "analysis.whatif",
     "replay": "analysis.whatif",
     "reads": "analysis.whatif",
-    "timeline": "analysis.timeline",
+    "timeline": "analysis.whatif",
     "sweep": "analysis.sweep",
     "compare": "analysis.compare",
     "degrees": "analysis.degrees",

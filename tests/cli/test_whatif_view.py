@@ -570,6 +570,44 @@ def test_counters_of_a_larger_run_than_the_traced_one_are_refused(pt, sample, tm
     assert is_one_line(ran, 2) and "large: 1000 cycles per walk counted" in ran.err
 
 
+def test_a_capture_that_the_caches_hold_is_answered_for_larger_runs_too(pt, tmp_path):
+    made = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--accesses", "40000", "--no-init-trace")
+    assert made.code == 0, made.err
+    ask = "whatif", tmp_path / "made", "-p", "mitosis"
+    first, none = pt(*ask).out, pt(*ask, "--sizes", "1").out
+    assert first.startswith("Its leaf entries fit the caches up to ") and "256x (4.0 GiB)" in first
+    assert "At the traced size:" in first or "no policy gains in a run of up to 256x" in first
+    assert none.startswith("Stay with") and "larger run" not in none
+    rows = result_of(pt(*ask, "--sizes", "16,512", "--json"))
+    assert [size["stands_for"] for size in rows[1]["sizes"]] == [1, 16, 512]
+    assert rows[1]["sizes"][2]["speedup"] > 1.05
+    assert [size["speedup"] for size in rows[0]["sizes"]] == [1, 1, 1]
+    advised = result_of(pt("advise", tmp_path / "made", "-p", "mitosis", "--sizes", "512", "--json"))
+    assert advised["sizes"]["mitosis"][1]["speedup"] == rows[1]["sizes"][2]["speedup"]
+    advised = pt("advise", tmp_path / "made", "--sizes", "512").out
+    assert "larger run: 512x (8.0 GiB) 1." in advised and "Placement alone" in advised
+    drawn = tmp_path / "sizes.svg"
+    assert pt(*ask, "--sizes", "16,512", "--plot", drawn, "--plot-kind", "sizes").code == 0 and drawn.exists()
+    for sizes in ("x", "4,", "4,,16", "-4", "0", "1e9"):
+        assert is_one_line(pt(*ask, "--sizes", sizes), 2)
+    assert is_one_line(pt(*ask, "--plot", drawn, "--plot-kind", "sizes", "--sizes", "1"), 2)
+
+
+def test_an_answer_for_a_larger_run_says_so_and_what_it_cannot_answer(pt, tmp_path):
+    made = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--accesses", "40000", "--no-init-trace")
+    assert made.code == 0, made.err
+    ran = pt("whatif", tmp_path / "made", "-p", "mitosis", "--stands-for", "8G", "--full")
+    assert "stands for a program of 512 times its memory" in ran.out and "of one size" in ran.out
+    assert ran.out.startswith("Best: mitosis") and "for 66.0 MiB more page tables" in ran.out
+    for wrong in (("--stands-for", "1M"), ("--stands-for", "x"), ("--stands-for", "16", "--cold")):
+        assert is_one_line(pt("whatif", tmp_path / "made", *wrong), 2)
+    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16", "--weight", "leaf"), 2)
+    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16", "--fixed", "nowhere"), 2)
+    swept = pt("sweep", tmp_path / "made", "-p", "hydra", "--set", "prefetch=0,9", "--stands-for", "512")
+    assert swept.code == 0 and "speed-up" in swept.out
+    assert pt("timeline", tmp_path / "made", "-p", "mitosis", "--stands-for", "512").code == 0
+
+
 # Every comparison names the policies that the capture does not allow, in all its forms, and goes on.
 
 COMPARISONS = {

@@ -124,7 +124,7 @@ class Setup:
         contended = options.get("contended", False)
         machine.latency_cycles(contended)  # UsageError before anything is computed
         larger = larger_run(options.get("stands_for"), options.get("fixed", ""))
-        if larger != AS_CAPTURED and options.get("cold", False):
+        if larger.larger and options.get("cold", False):
             raise UsageError("--stands-for: a run as traced is of the traced size; leave out --cold")
         return cls(
             machine=machine,

@@ -10,15 +10,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError
-from ..core.machine import at_other_shares
+from ..core.machine import at_other_shares, at_own_share
 from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
-from ..formats.capture import CaptureLike
+from ..formats.capture import CaptureLike, load
 from ..kernels.jit import compile_beside
 from ..policies import Plan, Policy, plan_for
 from ..policies.plan import own_code
 from ..world.cache_pass import first_calls
+from ..world.phases import ALL, LAST
 from ..world.thread_placement import AUTO
 from ..world.world import World
 from .frames import Replayed
@@ -236,3 +237,36 @@ def replay_snapshot(
         world, plans, setup, provenance, refused, [setup.world(one, None) for one in others]
     )
     return told(results, refused or {}, len(results) - len(plans) + len(policies))
+
+
+# Locality over time: targets of walks in each window of the trace.
+
+WINDOWS = 20
+
+
+def timeline(
+    capture: CaptureLike = None,
+    policies: Policies = (),
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """Locality over time: one row per policy and window of equal time; the capture needs a trace.
+
+    Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
+    share of remote reads by dimension, share of walks whose data are on another socket, walks and data
+    accesses per second (cost.throughput says how; accesses with their interval), tables and data pages moved
+    so far, data also as a share of those mapped in the end. Arguments as in `replay`; 20 windows unless the
+    setup has another number; of the run as traced (Setup.cold). vMitosis, Figure 6.
+    """
+    return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
+
+
+def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -> Replayed:
+    """The Replayed behind `timeline`; UsageError without a trace."""
+    known = load(capture)
+    known.trace  # noqa: B018 - UsageError without a trace
+    if setup.phase not in (LAST, ALL):
+        raise UsageError(f"phase {setup.phase}: a timeline shows all phases of the trace; leave --phase out")
+    windows = setup.windows or WINDOWS
+    cold = replace(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
+    return replay(known, policies, cold)

@@ -16,6 +16,8 @@ from .options import (
     question_options,
     replay_options,
     setup_from,
+    sizes_of,
+    sizes_option,
     steps_from,
     weight_option,
 )
@@ -26,9 +28,10 @@ from .output import Output, emit, output_options
 @capture_argument
 @question_options
 @weight_option
+@sizes_option
 @full_option
 @replay_options
-@output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline")
+@output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline", "sizes")
 @click.pass_context
 def command(
     context: click.Context,
@@ -38,6 +41,7 @@ def command(
     memory: str | None,
     updates: str | None,
     horizon: float,
+    sizes: str | None,
     full: bool,
     output: Output,
     **options: Any,
@@ -61,15 +65,16 @@ def command(
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **question(memory, updates, horizon, names))
+        curve = sizes_of(sizes, opened, (), setup)
     report, whose = advised.report, asked_of_processes(opened, setup)
     steps = steps_from(context, capture, (), [report.base])
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
-            lambda: as_record(report),
-            lambda: view(report, None if full else steps, whose),
-            plots_of(advised.replayed),
+            lambda: as_record(report, curve),
+            lambda: view(report, None if full else steps, whose, curve),
+            plots_of(advised.replayed, curve),
             advised.refused,
             BRIEF,
         ),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ..analysis.advise import Question
     from ..analysis.answer import Section
     from ..analysis.frames import Replayed
-    from ..analysis.setup import Setup
+    from ..analysis.setup import Policies, Setup
+    from ..analysis.size import SizeCurve
     from ..core.process import Progress
     from ..cost.result import Result
     from ..formats.capture import Capture
@@ -387,6 +388,12 @@ baseline_option = click.option(
     help="Policy that the others are compared with.",
     shell_complete=complete.policies,
 )
+sizes_option = click.option(
+    "--sizes",
+    metavar="N,...",
+    help="Answer for runs N times as large as CAPTURE, too; 1: for none. Default: 4,16,64,256 where the "
+    "caches hold CAPTURE's leaf entries, else none.",
+)
 full_option = click.option(
     "--full", is_flag=True, help="Show everything that was counted and assumed, not only the first screen."
 )
@@ -480,9 +487,35 @@ def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple
     ]
 
 
-def plots_of(replayed: Replayed) -> dict[str, Callable[[], DataFrame]]:
+def sizes_of(asked: str | None, capture: Capture, policies: Policies, setup: Setup) -> SizeCurve | None:
+    """The SizeCurve that --sizes asks for, or that a capture needs whose leaf entries the caches hold."""
+    from ..analysis.setup import opened
+
+    if asked is None:
+        known = opened(capture)
+        if setup.stands_for.larger or setup.as_traced or not known.world(setup).fits_caches:
+            return None
+    elif asked == "1":
+        return None
+    from ..analysis.size import TIMES, size_curve
+
+    if asked is None:
+        return size_curve(capture, policies, setup, TIMES)
+    times = [float(one) for one in asked.split(",") if re.fullmatch(r"\d{1,7}(\.\d+)?", one)]
+    if len(times) != asked.count(",") + 1:
+        raise UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")
+    return size_curve(capture, policies, setup, times)
+
+
+def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Callable[[], DataFrame]]:
     """{kind of plot: its table} of what was replayed."""
+
+    def sizes() -> DataFrame:
+        if curve is None:
+            raise UsageError("--plot-kind sizes: name them, --sizes 4,16,64,256")
+        return curve.frame
+
     tables: dict[str, Callable[[], DataFrame]] = dict.fromkeys(
         ("speedup", "pareto", "footprint", "roofline"), lambda: replayed.frame
     )
-    return tables | {"locality": lambda: replayed.leaves, "reads": lambda: replayed.reads}
+    return tables | {"locality": lambda: replayed.leaves, "reads": lambda: replayed.reads, "sizes": sizes}

@@ -30,12 +30,14 @@ KINDS = {  # of --plot-kind: what they show
     "pareto": "speed-up over extra memory",
     "footprint": "bytes of page tables",
     "roofline": "walks per second over DRAM reads per walk",
+    "sizes": "speed-ups by the size of the run",
     "validation": "ours over published",
     "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
 }
 FUNCTIONS = {
     "tables": "table_pages",
     "map": "page_table_map",
+    "sizes": "curve",
 }  # of show.plots, where they differ from the kind
 
 

@@ -70,7 +70,7 @@ def command(
           --move-threads 0:1@30% --autonuma
     """
     from ..analysis.answer import Answer
-    from ..analysis.timeline import replayed_over_time
+    from ..analysis.whatif import replayed_over_time
     from ..show.progress import progress_bar
     from ..show.whatif import timeline_rows as rows
     from ..show.whatif import view_timeline as view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,11 +20,16 @@ from .options import (
     replay_options,
     set_option,
     setup_from,
+    sizes_of,
+    sizes_option,
     steps_from,
     usual,
     weight_option,
 )
 from .output import Output, emit, output_options
+
+if TYPE_CHECKING:
+    from ..analysis.size import SizeCurve
 
 
 @click.command("whatif")
@@ -33,9 +38,10 @@ from .output import Output, emit, output_options
 @set_option
 @baseline_option
 @weight_option
+@sizes_option
 @full_option
 @replay_options
-@output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
+@output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline", "sizes")
 @click.pass_context
 def command(
     context: click.Context,
@@ -43,6 +49,7 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
+    sizes: str | None,
     full: bool,
     output: Output,
     **options: Any,
@@ -61,7 +68,7 @@ def command(
     from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
     from ..show.progress import progress_bar
-    from ..show.whatif import view
+    from ..show.whatif import labels, view
 
     policies = configured(names, settings)
     with progress_bar() as progress:
@@ -70,21 +77,27 @@ def command(
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
         replayed = replay(opened, policies, setup)
+        curve = sizes_of(sizes, opened, policies, setup)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
-    steps = steps_from(context, capture, asked, results)
+    steps, named = steps_from(context, capture, asked, results), zip(results, labels(results), strict=True)
     emit(
         Answer(
             "whatif",
             lambda: replayed.frame,
-            lambda: [result.to_json() for result in results],
-            lambda: view(results, None if full else steps, replayed.refused, whose, nodes),
-            plots_of(replayed),
+            lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
+            lambda: view(results, None if full else steps, replayed.refused, whose, nodes, curve),
+            plots_of(replayed, curve),
             replayed.refused,
             BRIEF,
         ),
         output,
     )
+
+
+def with_sizes(record: dict[str, Any], label: str, curve: SizeCurve | None) -> dict[str, Any]:
+    """The record of a Result, with its speed-ups for runs of other sizes."""
+    return record if curve is None else {**record, "sizes": curve.of(label)}
 
 
 def numbers_of_nodes(policies: Sequence[tuple[str, Mapping[str, str]]]) -> str:

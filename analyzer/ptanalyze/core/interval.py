@@ -50,6 +50,16 @@ def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
     return Interval(middle - below, middle, middle + above)
 
 
+def less_sure(speedup: Interval, part: float) -> Interval:
+    """The Interval if its effect, speed-up - 1, may also be less or more by a part of it."""
+    low, high = speedup.low - 1, speedup.high - 1
+    return Interval(
+        1 + low * (1 - part if low > 0 else 1 + part),
+        speedup.middle,
+        1 + high * (1 + part if high > 0 else 1 - part),
+    )
+
+
 # What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.
 
 LEAST = 0.0005  # half of the last of three decimals

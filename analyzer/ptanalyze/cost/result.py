@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.interval import CAREFUL, Interval
+from ..core.interval import CAREFUL, Interval, less_sure
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
 
@@ -87,6 +87,9 @@ class Once:
 
 
 TABLE_BYTES = 4096
+BY_SIZE = (
+    0.15  # of the effect, for each factor of four that a run is larger than its trace: docs/howto/size.md
+)
 EVERY_NODE = "every node once"  # placement where there is no trace
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
@@ -336,15 +339,31 @@ class Result:
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
     def of_larger(self, times: float) -> Result:
-        """The Result of a run of `times` the memory: with more table pages, and more that happens once."""
+        """The Result of a run of `times` the memory: with more table pages, and more that happens once.
+
+        Its speed-up is known less: see BY_SIZE.
+        """
         if times == 1:
             return self
+        unsure = min(BY_SIZE * math.log(times, 4), 1.0)
+        speedup = self.price.speedup and less_sure(self.price.speedup, unsure)
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
         grown = {name: round(getattr(self, name) * times) for name in (*pages, "aside_pages")}
         held = {
             fact: round(number * times) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS)
         }
-        return replace(self, **grown, once=self.once.of_larger(times), facts=self.facts | held)
+        note = (
+            f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect; "
+            "a second capture of another size narrows that"
+        )
+        return replace(
+            self,
+            **grown,
+            price=replace(self.price, speedup=speedup),
+            once=self.once.of_larger(times),
+            facts=self.facts | held,
+            notes=(*self.notes, note),
+        )
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""

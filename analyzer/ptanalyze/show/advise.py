@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.advise import Advice, Report, label_of, missing
+from ..analysis.advise import Advice, Report, effect, label_of, missing, share_sentence
 from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
@@ -17,24 +17,33 @@ from ..core.errors import show_duration
 from ..core.interval import interval
 from ..core.walks import threads_placed
 from .terminal import number
-from .whatif import beware, earned, labels, table, worth
+from .whatif import beware, by_size, earned, labels, table, worth
+
+if TYPE_CHECKING:
+    from ..analysis.size import SizeCurve
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
-def view(report: Report, further: Section | None = None, whose: str = "") -> Iterator[Section]:
+def view(
+    report: Report, further: Section | None = None, whose: str = "", curve: SizeCurve | None = None
+) -> Iterator[Section]:
     """The advice, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
     whose    a sentence before all else; "" none
+    curve    of larger runs: what it says comes first where no policy gains at the captured size
     """
     others = [one for one in report.ranked if one.result is not report.base]
     results = [report.base, *(one.result for one in others)]
     worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over})
     said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
+    sized = by_size(curve)
+    if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
+        worthwhile = [*filter(None, [share_sentence(report.base)])]
     doubt = [report.workload.doubt] if report.workload.doubt else []
     said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
-    yield Section(lines=[*beware(report.base, whose), *said_first])
+    yield Section(lines=[*beware(report.base, whose), *sized, *said_first])
     yield from table(dict(zip(labels(results), results, strict=True)), said=said)
     if further:
         over = [label_of(advice.result) for advice in report.ranked if advice.over]
@@ -81,7 +90,8 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def as_record(report: Report) -> dict[str, Any]:
+def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
+    sizes = {} if curve is None else {name: curve.of(name) for name in labels(curve.results[0])[1:]}
     return {
         "sentence": report.sentence,
         "placement_alone": report.placement,
@@ -99,7 +109,7 @@ def as_record(report: Report) -> dict[str, Any]:
             for advice in report.ranked
         ],
         "refused": report.refused | report.left_out,
-    }
+    } | ({"sizes": sizes} if sizes else {})
 
 
 # Differences between results as a view for people, and as a record for JSON.

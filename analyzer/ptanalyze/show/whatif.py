@@ -42,6 +42,8 @@ from .terminal import number
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from ..analysis.size import SizeCurve
+
 
 # The first screen of an answer about policies: worth it or not, one small table, what to type next.
 
@@ -272,25 +274,22 @@ def view(
     refused: Mapping[str, str] | None = None,
     whose: str = "",
     nodes: str = "",
+    curve: SizeCurve | None = None,
 ) -> Iterator[Section | Matrix]:
     """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
     whose    a sentence before all else; "" none; nodes: another
+    curve    of larger runs: what it says comes first where no policy gains at the captured size
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results)
-    yield Section(
-        lines=[
-            *beware(first, whose, nodes),
-            said,
-            "",
-            *worth([first, *best_first(results)]),
-            asked,
-        ]
-    )
+    sized, best = by_size(curve), [first, *best_first(results)]
+    gains = any(effect(one, first) > 0 for one in results[1:])
+    worthwhile = worth(best) if gains or not sized else filter(None, [share_sentence(first)])
+    yield Section(lines=[*beware(first, whose, nodes), *sized, said, "", *worthwhile, asked])
     yield from table(dict(zip(labels(results), results, strict=True)), not further, said)
     if further:
         more = len(owned_notes(results)) - 1
@@ -303,6 +302,13 @@ def view(
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
     yield Section(lines=["", *parameters, *(f"- {note}" for note in owned_notes(results))])
+
+
+def by_size(curve: SizeCurve | None) -> list[str]:
+    """What a larger run gains, where placement gains nothing in the captured one; else []."""
+    if curve is None or not curve.sentence or faster(curve.of(curve.best)[0]["speedup"]):
+        return []
+    return [curve.sentence, *(["At the traced size:"] if curve.turns else [])]
 
 
 def left_out(refused: Mapping[str, str]) -> list[str]:

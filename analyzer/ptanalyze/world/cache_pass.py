@@ -28,22 +28,32 @@ class Batch:
     """Walks of a run of chunks, or a piece of them.
 
     flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
-    seen     the walks as caches see them; shares `read` and `dram` with reads
+    seen     the walks as caches see them
+    order    int64[n]: which walk each of `seen` is; None: as they are, with `read` and `dram` of reads
     """
 
     chunks: slice
     reads: Reads
     flushes: np.ndarray
     seen: Reads
+    order: np.ndarray | None = None
 
     def pieces(self, size: int) -> "Iterator[Batch]":
         for first in range(0, len(self.reads.page), size):
-            reads, seen = (
-                Reads(*(column[first : first + size] for column in walks))
-                for walks in (self.reads, self.seen)
-            )
+            reads = seen = _part(self.reads, first, size)
+            if self.seen is not self.reads:
+                seen = _part(self.seen, first, size)
             within = np.searchsorted(self.flushes, [first, first + size])
             yield Batch(self.chunks, reads, self.flushes[slice(*within)] - first, seen)
+
+    def settle(self) -> None:
+        """Give what was found for the walks as seen to the walks themselves."""
+        if self.order is not None:
+            self.reads.read[self.order], self.reads.dram[self.order] = self.seen.read, self.seen.dram
+
+
+def _part(walks: Reads, first: int, size: int) -> Reads:
+    return Reads(*(column[first : first + size] for column in walks))
 
 
 class Steps:
@@ -61,7 +71,7 @@ class Steps:
     def locate(self, piece: Batch, at: int) -> None:
         """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
         self.kernels.locate(*self._locating(piece.reads, at))
-        if piece.seen.page is not piece.reads.page:
+        if piece.seen is not piece.reads:
             self.kernels.locate(*self._locating(piece.seen, at))
 
     def descend(self, piece: Batch, at: int) -> int:
@@ -205,6 +215,7 @@ def cache_pass(
     caches: "walker.Caches | None" = None,
     threads: int = 1,
     fold: Fold | None = None,
+    at_once: bool = False,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
@@ -217,6 +228,9 @@ def cache_pass(
     threads  2 or more: two threads share out the steps of walks
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
+
+    at_once  CPUs walk at the same time, AT_ONCE walks together: caches see a walk of each in turn. A chunk is
+             a long run beside a cache that stands for one N times its size
 
     Walks run in the order of the trace, and all caches keep their contents between batches, so results
     depend neither on `batch` nor on `threads`. Data pages whose guest frame leads nowhere have host_leaf -1
@@ -238,20 +252,49 @@ def cache_pass(
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
         reads = _empty(cpu.astype(np.int32), page, write)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
-        seen = reads
-        if fold is not None:
-            seen = _empty(reads.cpu, read_only(fold.of(page)), write)._replace(
-                read=reads.read, dram=reads.dram
-            )
-        return Batch(slice(first, last), reads, flushes, seen)
+        seen, order = reads, None
+        folded = page if fold is None else read_only(fold.of(page))
+        if at_once:
+            order = in_turns(reads.cpu, flushes)
+            seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]))
+        elif fold is not None:
+            seen = _empty(reads.cpu, folded, write)._replace(read=reads.read, dram=reads.dram)
+        return Batch(slice(first, last), reads, flushes, seen, order)
 
-    batches = (begun(run) for run in chunk_runs(stream.offset, batch))
+    at_once = at_once and share_a_cache(placement)
+    batches = (begun(run) for run in chunk_runs(stream.offset, AT_ONCE if at_once else batch))
     for done in in_turn(steps, batches) if threads < 2 else side_by_side(steps, batches):
+        done.settle()
         yield done.chunks, done.reads
         give_back(done.reads.page)
         give_back(done.reads.write)
     if len(flush_walk) and flush_walk[-1] == len(stream):
         caches.guest_pwc.tags[:] = EMPTY
+
+
+AT_ONCE = 1 << 18  # walks: threads of a program that is traced on fewer CPUs than it has take turns of some
+
+
+def share_a_cache(placement: Placement) -> bool:
+    """Whether any two CPUs that walk are on one node."""
+    cpus = np.unique(placement.chunk_cpu)
+    return len(np.unique(placement.cpu_node[cpus])) < len(cpus)
+
+
+def in_turns(cpu: np.ndarray, flushes: np.ndarray) -> np.ndarray:
+    """int64[n]: the walks of n in an order in which all CPUs are equally far, from one flush to the next.
+
+    cpu  int32[n]; a CPU's own walks stay in order
+    """
+    part = np.searchsorted(flushes, np.arange(len(cpu)), side="right")
+    group = part * (int(cpu.max(initial=0)) + 1) + cpu
+    by_group = np.argsort(group, kind="stable")
+    _, first, count = np.unique(group[by_group], return_index=True, return_counts=True)
+    far = (np.arange(len(cpu)) - np.repeat(first, count) + 0.5) / np.repeat(count, count)
+    when = np.empty(len(cpu))
+    when[by_group] = far
+    order: np.ndarray = np.argsort(part + when, kind="stable")
+    return order
 
 
 def first_calls(

@@ -157,12 +157,17 @@ def within_region(trace: Trace) -> Trace:
     region, count = region_of_interest(trace.events), len(trace.chunks)
     at = np.append(trace.events["chunk"], count)
     first, last = 0 if region.begin is None else int(at[region.begin]), int(at[region.end])
-    if (first, last) == (0, count):
-        return trace
-    chunks, events = trace.chunks[first:last].copy(), trace.events.copy()
-    if trace.touches and not chunks["touches"].any():
+    if trace.touches and not trace.chunks["touches"][first:last].any():
         why = f"all {trace.touches:,} touches lie outside it; record or import the trace without its marks"
         raise CaptureError("trace", "region of interest", "empty", why)
+    return part_of(trace, first, last)
+
+
+def part_of(trace: Trace, first: int, last: int) -> Trace:
+    """Chunks first..last-1 of a Trace, with all its events, before and after them."""
+    if (first, last) == (0, len(trace.chunks)):
+        return trace
+    chunks, events = trace.chunks[first:last].copy(), trace.events.copy()
     chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
     events["chunk"] = np.clip(events["chunk"] - first, 0, last - first)
 

@@ -115,9 +115,14 @@ class StandsFor(NamedTuple):
     size: float = 0.0
     fixed: str = ""
 
+    @property
+    def larger(self) -> bool:
+        """Whether a run of another size is asked about."""
+        return self.times != 1 or self.size > 0
+
     def must_have_a_trace(self) -> None:
         """UsageError for a larger run of a capture whose pages are counted without a trace."""
-        if self != AS_CAPTURED:
+        if self.larger:
             raise UsageError(
                 "--stands-for: page tables alone tell nothing about caches at any size; record a trace, or "
                 "leave --weight out where there is one"
@@ -147,9 +152,7 @@ AS_CAPTURED = StandsFor()
 def stands_for(asked: str | float | None, fixed: str = "") -> StandsFor:
     """StandsFor of "16", "16x", 16 or "200G"; UsageError for anything else."""
     if asked is None:
-        if fixed:
-            raise UsageError(f"--fixed {fixed}: of which larger run? Give --stands-for too")
-        return AS_CAPTURED
+        return StandsFor(fixed=fixed)
     text = str(asked).strip()
     if found := FACTOR.fullmatch(text):
         return StandsFor(_in_range(float(found[1]), text), 0.0, fixed)

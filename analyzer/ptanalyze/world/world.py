@@ -165,6 +165,12 @@ class World(Site):
         """Cache lines with a leaf entry; finding them reads all tables."""
         return leaf_lines(self)
 
+    @property
+    def fits_caches(self) -> bool:
+        """Whether a node's LLC holds the leaf entries of a trace's program, whose replay thus says nothing of
+        a larger run; not where the capture stands for one by itself."""
+        return self.traced and self.snapshot.scale == 1 and self.leaf_lines <= self.machine.llc.lines
+
     @cached_property
     def first_homes(self) -> np.ndarray:
         """int16[T]: node of each guest table that exists at the start under first touch; others -1."""
@@ -212,6 +218,7 @@ class World(Site):
             caches=caches or self.caches(),
             threads=self.effort.threads,
             fold=self.fold,
+            at_once=self.growth.factor > 1,
         )
 
     @property
