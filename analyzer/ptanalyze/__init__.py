@@ -13,6 +13,12 @@ All functions raise core.errors.UsageError for what cannot be asked (it names th
 and core.errors.CaptureError for a damaged capture. How the numbers come about: docs/data-path.md.
 """
 
+import os
+import sys
+
+if os.environ.get("SUDO_UID", "0") != "0" and os.geteuid() == 0:
+    sys.dont_write_bytecode = True  # it would be root's, in the checkout or venv of whoever typed sudo
+
 from .core.version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in which Ctrl-C is a traceback

@@ -18,6 +18,7 @@ import pytest
 import ptanalyze
 from captures import USED, make_family, one_node_capture
 from command_line import is_one_line
+from needs import needs_root
 from ptanalyze.capture.check import Finding
 from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
@@ -671,3 +672,81 @@ def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, mon
     ran = pt("check")
     assert ran.code == 130 and ran.err.splitlines()[-1] == "ptanalyze: interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# What is named in place of a capture or a measured file, and what answers keep on disk.
+
+
+def test_a_path_of_the_wrong_kind_is_told_what_it_is_and_what_to_type(pt, sample, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app").write_bytes(b"\x7fELF")
+    (tmp_path / "app").chmod(0o755)
+    (tmp_path / "notes.txt").write_text("hello")
+    program = pt("whatif", "./app")
+    assert is_one_line(program, 2) and "app: a program, not a capture; record it: sudo " in program.err
+    assert program.err.rstrip().endswith(" record -o app -- ./app")
+    inside = pt("check", f"{sample}/trace.ptt")
+    assert is_one_line(inside, 2) and f"a file of a capture; name the directory: {sample}" in inside.err
+    other = pt("whatif", "notes.txt")
+    assert is_one_line(other, 2) and "a file, not a capture; `ptanalyze import`" in other.err
+
+
+def test_a_measured_file_of_another_kind_is_wrong_input_and_no_damaged_capture(pt, sample, tmp_path):
+    (tmp_path / "README.md").write_text("# A page\n\nof text\n")
+    for words in (["calibrate", "--local"], ["whatif", sample, "-p", "hydra", "--calibration"]):
+        assert is_one_line(pt(*words, tmp_path / "README.md"), 2)
+
+
+@needs_root
+def test_a_directory_without_the_right_to_write_is_named_and_no_temporary_file(tmp_path):
+    """Asked by a user who is not root, whose rights the kernel checks."""
+    code = (
+        "import os, sys\nos.setuid(65534)\n"
+        "from ptanalyze.core.errors import UsageError\n"
+        "from ptanalyze.formats.atomic import must_be_writable\n"
+        "from ptanalyze.formats.manifest import must_be_new\n"
+        "for ask in (must_be_new, must_be_writable):\n"
+        "    try: ask('/usr/page')\n"
+        "    except UsageError as error: print(error)\n"
+    )
+    kernels = "import ptanalyze.formats.manifest, ptanalyze.formats.atomic\n"
+    ran = subprocess.run([sys.executable, "-c", kernels + code], capture_output=True, text=True, check=True)
+    new, page = ran.stdout.splitlines()
+    assert new == "/usr: no right to write here; name another directory with -o"
+    assert page == "/usr/page: no right to write in /usr; name another directory"
+
+
+def test_what_answers_keep_is_listed_and_cleared(pt, small, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code"))
+    shutil.copytree(small, tmp_path / "app", ignore=shutil.ignore_patterns(".cache"))
+    kept = tmp_path / "app" / ".cache" / "streams"
+    kept.mkdir(parents=True)
+    (kept / "page.npy").write_bytes(bytes(3_000_000))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "k.ptcode").write_bytes(bytes(2000))
+    package = Path(ptanalyze.__file__).parent
+    monkeypatch.setattr("ptanalyze.cli.cache.__file__", str(tmp_path / "code" / "cli" / "cache.py"))
+    listed = pt("cache", tmp_path).out
+    assert f"3 MB  {tmp_path}/app/.cache  (walk streams of app)" in listed and "2 kB" in listed
+    assert kept.exists() and str(package) not in listed
+    assert pt("cache", "--clear", tmp_path).out.splitlines()[-1].split() == ["3", "MB", "deleted"]
+    assert not kept.exists() and not list((tmp_path / "code").iterdir())
+    assert pt("cache", tmp_path).out == "nothing is kept\n"
+    assert pt("check", tmp_path / "app").code == 0
+
+
+@needs_root
+def test_root_leaves_no_byte_code_in_the_package_of_a_user(tmp_path):
+    """Of a copy that belongs to another user, run by root as sudo does."""
+    package = tmp_path / "ptanalyze"
+    shutil.copytree(
+        Path(ptanalyze.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", ".cache")
+    )
+    for path in (package, *package.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    asked = {**os.environ, "PYTHONPATH": str(tmp_path), "SUDO_UID": "65534", "SUDO_GID": "65534"}
+    asked.pop("PYTHONDONTWRITEBYTECODE", None)
+    code = "import sys; sys.argv[1:] = ['policies']\nfrom ptanalyze.__main__ import main\nmain()"
+    subprocess.run([sys.executable, "-c", code], env=asked, check=True, capture_output=True, cwd=tmp_path)
+    assert not [path for path in package.rglob("*") if path.stat().st_uid != 65534]

@@ -29,6 +29,7 @@ from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.supervise import Account
 from ptanalyze.capture.live.tracers import Options, not_gained
 from ptanalyze.capture.vm.redact import redact
+from ptanalyze.cli import run
 from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, Strip, UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
@@ -278,6 +279,56 @@ def test_page_tables_of_the_peak_map_what_was_freed_before_the_end(tmp_path):
     assert found == {"end": "partial", "peak": "ok"}
 
 
+def test_what_is_freed_is_read_at_the_peak_by_default_and_else_said(tmp_path, capsys):
+    tracing.build_plugin()
+    phases = tracing.build(tmp_path, "phases")
+    words = [phases, "3000000", "2000", "1"]
+    at_peak = record(words, tmp_path / "peak")
+    assert at_peak.held == "peak" and at_peak.freed < 0.5
+    at_end = record(words, tmp_path / "end", dump_at="end")
+    assert at_end.held == "exit" and at_end.freed > 0.5
+    facts = read_manifest(tmp_path / "end").provenance
+    assert facts["freed_share"] == round(at_end.freed, 4) and not facts["ended_after_region"]
+    assert run(["record", "-o", str(tmp_path / "c"), "--dump-at", "end", "--", *words]) == 0
+    said = capsys.readouterr().err
+    assert "% of the memory that it touched (in 2 MiB) was freed before" in said and "--dump-at peak" in said
+
+
+def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
+    tracing.build_plugin()
+    phases = tracing.build(tmp_path, "phases")
+    words = ["--for", "500ms", "--then", "end", "--", phases, "100000", "4000000000"]
+    assert run(["record", "-o", str(tmp_path / "c"), *words]) == 0
+    ran = capsys.readouterr()
+    assert ran.err.index("ended when its region was over") >= 0 and "next: ptanalyze check" in ran.out
+    facts = read_manifest(tmp_path / "c").provenance
+    assert facts["ended_after_region"] and facts["page_tables"] == "roi_end"
+    assert run(["record", "-o", str(tmp_path / "d"), "--then", "end", "--", phases, "1", "1"]) == 2
+    assert "--then end: the region has no end before the program's" in capsys.readouterr().err
+
+
+def test_under_sudo_a_program_of_the_environment_runs_as_the_user_who_typed_it(tmp_path, monkeypatch, capsys):
+    tracing.build_plugin()
+    (tmp_path / "bin").mkdir()
+    tracing.build(tmp_path / "bin", "phases")
+    monkeypatch.setenv("SUDO_UID", "0")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert run(["record", "--no-dump", "-o", str(tmp_path / "root"), "--", "phases"]) == 2
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        os.chmod(place, 0o777)
+        (Path(place) / "bin").mkdir()
+        tracing.build(Path(place) / "bin", "phases")
+        monkeypatch.setattr(sys, "prefix", place)
+        monkeypatch.setenv("PATH", os.environ["PATH"])
+        nobody = pwd.getpwnam("nobody")
+        monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
+        monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
+        code = run(["record", "--no-dump", "-o", f"{place}/c", "--", "phases", "1", "1"])
+        assert code == 0, capsys.readouterr()
+        assert read_manifest(f"{place}/c").provenance["command"] == ["phases", "1", "1"]
+        assert os.stat(f"{place}/c").st_uid == nobody.pw_uid
+
+
 def test_privileges_that_are_missing_are_found_before_the_program_runs(known, tmp_path):
     ran = tmp_path / "ran"
     less = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin,-sys_ptrace"]
@@ -428,7 +479,7 @@ def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables
     program = tmp_path / "other_user"
     subprocess.run(["cc", "-O1", "-static", "-o", program, PROGRAMS / "other_user.c"], check=True)
     with pytest.raises(PartialDataError, match=r"no page tables: .* changed its user or root"):
-        record([program, changed], tmp_path / "c")
+        record([program, changed], tmp_path / "c", dump_at="end")
     capture = load(tmp_path / "c")
     assert capture.has_trace and not capture.has_snapshot
     assert record([program, changed], tmp_path / "d", dump=False).exit_status == 0

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from ptanalyze.capture.live import native, tracers
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import TICK, Peak, Run
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import Event
-from ptanalyze.show.progress import this_program
 from strategies import PAGE, REGION, build_trace
 
 # Memory of the tracer in a recorded process: what it had when it began, and what nobody else used.

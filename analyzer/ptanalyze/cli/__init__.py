@@ -38,6 +38,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),
         "doctor": Entry("doctor", "Check what this host supports."),
+        "cache": Entry("cache", "List or clear what answers keep on disk."),
         "redact": Entry("redact", "Copy a capture without identifying data."),
     },
     "Inspect": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from .options import DURATION, PID, SIZE, free_name, new_capture_option, strip_o
 
 if TYPE_CHECKING:
     from ..capture.live.supervise import Recording
+    from ..capture.live.tracers import Options
 
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
@@ -32,12 +35,14 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @click.option(
     "--dump-at",
     type=click.Choice(["end", "peak"]),
-    default="end",
-    show_default=True,
-    help="When to read the page tables: at the end of the region, or when most memory is resident, for "
-    "programs that free it before they end.",
+    help="When to read the page tables: at the end of the region, or when most memory is resident, as most "
+    "programs free memory before they end. Default: the end of a marked region, else the peak.",
 )
-@click.option("--user", metavar="NAME", help="Run COMMAND as this user (root only). Default: as yourself.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="Run COMMAND as this user (root only). Default: as yourself, under sudo too; root runs it as root.",
+)
 @click.option(
     "--roi-start-symbol", "start_symbol", default="", help="Function from which to trace. Default: the start."
 )
@@ -82,9 +87,16 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     "seconds",
     type=DURATION,
     metavar="TIME",
-    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then "
-    "runs on, no longer traced but still under the tracer. With -p: time to sample. Default: until it ends; "
-    "with -p 30s.",
+    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start. With -p: time to "
+    "sample. Default: until it ends; with -p 30s.",
+)
+@click.option(
+    "--then",
+    type=click.Choice(["run", "end"]),
+    default="run",
+    show_default=True,
+    help="After the region: let the program run to its end, untraced but still under the tracer, which "
+    "cannot let go of it; or end it as Ctrl-C does.",
 )
 @strip_option
 @click.option(
@@ -99,24 +111,26 @@ def command(
     output: str | None,
     tracer: str,
     no_dump: bool,
-    dump_at: str,
+    dump_at: str | None,
+    then: str,
     user: str | None,
     strip: str,
     seconds: float | None,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
-    """Run COMMAND, trace its threads' memory accesses, and dump its page tables at the end of the region.
+    """Run COMMAND, trace its threads' memory accesses, and dump its page tables.
 
-    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo the
-    capture belongs to the user who typed it. Tracing takes 6 to 70 times the program's own time, and up to
+    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo COMMAND
+    runs as the user who typed it, found in this program's virtual environment first, and the capture is that
+    user's. Tracing takes 6 to 70 times the program's own time, and up to
     200 MB of disk per second and thread of that time. With -p nothing is traced: samples of TLB misses (perf)
     are taken where the machine has them, else of accessed bits, as `heat` does; it says which.
 
     \b
     Examples:
       sudo ptanalyze record -o app -- ./app --threads 4
-      sudo ptanalyze record --user $USER --dump-at peak -- sort big.txt
+      sudo ptanalyze record --for 30s --then end -o app -- ./app
       sudo ptanalyze record -p 1234 --for 1m -o app
     """
     if pid is not None:
@@ -128,14 +142,24 @@ def command(
         )
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
-    from ..capture.live.record import record
+    from ..capture.live.record import MUCH, record
     from ..capture.live.supervise import account
     from ..capture.live.tracers import Options, find_program, not_gained
     from ..core.errors import Strip
+    from ..formats.atomic import caller
     from ..show.progress import Progress, accesses, size
 
     output = output or free_name(command[0])
-    progress = Progress()
+    options = Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region)
+    if then == "end" and not options.ends_once:
+        raise UsageError(
+            "--then end: the region has no end before the program's, or may begin again; give --for, "
+            "--roi-accesses or --roi-end-symbol"
+        )
+    progress = Progress(waiting_for=options.begins)
+    if typed_by := caller():
+        user = user or str(typed_by[0])
+        os.environ["PATH"] = environment_first()
     if line := not_gained(find_program(command), account(user) if user else None):
         echo(f"ptanalyze: {line}", err=True)
     expect(output, region["max_bytes"], progress.terminal)
@@ -143,13 +167,18 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region),
+        options=options,
         dump=not no_dump,
         user=user,
         dump_at=dump_at,
+        end_after=then == "end",
         watch=progress,
         sealing=progress.sealing,
     )
+    if ended := how_it_ended(recording):
+        echo(f"ptanalyze: {ended}", err=True)
+    if recording.freed >= MUCH:
+        echo(f"ptanalyze: {freed(recording, options)}", err=True)
     tables = "with its page tables" if recording.snapshot else "without page tables"
     grown = recording.grown
     counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
@@ -160,8 +189,6 @@ def command(
             f"command, or take --follow-fork{still_running(recording.children)}",
             err=True,
         )
-    if recording.exit_status:
-        echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
 
 
 def still_running(pids: Iterable[int]) -> str:
@@ -194,13 +221,38 @@ def expect(output: str, limit: int, terminal: bool) -> None:
         return
     most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second and thread of that time"
     echo(
-        f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; "
-        f"{size(free_bytes(place))} are free",
+        f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; answers keep up to three "
+        f"times as much in {output}/.cache (`ptanalyze cache`); {size(free_bytes(place))} are free",
         err=True,
     )
 
 
+def environment_first() -> str:
+    """PATH with this program's virtual environment first: sudo has put its own in place of the user's."""
+    path = os.environ.get("PATH", os.defpath)
+    return path if sys.prefix == sys.base_prefix else os.pathsep.join([f"{sys.prefix}/bin", path])
+
+
+def freed(recording: Recording, options: Options) -> str:
+    """That much of what was touched had no page tables left, and the way out."""
+    if recording.held == "peak":
+        out = "no single moment has all of it; record a region: --roi-start-symbol, or --for"
+    elif options.marked:
+        out = "end the region before that, or read them at the peak: --dump-at peak"
+    else:
+        out = "read them at the peak: --dump-at peak"
+    return (
+        f"{100 * recording.freed:.0f} % of the memory that it touched (in 2 MiB) was freed before its page "
+        f"tables were read, or mapped after; {out}"
+    )
+
+
 def how_it_ended(recording: Recording) -> str:
+    """ "" where it ended by itself with status 0."""
+    if recording.ended:
+        return "the program was ended when its region was over"
+    if not recording.exit_status and not recording.interrupted:
+        return ""
     if recording.interrupted:
         return "the program was ended by Ctrl-C or a signal to record; what it did until then is recorded"
     return f"the program ended with status {recording.exit_status}"

@@ -25,8 +25,8 @@ class Undecodable(ValueError):
         self.field, self.value, self.why = _on_one_line(field), value, _on_one_line(why)
         super().__init__(said(self.field, value, self.why))
 
-    def of(self, file: object) -> CaptureError:
-        return CaptureError(file, self.field, self.value, self.why)
+    def of(self, file: object, kind: type[CaptureError] = CaptureError) -> CaptureError:
+        return kind(file, self.field, self.value, self.why)
 
 
 def plain_json(text: bytes, form: str = "JSON") -> Any:

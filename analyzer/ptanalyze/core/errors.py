@@ -6,6 +6,8 @@ Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 th
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -273,3 +275,14 @@ class Strip(IntEnum):
 # The node of what lies on none that is known; without NumPy, which a survey of the host does not load.
 
 UNKNOWN_NODE = -1
+
+
+# What to type after sudo, which does not search virtual environments, for the program that runs.
+
+
+def this_program() -> str:
+    """Short, as it stands on a screen of 80 columns: a path below here, or what the shell makes one of."""
+    path, here = Path(sys.prefix, "bin", "ptanalyze"), Path.cwd()
+    if sys.prefix == sys.base_prefix:
+        return "ptanalyze"
+    return shlex.quote(str(path.relative_to(here))) if path.is_relative_to(here) else '"$(which ptanalyze)"'

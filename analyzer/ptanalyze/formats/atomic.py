@@ -151,6 +151,13 @@ def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "")
         raise UsageError(f"{named}: is a directory; name a file")
     if not place.parent.is_dir():
         raise UsageError(f"{named}: there is no directory {place.parent}; make it first")
+    if not may_write(place.parent) and not _is_no_file(place):
+        raise UsageError(f"{named}: no right to write in {place.parent.resolve()}; name another directory")
+
+
+def may_write(directory: Path) -> bool:
+    """Whether files can be made in a directory."""
+    return os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
 
 
 # Whose the files are that root makes: under sudo, of the user who typed it.

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.errors import DEFAULT_SAMPLE, CaptureError, UsageError, bundled, listing, meant
+from ..core.errors import DEFAULT_SAMPLE, CaptureError, UsageError, bundled, listing, meant, this_program
 from ..core.safe_files import TRUST, is_own, own_directory, own_key, read_inside, user_directory
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
@@ -195,12 +195,24 @@ def open_capture(directory: PathLike) -> Capture:
         return Capture(asked, read_manifest(asked, trusted=trusted), trusted)
     if str(directory) in samples:
         return open_capture(samples[str(directory)])
+    if asked.is_file():
+        raise UsageError(f"{asked}: {no_directory(asked)}")
     here = [path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")]
     near = meant(asked.name, [*here, *samples])
     raise UsageError(
         f"{asked}: no such capture directory; {near}`ptanalyze record -o DIR -- COMMAND` makes one, and "
         f"there are bundled samples: {', '.join(samples)}"
     )
+
+
+def no_directory(path: Path) -> str:
+    """What a file is in place of a capture, and the way out."""
+    if (path.parent / MANIFEST).is_file():
+        return f"a file of a capture; name the directory: {path.parent}"
+    if os.access(path, os.X_OK):
+        run = path if path.is_absolute() or path.parent != Path() else f"./{path}"
+        return f"a program, not a capture; record it: sudo {this_program()} record -o {path.stem} -- {run}"
+    return "a file, not a capture; `ptanalyze import` takes traces and dumps of other tools"
 
 
 def bundled_samples() -> dict[str, Path]:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.errors import CaptureError, UsageError
 from ..core.safe_files import crc_of, open_inside, pieces, read_inside, unfinished_directory
-from .atomic import atomic_write, give_to_caller, says_where, sync_directory
+from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
 from .record import decode_record, record_text
 
 MANIFEST = "capture.json"
@@ -67,6 +67,8 @@ def must_be_new(out: str | PathLike[str]) -> None:
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
+    if not may_write(out.parent):
+        raise UsageError(f"{out.parent.resolve()}: no right to write here; name another directory with -o")
 
 
 def _sync(path: Path) -> None:

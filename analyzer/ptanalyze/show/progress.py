@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.process import Progress as ProgressProgress
@@ -60,8 +58,9 @@ class Progress:
     terminal too, lines of their own, at growing intervals, so that neither spoils the other. Elsewhere only
     the warning about the disk."""
 
-    def __init__(self, write: Callable[[str], object] = sys.stderr.write) -> None:
-        self.write = write
+    def __init__(self, write: Callable[[str], object] = sys.stderr.write, waiting_for: str = "") -> None:
+        """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
+        self.write, self.waiting_for = write, waiting_for
         self.terminal = sys.stderr.isatty()
         self.shared = sys.stdout.isatty()
         self.next, self.warned, self.shown = FIRST, False, False
@@ -77,10 +76,10 @@ class Progress:
         if not self.terminal:
             return
         if not self.shared:
-            self.write(f"\r\x1b[K{line(grown)}")
+            self.write(f"\r\x1b[K{line(grown, self.waiting_for)}")
             self.shown = True
         elif grown.seconds >= self.next:
-            self.write(f"ptanalyze: {line(grown)}\n")
+            self.write(f"ptanalyze: {line(grown, self.waiting_for)}\n")
             self.next = min(2 * self.next, self.next + EVERY)
         flush()
 
@@ -102,9 +101,11 @@ def flush() -> None:
     sys.stderr.flush()
 
 
-def line(grown: Grown) -> str:
-    """ "recording: 1:05, 474 M accesses, 366 MB, 41 MB/s"."""
+def line(grown: Grown, waiting_for: str = "") -> str:
+    """ "recording: 1:05, 474 M accesses, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before any access."""
     minutes, seconds = divmod(int(grown.seconds), 60)
+    if waiting_for and not grown.accesses:
+        return f"waiting for {waiting_for}: {minutes}:{seconds:02}"
     rate = grown.bytes / max(grown.seconds, 1e-9)
     return (
         f"recording: {minutes}:{seconds:02}, {accesses(grown.accesses)}, {size(grown.bytes)}, {size(rate)}/s"
@@ -121,14 +122,3 @@ def size(count: float) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count:.0f} bytes"
-
-
-# What to type after sudo, which does not search virtual environments, for the program that runs.
-
-
-def this_program() -> str:
-    """Short, as it stands on a screen of 80 columns: a path below here, or what the shell makes one of."""
-    path, here = Path(sys.prefix, "bin", "ptanalyze"), Path.cwd()
-    if sys.prefix == sys.base_prefix:
-        return "ptanalyze"
-    return shlex.quote(str(path.relative_to(here))) if path.is_relative_to(here) else '"$(which ptanalyze)"'

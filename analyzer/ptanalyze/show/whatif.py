@@ -27,7 +27,7 @@ from ..analysis.advise import (
 from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..analysis.findings import HOST_MODEL, owned_notes, sentence_of
 from ..core import interval
-from ..core.errors import show_duration, size_in_words
+from ..core.errors import show_duration, size_in_words, this_program
 from ..core.interval import CAREFUL, FROM_DRAM, Interval, faster
 from ..core.interval import interval as interval_interval
 from ..core.walks import GUEST_BIT, threads_placed
@@ -36,7 +36,6 @@ from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
 from ..world.huge_pages import ADVISED, FORBIDDEN, PRCTL
-from .progress import this_program
 from .terminal import number
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from ...core.errors import CaptureError, PartialDataError, UsageError
 from ...core.safe_files import temporary_directory
+from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.manifest import TRACE, new_capture, seal
 from ...formats.snapshot import FILE as SNAPSHOT
-from ...formats.snapshot import parse_maps
+from ...formats.snapshot import parse_maps, read_snapshot
 from ...formats.trace import read_index, trace_of
 from ...formats.trace_index import INDEX, write_index
 from .native import native
@@ -99,6 +100,20 @@ def mark_emulator(directory: Path, trace: Trace) -> None:
         json.dump(record, file, indent=1)
 
 
+def freed_share(directory: Path, trace: Trace) -> float:
+    """Share of the 2 MiB regions that were touched which no page table maps any more: what was unmapped
+    before the page tables in `directory` were read, or mapped after it."""
+    guest, mapped = read_snapshot(directory).guest, list[NDArray[np.uint64]]()
+    for level, ids, raw in blocks(guest, (1, 2, 3)):
+        table, slot = np.nonzero(leaf(raw, level, guest.encoding))
+        at = guest.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(12 + 9 * (level - 1)))
+        first = np.unique(at >> np.uint64(REGION_SHIFT))
+        size = 512 if level == 3 else 1
+        mapped.append((first[:, None] + np.arange(size, dtype=np.uint64)).ravel())
+    there = np.isin(trace.regions, np.concatenate(mapped)) if mapped else np.zeros(0, bool)
+    return 1 - float(there.mean()) if len(there) else 0.0
+
+
 def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     """[[start, end]], merged, of the VMAs (VMA_DTYPE) in which the program mapped nothing, and which the
     tracer had when it began, or whose 2 MiB regions the program never touched.
@@ -152,6 +167,7 @@ def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], lengths: NDArray[np.u
 RECORD = "record.json"
 NOTED = 1000  # characters of the command line that the trace itself keeps
 MOMENTS = ("end", "peak")  # of the program's memory, at which page tables are read
+MUCH = 0.05  # of the regions touched: less that is freed is not worth a word
 SHORTER = {
     "exec": "the program replaced itself and its page tables by another (exec), which was not traced: name "
     "that one in the command, and put wrappers such as env, taskset or numactl before ptanalyze"
@@ -186,7 +202,8 @@ def record(
     dump: bool = True,
     control_timeout: int = 600,
     user: str | None = None,
-    dump_at: str = "end",
+    dump_at: str | None = None,
+    end_after: bool = False,
     watch: Watch | None = None,
     sealing: Watch | None = None,
 ) -> Recording:
@@ -195,7 +212,9 @@ def record(
     dump     False: only the trace, no page tables and no root
     user     name or number of the user whom the program runs as, None: ourselves; root only
     dump_at  "end": page tables of the end of the region; "peak": of the moment of most resident memory, to a
-             fifth, for programs that free their memory before they end (peak.py)
+             fifth, as most programs free memory before they end; None: the end of a region that is marked,
+             else the peak
+    end_after  end the program when its region is over, as Ctrl-C does; else it runs on under the tracer
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
@@ -203,9 +222,16 @@ def record(
     """
     words = [str(word) for word in command]
     program, as_user = find_program(words), account(user) if user else None
+    how = options or Options()
+    dump_at = dump_at or ("end" if how.marked else "peak")
     if dump_at not in MOMENTS:
         raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
-    pairs = list((options or Options()).items())
+    if end_after and not how.ends_once:
+        raise UsageError(
+            "end_after: the region has no end before the program's, or may begin again; give --for, "
+            "--roi-accesses or --roi-end-symbol"
+        )
+    pairs = list(how.items())
     dumper = native("ptdump") if dump else None
     if dumper:
         rehearse(dumper)
@@ -220,16 +246,15 @@ def record(
                 ("out", trace.resolve()),
                 ("command", shlex.join(map(readable, words))[:NOTED]),
             ]
-            if dump:
+            if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()
             process = start(TRACERS[tracer](program, words, place + pairs), as_user)
-            peak = Peak(process.pid) if dump_at == "peak" else None
-            children = Children(trace.parent) if options and options.follow_fork else None
+            peak = Peak(process.pid) if dump and dump_at == "peak" else None
+            children = Children(trace.parent) if how.follow_fork else None
+            seen = recording, Growth(trace), peak, watch, children, end_after
             try:
-                attend(
-                    Run(process, listener, dumper, directory, recording, Growth(trace), peak, watch, children)
-                )
+                attend(Run(process, listener, dumper, directory, *seen))
             finally:
                 end(process)
         recording.exit_status = process.returncode
@@ -272,7 +297,7 @@ def finish(
     trace = trace_of(directory / TRACE, index)
     write_index(directory / INDEX, directory / TRACE, index)
     ended = trace.facts["ended"]
-    if recording.exit_status < 0 and not recording.interrupted:
+    if recording.exit_status < 0 and not (recording.interrupted or recording.ended):
         recording.problems.append(f"{ending(recording)}{likely(recording, tracer)}")
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
         recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
@@ -280,6 +305,7 @@ def finish(
         recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
     if recording.snapshot:
         mark_emulator(directory, trace)
+        recording.freed = freed_share(directory, trace)
     elif trace.facts["guest_base"]:
         recording.problems.append("the program's addresses were moved by the tracer")
     facts = {
@@ -287,7 +313,9 @@ def finish(
         "tracer": tracer,
         "exit_status": recording.exit_status,
         "interrupted": recording.interrupted,
+        "ended_after_region": recording.ended,
         "page_tables": recording.held or "not read",
+        "freed_share": round(recording.freed, 4),
         "started": started,
         "seconds": round(time.time() - started, 3),
         "huge_pages": huge_pages() or "unknown",

@@ -66,7 +66,7 @@ class Account:
             name = os.fsdecode(done.stdout) or names[0]
             raise UsageError(
                 f"--user {self.name}: {name} is out of this user's reach; give it and its directories "
-                "read permission, or work in a directory where the user may"
+                "read permission, work in a directory where the user may, or run it as root: --user root"
             )
 
 
@@ -271,13 +271,18 @@ Watch: TypeAlias = Callable[[Grown], None]
 
 @dataclass
 class Recording:
-    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program."""
+    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program.
+
+    freed  share of the 2 MiB regions it touched that had no page tables left when these were read
+    """
 
     directory: Path
     exit_status: int
     snapshot: bool = False
     held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
     interrupted: bool = False
+    ended: bool = False  # by us, as its region was over
+    freed: float = 0.0
     children: dict[int, str] = field_module(default_factory=dict)  # PIDs seen while it ran
     problems: list[str] = field_module(default_factory=list)
     user: int = 0  # whom the program ran as
@@ -289,6 +294,7 @@ class Run:
     """A program under its tracer, and what belongs to it.
 
     peak  None, or page tables are read as it grows; children  None, or those traced into trace.PID.ptt
+    end_after  the program is ended when its region is over
     """
 
     process: Process
@@ -300,6 +306,7 @@ class Run:
     peak: Peak | None = None
     watch: Watch | None = None
     children: Children | None = None
+    end_after: bool = False
     started: float = field_module(default_factory=time.monotonic)
 
     def look(self) -> None:
@@ -358,7 +365,11 @@ class Run:
 def dump(dumper: Path, pid: int, place: Path) -> str:
     """Run ptdump into the new directory `place`: "", or why it failed, and nothing is left then."""
     argv = [str(dumper), "process", str(pid), "--stop", "--quiet", "-o", str(place)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
+    except BaseException:  # Ctrl-C, after which it is dumped again
+        shutil.rmtree(place, ignore_errors=True)
+        raise
     if not done.returncode:
         return ""
     shutil.rmtree(place, ignore_errors=True)
@@ -469,6 +480,8 @@ def wait_or_serve(run: Run, most: float = math.inf) -> None:
             ready, _, _ = select.select(watched, [], [], max(next_look - time.monotonic(), 0))
             if run.listener in ready:
                 serve(run)
+                if run.recording.ended and not math.isfinite(most):
+                    interrupt(run)
             elif ready:
                 run.process.wait()
                 del watched[1]
@@ -488,4 +501,5 @@ def serve(run: Run) -> None:
             why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
             if uid == run.recording.user:
                 run.hand_over(pid, why)
+                run.recording.ended |= run.end_after and why == "roi_end" and pid == run.process.pid
             connection.sendall(b"go on\n")

@@ -103,6 +103,26 @@ class Options:
     instructions: bool = True
     strip: Strip = Strip.ON
 
+    @property
+    def marked(self) -> bool:
+        """Whether a region is named that begins or ends with something the program does."""
+        begins = self.start_symbol or self.marker or self.start_access
+        return bool(begins or self.end_symbol or self.accesses or self.seconds)
+
+    @property
+    def ends_once(self) -> bool:
+        """Whether the region has an end of its own, after which it does not begin again."""
+        return bool(self.seconds or self.accesses or self.end_symbol) and not self.marker
+
+    @property
+    def begins(self) -> str:
+        """What the region waits for, in words; "" where it begins with the program."""
+        if self.start_symbol:
+            return f"{self.start_symbol}()"
+        if self.marker:
+            return "PTT_ROI_BEGIN()"
+        return f"access {self.start_access:,}" if self.start_access else ""
+
     def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
         named = {

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from ...core.cpu_pairs import known_pairs
-from ...core.errors import CaptureError, UsageError
+from ...core.errors import InputError, UsageError
 from ...core.safe_files import read_given
 from ..record import decode_record, write_record
 
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> NodeLatency:
     """NodeLatency of a file or SLIT directory; `local_ns` with SLIT only.
 
-    CaptureError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
+    InputError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
     below idle. UsageError for a SLIT without local_ns.
     """
     path = Path(path)
@@ -112,21 +112,19 @@ def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
 def checked(
     path: str | PathLike[str], nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
 ) -> NodeLatency:
-    """NodeLatency of rows of numbers; CaptureError names the impossible pair."""
+    """NodeLatency of rows of numbers; InputError names the impossible pair."""
     if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
-        raise CaptureError(
-            path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}"
-        )
+        raise InputError(path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}")
     idle = _square(path, "idle", nodes, idle_rows)
     contended = None if contended_rows is None else _square(path, "contended", nodes, contended_rows)
     flags = [*_asymmetric("idle", nodes, idle)]
     for a, b in np.ndindex(idle.shape):
         if idle[a, b] < idle[a, a]:
             why = f"below node {nodes[a]}'s own memory, {idle[a, a]:g} ns: rows are readers, columns serve"
-            raise CaptureError(path, f"idle, node {nodes[a]} to {nodes[b]}", f"{idle[a, b]:g} ns", why)
+            raise InputError(path, f"idle, node {nodes[a]} to {nodes[b]}", f"{idle[a, b]:g} ns", why)
         if contended is not None and contended[a, b] < idle[a, b] * (1 - QUIETER):
             why = f"faster than idle, {idle[a, b]:g} ns: measure again"
-            raise CaptureError(
+            raise InputError(
                 path, f"contended, node {nodes[a]} to {nodes[b]}", f"{contended[a, b]:g} ns", why
             )
     if contended is not None:
@@ -137,11 +135,11 @@ def checked(
 def tiered(
     path: str | PathLike[str], latency: NodeLatency, memory_nodes: Sequence[int], bandwidth: Rows | None
 ) -> NodeLatency:
-    """NodeLatency with nodes without CPUs and bandwidths in GB/s; CaptureError names what cannot be."""
+    """NodeLatency with nodes without CPUs and bandwidths in GB/s; InputError names what cannot be."""
     nodes = latency.nodes
     if not set(memory_nodes) < set(nodes) or len(set(memory_nodes)) < len(memory_nodes):
         why = f"expected some of the nodes {list(nodes)}, each once, and one left with CPUs"
-        raise CaptureError(path, "memory_nodes", list(memory_nodes), why)
+        raise InputError(path, "memory_nodes", list(memory_nodes), why)
     gb_per_s = None if bandwidth is None else _square(path, "bandwidth", nodes, bandwidth, "GB/s", 0.0)
     return replace(latency, memory_nodes=tuple(memory_nodes), bandwidth=gb_per_s)
 
@@ -167,13 +165,13 @@ def _square(
     if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
         what = which if unit != "ns" else f"{which} latencies"
-        raise CaptureError(path, what, shape, f"expected {len(nodes)} rows of {len(nodes)}")
+        raise InputError(path, what, shape, f"expected {len(nodes)} rows of {len(nodes)}")
     matrix = np.array(rows, np.float64)
     possible = matrix > 0 if least is None else matrix >= least
     for a, b in np.argwhere(~(possible & (matrix <= MOST))):
         where = f"{which}, node {nodes[a]} to {nodes[b]}"
         why = "expected a number above 0" if least is None else "expected a number, 0 where nobody reads"
-        raise CaptureError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
+        raise InputError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
     return matrix
 
 
@@ -188,7 +186,7 @@ def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterato
 def _slit(path: Path, local_ns: float | None) -> NodeLatency:
     ids = sorted(int(p.name[4:]) for p in path.glob("node[0-9]*") if p.name[4:].isdigit())
     if not ids:
-        raise CaptureError(path, "node*/distance", "none", "no directory of NUMA nodes")
+        raise InputError(path, "node*/distance", "none", "no directory of NUMA nodes")
     if local_ns is None or not 0 < local_ns < float("inf"):
         raise UsageError(f"{path}: SLIT distances are relative; say with --local-ns what 10 is in ns")
     rows = []
@@ -196,7 +194,7 @@ def _slit(path: Path, local_ns: float | None) -> NodeLatency:
         file = path / f"node{node}" / "distance"
         text = read_given(file, MOST_BYTES).decode("ascii", "replace")
         if not re.fullmatch(r"\s*\d{1,3}(\s+\d{1,3})*\s*", text, re.ASCII):
-            raise CaptureError(file, "distances", repr(text[:30]), "expected numbers")
+            raise InputError(file, "distances", repr(text[:30]), "expected numbers")
         rows.append([int(cell) * local_ns / SLIT_LOCAL for cell in text.split()])
     source = f"ACPI SLIT, {local_ns:g} ns local as given: distances, not measurements"
     return checked(path, ids, rows, None, source)
@@ -207,14 +205,14 @@ def _mlc(path: Path, text: str) -> NodeLatency:
     found = _matrix(path, lines, MLC_TITLE)
     if found is None:
         why = f"neither {FORMAT} nor what `mlc --latency_matrix` prints (Measuring idle latencies ...)"
-        raise CaptureError(path, "contents", repr(text[:30]), why)
+        raise InputError(path, "contents", repr(text[:30]), why)
     nodes, rows = found
     memory = [node for node in nodes if node not in rows]
     read = {node: [_cell(path, at, cell) for cell in cells] for node, (at, cells) in rows.items()}
     if not read:
-        raise CaptureError(path, f"node {nodes[0]}", "no latencies", "no row of numbers: the text was cut")
+        raise InputError(path, f"node {nodes[0]}", "no latencies", "no row of numbers: the text was cut")
     if len(set(nodes)) < len(nodes):
-        raise CaptureError(path, "nodes", nodes, "a column twice")
+        raise InputError(path, "nodes", nodes, "a column twice")
     _must_fit(path, "idle latencies", nodes, read)
     ns = np.array([read.get(node, [0.0] * len(nodes)) for node in nodes])
     slow = np.isin(nodes, memory)
@@ -240,7 +238,7 @@ def _matrix(
     )
     head, names = next(heads, (start, None))
     if names is None:
-        raise CaptureError(
+        raise InputError(
             path, f"line {start + 1}", repr(lines[start].strip()[:40]), "no line of NUMA nodes after it"
         )
     rows = {}
@@ -254,10 +252,10 @@ def _matrix(
 
 def _must_fit(path: Path, which: str, nodes: Sequence[int], rows: Mapping[int, Sequence[float]]) -> None:
     if odd := [node for node in rows if node not in nodes]:
-        raise CaptureError(path, f"{which}, node {odd[0]}", "a row", f"no column: expected {list(nodes)}")
+        raise InputError(path, f"{which}, node {odd[0]}", "a row", f"no column: expected {list(nodes)}")
     if any(len(row) != len(nodes) for row in rows.values()):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows.values()})}"
-        raise CaptureError(path, which, shape, f"expected rows of {len(nodes)}, one number per node")
+        raise InputError(path, which, shape, f"expected rows of {len(nodes)}, one number per node")
 
 
 def _bandwidths(
@@ -266,14 +264,14 @@ def _bandwidths(
     """float64[n, n]: GB/s of MLC's MB/s, 0 for readers without a row."""
     read = {node: [_cell(path, at, cell) / 1000 for cell in cells] for node, (at, cells) in rows.items()}
     if list(columns) != list(nodes):
-        raise CaptureError(path, "bandwidths, nodes", list(columns), f"latencies are of {list(nodes)}")
+        raise InputError(path, "bandwidths, nodes", list(columns), f"latencies are of {list(nodes)}")
     _must_fit(path, "bandwidths", nodes, read)
     return np.array([read.get(node, [0.0] * len(nodes)) for node in nodes])
 
 
 def _cell(path: Path, at: int, cell: str) -> float:
     if not cell[0].isdigit():
-        raise CaptureError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
+        raise InputError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
     return float(cell)
 
 
@@ -329,7 +327,7 @@ class MatrixRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
-    """LatencyMatrix of a file in either form; CaptureError names file, field and value."""
+    """LatencyMatrix of a file in either form; InputError names file, field and value."""
     content = read_given(path, MATRIX_MOST_BYTES)
     if content.lstrip()[:1] == b"{":
         return read_record(path, content)
@@ -339,7 +337,7 @@ def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
         text = "\0"
     if "\0" in text:
         why = f"neither a {MATRIX_FORMAT} file nor a table of latencies"
-        raise CaptureError(path, "contents", content[:30], why)
+        raise InputError(path, "contents", content[:30], why)
     cpus, ns = parse_table(path, text)
     return LatencyMatrix(cpus, known_pairs(ns, cpus, path))
 
@@ -369,7 +367,7 @@ def read_record(path: str | PathLike[str], content: bytes) -> LatencyMatrix:
     spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
     for cpu in record.cpus:
         if not 0 <= cpu < MOST_CPUS:
-            raise CaptureError(path, "cpus", cpu, f"expected CPU numbers from 0 to {MOST_CPUS - 1}")
+            raise InputError(path, "cpus", cpu, f"expected CPU numbers from 0 to {MOST_CPUS - 1}")
     return LatencyMatrix(record.cpus, known_pairs(ns, record.cpus, path), spread, record.method)
 
 
@@ -379,7 +377,7 @@ def square(
     widths = {len(row) for row in rows} or {0}
     if len(rows) != len(cpus) or widths != {len(cpus)}:
         shape = f"{len(rows)} rows of {'/'.join(map(str, sorted(widths)))}"
-        raise CaptureError(path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one per CPU")
+        raise InputError(path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one per CPU")
     return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
 
 
@@ -388,7 +386,7 @@ def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], 
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip(" ")]
     lines = [(number, line) for number, line in lines if not line.startswith("#")]
     if not lines:
-        raise CaptureError(path, "contents", repr(text[:30]), "no latencies in it")
+        raise InputError(path, "contents", repr(text[:30]), "no latencies in it")
     mark = next((mark for mark in (",", "\t") if any(mark in line for _, line in lines)), None)
     table = [(number, [cell.strip().lower() for cell in line.split(mark)]) for number, line in lines]
     named = names(table)
@@ -404,7 +402,7 @@ def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], 
 
 def must_be_possible(path: str | PathLike[str], line: int, cpus: int) -> int:
     if cpus > MOST_CPUS:
-        raise CaptureError(path, f"line {line}: CPUs", cpus, f"expected at most {MOST_CPUS}")
+        raise InputError(path, f"line {line}: CPUs", cpus, f"expected at most {MOST_CPUS}")
     return cpus
 
 
@@ -421,7 +419,7 @@ def names(table: list[tuple[int, list[str]]]) -> list[str] | None:
 def cpu_of(path: str | PathLike[str], line: int, cell: str) -> int:
     if not CPU.fullmatch(cell) or int(cell) >= MOST_CPUS:
         why = f"expected a CPU, 0 to {MOST_CPUS - 1}, where an empty corner says that CPUs are named"
-        raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
+        raise InputError(path, f"line {line}", repr(cell[:30]), why)
     return int(cell)
 
 
@@ -432,17 +430,17 @@ def fill(
     at = {cpu: index for index, cpu in enumerate(cpus)}
     if len(at) < len(cpus):
         twice = next(cpu for cpu in cpus if cpus.count(cpu) > 1)
-        raise CaptureError(path, "CPU", twice, "named twice in the first line")
+        raise InputError(path, "CPU", twice, "named twice in the first line")
     if len(cpus) > FEW and len(rows) < len(cpus) // FEWEST_ROWS:
-        raise CaptureError(path, "rows", len(rows), f"too few for {len(cpus)} CPUs in the first line")
+        raise InputError(path, "rows", len(rows), f"too few for {len(cpus)} CPUs in the first line")
     ns, seen = np.full((len(cpus), len(cpus)), np.nan), set()
     for line, cpu, cells in rows:
         if cpu not in at or cpu in seen:
             why = "a second row for it" if cpu in seen else f"not square: only {len(cpus)} CPUs have a column"
-            raise CaptureError(path, f"line {line}: CPU", cpu, why)
+            raise InputError(path, f"line {line}: CPU", cpu, why)
         if len(cells) != len(cpus):
             why = f"expected {len(cpus)}, one for each column of the first line"
-            raise CaptureError(path, f"line {line}: latencies", len(cells), why)
+            raise InputError(path, f"line {line}: latencies", len(cells), why)
         seen.add(cpu)
         ns[at[cpu]] = [latency(path, line, cell) for cell in cells]
     return ns
@@ -453,5 +451,5 @@ def latency(path: str | PathLike[str], line: int, cell: str) -> float:
         return np.nan
     if not NUMBER.fullmatch(cell):
         why = "expected a latency in ns, or - where there is none"
-        raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
+        raise InputError(path, f"line {line}", repr(cell[:30]), why)
     return float(cell)

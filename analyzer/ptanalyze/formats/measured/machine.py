@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ...core.decode import Undecodable, plain_toml, struct_of
-from ...core.errors import CaptureError, UsageError
+from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
 from ...core.machine import Latency, Machine, Matrix
 from ...core.safe_files import read_given
@@ -99,18 +99,18 @@ def write_calibration(path: str | PathLike[str], calibration: Calibration) -> No
 
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
-    """Calibration of a file; CaptureError names file, field and value where it is damaged."""
+    """Calibration of a file; InputError names file, field and value where it is damaged."""
     try:
         return _checked(path, plain_toml(read_given(path)))
     except Undecodable as error:
-        raise error.of(path) from None
+        raise error.of(path, InputError) from None
 
 
 def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration:
     if raw.get("format") != FORMAT:
-        raise CaptureError(path, "format", raw.get("format"), f"expected {FORMAT}")
+        raise InputError(path, "format", raw.get("format"), f"expected {FORMAT}")
     if raw.get("version") != VERSION:
-        raise CaptureError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
+        raise InputError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
     record = struct_of(raw, Record)
     _check(path, record)
     return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
@@ -122,23 +122,23 @@ def _check(path: str | PathLike[str], record: Record) -> None:
         low, high = LEAST.get(field, 0.0), MOST.get(field, FACTOR)
         if interval is not None and not (low <= interval.low <= interval.middle <= interval.high <= high):
             shown = ", ".join(f"{value:g}" for value in interval)
-            raise CaptureError(
+            raise InputError(
                 path, field, shown, f"expected low, middle, high in this order from {low:g} to {high:g}"
             )
     for field in NUMBERS:
         value = getattr(record, field)
         if value is not None and not 0 <= value <= FACTOR:
-            raise CaptureError(path, field, value, f"expected a number from 0 to {FACTOR:g}")
+            raise InputError(path, field, value, f"expected a number from 0 to {FACTOR:g}")
     if not record.walkers:
-        raise CaptureError(path, "walkers", record.walkers, "expected a number above 0")
+        raise InputError(path, "walkers", record.walkers, "expected a number above 0")
     for which in ("local", "remote"):
         _check_run(path, which, getattr(record, which))
     if (record.remote is None) != (record.placement is None):
-        raise CaptureError(path, "placement", record.placement, "a remote run and its placement go together")
+        raise InputError(path, "placement", record.placement, "a remote run and its placement go together")
     for field in ("placement", "at"):
         name = getattr(record, field)
         if name is not None and not _fits(name, record.native):
-            raise CaptureError(path, field, name, "does not fit the rest of the file")
+            raise InputError(path, field, name, "does not fit the rest of the file")
     _check_pair(path, record)
 
 
@@ -148,14 +148,14 @@ def _check_pair(path: str | PathLike[str], record: Record) -> None:
     if remote is None:
         if None in (record.exposed, record.dram_share, local.walk, local.cycles):
             why = "one run is not enough without its cycles, walk cycles, exposed and dram_share"
-            raise CaptureError(path, "remote", None, why)
+            raise InputError(path, "remote", None, why)
         return
     try:
         check_pair(
             local, remote, placement(record.placement or ""), placement(record.at) if record.at else None
         )
     except UsageError as error:
-        raise CaptureError(path, "remote", record.placement, str(error)) from None
+        raise InputError(path, "remote", record.placement, str(error)) from None
 
 
 def _fits(name: str, native: bool) -> bool:
@@ -170,10 +170,10 @@ def _check_run(path: str | PathLike[str], which: str, run: Run | None) -> None:
     if run is None:
         return
     if run.cycles is None and run.seconds is None:
-        raise CaptureError(path, f"{which}.cycles", None, "expected cycles, or seconds")
+        raise InputError(path, f"{which}.cycles", None, "expected cycles, or seconds")
     for field in run.__struct_fields__:
         value = getattr(run, field)
         least_ok = value is None or (value > 0 if field in ("cycles", "seconds", "cpus") else value >= 0)
         if not least_ok or (value is not None and not value <= COUNT):
             why = f"expected a number up to {COUNT:g}, not negative"
-            raise CaptureError(path, f"{which}.{field}", value, why)
+            raise InputError(path, f"{which}.{field}", value, why)

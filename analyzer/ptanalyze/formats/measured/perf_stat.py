@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.decode import Undecodable, plain_json
-from ...core.errors import CaptureError, InputError
+from ...core.errors import InputError
 from ...core.safe_files import read_given
 from ...cost.law import Run
 
@@ -244,7 +244,7 @@ AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2
 def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> Run:
     """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
 
-    CaptureError names the file, the counter and its value: missing, not counted, not supported, scaled below
+    InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
     90 % (unless allowed), twice in the file, or nested walks not told apart.
     """
     return walk_run(read_perf_stat(path), native, allow_multiplexed)
@@ -296,10 +296,10 @@ def _walk_cycles(
     kind = DURATION if one_walker(stat) else PENDING
     if kind is DURATION and not native:
         why = "before Skylake it does not tell nested walks apart: use it for native runs only"
-        raise CaptureError(stat.path, "event", DURATION[0], why)
+        raise InputError(stat.path, "event", DURATION[0], why)
     if not names & {*PENDING, *DURATION} and names & {*ACTIVE}:
         why = f"counts cycles with any walker busy, overlapping walks are lost: count {' and '.join(PENDING)}"
-        raise CaptureError(stat.path, "event", ACTIVE[0], why)
+        raise InputError(stat.path, "event", ACTIVE[0], why)
     gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in kind)
     nested = not native or EPT in names  # counted natively: 0, else it was no native run
     return gpt, _value(stat, EPT, modes, allow_multiplexed) if nested else 0.0
@@ -357,14 +357,14 @@ def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> fl
         why = f"counted for {', '.join(other)}, cycles for {modes or 'all modes'}" if other else "missing"
         if name == EPT and not other:
             why += "; for a run without a virtual machine say --native"
-        raise CaptureError(stat.path, "event", shown, f"{why}; count all of them in one run")
+        raise InputError(stat.path, "event", shown, f"{why}; count all of them in one run")
     if counter.value is None:
-        raise CaptureError(stat.path, "event", shown, counter.trouble)
+        raise InputError(stat.path, "event", shown, counter.trouble)
     if counter.running < LEAST_RUNNING and not allow_multiplexed:
         why = (
             f"below {LEAST_RUNNING:g} % perf's scaling is a guess: count fewer events, or --allow-multiplexed"
         )
-        raise CaptureError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
+        raise InputError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
     return counter.value
 
 
@@ -384,20 +384,20 @@ WEIGHTS = ("walks", "4k", "leaf")  # the best first
 def read_class_shares(path: str | PathLike[str]) -> str:
     """Name of a placement (cost.law) with the shares of all sockets together, weighted by their walks.
 
-    Where the file has no walks, leaf entries are taken. CaptureError names file, field and value.
+    Where the file has no walks, leaf entries are taken. InputError names file, field and value.
     """
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     try:
         raw = plain_json(content[:MOST_BYTES], "classify")
     except Undecodable as error:
-        raise error.of(path) from None
+        raise error.of(path, InputError) from None
     if not isinstance(raw, dict) or raw.get("what") != "classify" or not isinstance(raw.get("result"), list):
-        raise CaptureError(path, "what", _what(raw), "expected the output of ptanalyze classify --json")
+        raise InputError(path, "what", _what(raw), "expected the output of ptanalyze classify --json")
     parts = {str(part.get("weight")): part for part in raw["result"] if isinstance(part, dict)}
     found = next((parts[weight] for weight in WEIGHTS if weight in parts), None)
     if found is None:
-        raise CaptureError(path, "weight", ", ".join(parts), f"expected one of {', '.join(WEIGHTS)}")
+        raise InputError(path, "weight", ", ".join(parts), f"expected one of {', '.join(WEIGHTS)}")
     return _named(path, found.get("rows"))
 
 
@@ -406,12 +406,12 @@ def _named(path: str | PathLike[str], rows: Any) -> str:
     for row in rows if isinstance(rows, list) else ():
         name, count = (row.get("class"), row.get("count")) if isinstance(row, dict) else (None, None)
         if not isinstance(name, str) or name not in NAMES or type(count) is not int or count < 0:
-            raise CaptureError(path, "rows", str(row)[:60], "expected a class and a count")
+            raise InputError(path, "rows", str(row)[:60], "expected a class and a count")
         if row.get("group", "all") == "all":
             counts[NAMES[name]] = counts.get(NAMES[name], 0) + count
     total = sum(counts.values())
     if not total:
-        raise CaptureError(path, "rows", total, "no leaf entry and no walk in it")
+        raise InputError(path, "rows", total, "no leaf entry and no walk in it")
     return ",".join(f"{name}:{count / total:.6f}" for name, count in counts.items())
 
 

@@ -1,0 +1,119 @@
+"""`ptanalyze cache`: list what answers keep on disk, and clear it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from ..core.errors import UsageError
+from . import echo
+
+
+class Kept(NamedTuple):
+    """path: a file or directory that may be deleted at any time; what: for people; bytes: on disk."""
+
+    path: Path
+    what: str
+    bytes: int
+
+
+@click.command("cache")
+@click.argument(
+    "directories", nargs=-1, metavar="[DIRECTORY]...", type=click.Path(exists=True, file_okay=False)
+)
+@click.option("--clear", is_flag=True, help="Delete what is listed.")
+def command(directories: tuple[str, ...], clear: bool) -> None:
+    """List what answers keep on disk: walk streams of captures, compiled kernels. --clear deletes it.
+
+    Captures are looked for in each DIRECTORY, itself or inside. Default: this directory. The streams of a
+    capture take up to three times the size of its trace. What is deleted is computed again when it is next
+    needed; captures stay as they were recorded.
+
+    \b
+    Examples:
+      ptanalyze cache
+      ptanalyze cache --clear captures/
+    """
+    from ..show.progress import size
+
+    found = [*of_captures(map(Path, directories or (".",))), *of_user(), *compiled()]
+    for one in found:
+        echo(f"{size(one.bytes):>9}  {one.path}  ({one.what})")
+    total = size(sum(one.bytes for one in found))
+    if not found:
+        echo("nothing is kept")
+    elif not clear:
+        echo(f"{total:>9}  in all; ptanalyze cache --clear deletes it")
+    else:
+        left = [str(one.path) for one in found if not deleted(one.path)]
+        if left:
+            raise UsageError(f"{left[0]}: no right to delete it; run the command as the user whose it is")
+        echo(f"{total:>9}  deleted")
+
+
+def of_captures(places: Iterable[Path]) -> Iterator[Kept]:
+    """What captures keep themselves, those inside captures too."""
+    from ..formats.capture import KEPT
+    from ..formats.manifest import MANIFEST
+
+    seen = set[Path]()
+    for place in places:
+        for pattern in (MANIFEST, f"*/{MANIFEST}", f"*/*/{MANIFEST}"):
+            for manifest in sorted(place.glob(pattern)):
+                kept = manifest.parent / KEPT
+                if kept.is_dir() and not kept.is_symlink() and kept.resolve() not in seen:
+                    seen.add(kept.resolve())
+                    yield Kept(
+                        kept, f"walk streams of {manifest.parent.name or place.resolve().name}", size_of(kept)
+                    )
+
+
+def of_user() -> Iterator[Kept]:
+    """What is kept for captures that are read-only, bundled or another user's."""
+    from ..core.safe_files import user_directory
+
+    place = user_directory("XDG_CACHE_HOME", ".cache")
+    if place and place.is_dir() and not place.is_symlink():
+        yield Kept(place, "walk streams of captures elsewhere", size_of(place))
+
+
+def compiled() -> Iterator[Kept]:
+    """Compiled kernels, a line per directory: beside the package's modules, and in Numba's directories."""
+    from ..kernels.code_cache import SUFFIX
+
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "numba")
+    places = {Path(__file__).parents[1], caches, Path(os.environ.get("NUMBA_CACHE_DIR") or caches)}
+    files = [file for place in sorted(places) for file in sorted(place.rglob(f"*{SUFFIX}"))]
+    for folder in dict.fromkeys(file.parent for file in files):
+        inside = [file for file in files if file.parent == folder]
+        yield Kept(folder / f"*{SUFFIX}", "compiled kernels", sum(map(size_of, dict.fromkeys(inside))))
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a directory."""
+    files = (
+        [path] if path.is_file() else [Path(at) / name for at, _, names in os.walk(path) for name in names]
+    )
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += file.lstat().st_size
+    return total
+
+
+def deleted(path: Path) -> bool:
+    """Delete a directory, or the files of a pattern; whether they are gone."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        for file in path.parent.glob(path.name):
+            file.unlink()
+    except OSError:
+        return False
+    return True
