@@ -165,6 +165,31 @@ def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
             subprocess.run(["kill", "-9", str(parent.pid), str(child)], check=True)
 
 
+def test_a_child_that_calls_exec_all_the_time_costs_itself_alone(tmp_path):
+    (tmp_path / "again.sh").write_text('exec sh "$0"\n')
+    code = (
+        "import subprocess, sys, signal; stays = subprocess.Popen(['sleep', '100'])\n"
+        "execs = subprocess.Popen(['sh', sys.argv[1]]); print(stays.pid, execs.pid, flush=True)\n"
+        "signal.pause()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "again.sh")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        stays, execs = map(int, parent.stdout.readline().split())
+        try:
+            left_out = 0
+            for attempt in range(20):
+                (tmp_path / f"c{attempt}").mkdir()
+                dumped, _ = dump_tree(parent.pid, tmp_path / f"c{attempt}")
+                found = open_capture(tmp_path / f"c{attempt}").processes
+                left_out += any(f"PID {execs}: " in line and "exec" in line for line in dumped.lines)
+                assert stays in found and (execs in found or left_out)
+                if left_out:
+                    break
+            assert left_out
+        finally:
+            subprocess.run(["kill", "-9", str(parent.pid), str(stays), str(execs)], check=True)
+
+
 # A tree per node, live: on a kernel that does not replicate, other processes' trees stand for other nodes'.
 #
 # programs/family.c puts the roots of four processes over one mapping into its mm->saved_auxv. A ptdump

@@ -229,33 +229,36 @@ def dump_tree(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[s
 
     options  of dump_process; one after the other is read, and with `stop` stands still while it is
     Returns what was dumped, and what any snapshot does not know. Descendants that end before they are read,
-    or begin meanwhile, are left out, and lines say so. Errors for `pid` as of dump_process.
+    call exec each time they are, or begin meanwhile, are left out, and lines say so. Errors for `pid` as of dump_process.
     """
     found = descendants(pid)
     first = dump_unsealed(pid, directory, **options)
     each = {one: dump_descendant(one, directory, **options) for one in found}
     new = [one for one in descendants(pid) if one not in found]
-    there = {one: of for one, of in each.items() if of is not None}
+    there = {one: of for one, of in each.items() if isinstance(of, Dumped)}
     unknown = [what for one in there for what in seal_dump(directory / f"pid-{one}")]
     unknown += seal_dump(directory, {"processes": [*there]})
     lines = [line for of in (first, *there.values()) for line in of.lines]
-    lines += [f"PID {one}: ended before it was read; left out" for one in found if one not in there]
+    lines += [f"PID {one}: {why}; left out" for one, why in each.items() if isinstance(why, str)]
     lines += [f"PID {one}: began while others were read; left out" for one in new]
     failed = next((of.failed for of in (first, *there.values()) if of.failed), None)
     return Dumped(lines, failed), list(dict.fromkeys(unknown))
 
 
-def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | None:
-    """Dump one descendant into directory/pid-PID; None if it has ended."""
+def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
+    """Dump one descendant into directory/pid-PID; why there is nothing if it ended, or called exec each time."""
     place = directory / f"pid-{pid}"
-    place.mkdir(mode=0o700)
-    try:
-        return dump_unsealed(pid, place, **options)
-    except (PartialDataError, UsageError):
-        shutil.rmtree(place)
-        if alive(pid):
-            raise
-        return None
+    for _ in range(RETRIES):
+        place.mkdir(mode=0o700)
+        try:
+            return dump_unsealed(pid, place, **options)
+        except (PartialDataError, UsageError) as error:
+            shutil.rmtree(place)
+            if not alive(pid):
+                return "ended before it was read"
+            if isinstance(error, UsageError):
+                raise
+    return "called exec whenever it was read"
 
 
 def alive(pid: int) -> bool:
