@@ -34,6 +34,7 @@ from .thread_placement import HomeMove, LiveCpus
 # A trace's memory-management calls as steps: arrays that kernels.memory_manager works on, and what it made.
 
 WALKS_AT_ONCE = 1 << 20
+CALLS_AT_ONCE = 1 << 16
 WORTH_COMPILING = 5_000  # calls
 STEPS_PER_CALL, ROOM = 4, 1024  # room at first: so many steps each (moves three times), and so many more
 UNTOUCHED = np.iinfo(np.int64).max
@@ -65,12 +66,13 @@ def writer(
 
     main_node owns the VMAs that are older than all events.
     """
-    calls, where = _calls(snapshot.vmas, events, last, placement, stream, moves)
-    moved = calls[:, kernels.KIND] == kernels.MREMAP
-    ranges, more = where[:, :2].ravel(), where[moved, 2:].ravel()
-    byte, edge = np.unique(np.concatenate([ranges, more]), return_inverse=True)
-    calls[:, [kernels.FROM, kernels.TO]] = edge[: len(ranges)].reshape(-1, 2)
-    calls[moved, kernels.CUT :] = edge[len(ranges) :].reshape(-1, 3)
+    calls = _calls(snapshot.vmas, events, last, placement, stream, moves)
+    moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
+    named = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
+    named += [(column, moved) for column in (kernels.CUT, kernels.THERE, kernels.THERE_TO)]
+    byte = np.unique(np.concatenate([calls[which, column] for column, which in named]).view(np.uint64))
+    for column, which in named:
+        calls[which, column] = np.searchsorted(byte, calls[which, column].view(np.uint64))
     now = np.zeros(kernels.STATE, np.int64)
     now[kernels.LINEAGES] = len(snapshot.vmas)
     now[[kernels.BREAK, kernels.LAST_AT, kernels.LAST_KIND]] = -1
@@ -167,54 +169,38 @@ def _calls(
     placement: Placement,
     stream: WalkStream,
     moves: list[HomeMove],
-) -> tuple[np.ndarray, np.ndarray]:
-    """(Writer.calls without edges, their addresses); a RUNS comes before what happens with it."""
+) -> np.ndarray:
+    """Writer.calls with addresses for edges, uint64 as int64; a RUNS comes before what happens with it."""
     starts, ends = made(events)
     done = carried_out(events[:last])
-    chosen, cpu = events[done], placement.event_cpu[done]
-    parts = [
-        _columns(
-            np.full(len(vmas), -1),
-            np.stack([vmas["start"], vmas["end"]], axis=1),
-            KIND=kernels.OLDER,
-            NUMBER=vmas["prot"],
-            FLAGS=np.arange(len(vmas)),
-        ),
-        _columns(np.full(len(starts), -1), np.stack([starts, ends], axis=1), KIND=kernels.YOUNGER),
-        _columns(
-            np.array([move.event for move in moves], np.int64),
-            np.zeros((len(moves), 1), np.uint64),
-            KIND=kernels.RUNS,
-            AT=stream.offset[[move.chunk for move in moves]],
-            CHUNK=[move.chunk for move in moves],
-            NODE=[move.after for move in moves],
-            NUMBER=[move.before for move in moves],
-        ),
-        _columns(
-            done,
-            addresses(chosen),
-            KIND=chosen["kind"],
-            AT=stream.offset[chosen["chunk"]],
-            CHUNK=chosen["chunk"],
-            NODE=placement.cpu_node[cpu],
-            NUMBER=numbers(chosen),
-            FLAGS=merging(chosen),
-        ),
-    ]
-    calls, where = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(calls[:, kernels.EVENT], kind="stable")
-    return calls[order], where[order]
+    chunks = [move.chunk for move in moves]
+    when = [np.full(len(vmas) + len(starts), -1), np.array([move.event for move in moves], np.int64), done]
+    order = np.argsort(np.concatenate(when), kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    del order
+    older, younger, runs, chosen = np.split(place, np.cumsum([len(vmas), len(starts), len(moves)]))
+    calls = np.zeros((len(place), kernels.COLUMNS), np.int64)
+    calls[place, kernels.EVENT] = np.concatenate(when)
+    _fill(calls, older, vmas["start"], vmas["end"], KIND=kernels.OLDER, NUMBER=vmas["prot"])
+    _fill(calls, older, FLAGS=np.arange(len(vmas)))
+    _fill(calls, younger, starts, ends, KIND=kernels.YOUNGER)
+    _fill(calls, runs, KIND=kernels.RUNS, AT=stream.offset[chunks], CHUNK=chunks)
+    _fill(calls, runs, NODE=[move.after for move in moves], NUMBER=[move.before for move in moves])
+    for block in range(0, len(done), CALLS_AT_ONCE):
+        at, index = chosen[block : block + CALLS_AT_ONCE], done[block : block + CALLS_AT_ONCE]
+        some, node = events[index], placement.cpu_node[placement.event_cpu[index]]
+        _fill(calls, at, *addresses(some).T, KIND=some["kind"], CHUNK=some["chunk"], NODE=node)
+        _fill(calls, at, AT=stream.offset[some["chunk"]], NUMBER=numbers(some), FLAGS=merging(some))
+    return calls
 
 
-def _columns(event: np.ndarray, where: np.ndarray, **named: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(calls, addresses)"""
-    calls = np.zeros((len(event), kernels.COLUMNS), np.int64)
-    calls[:, kernels.EVENT] = event
+def _fill(calls: np.ndarray, rows: np.ndarray, *addresses: np.ndarray, **named: Any) -> None:
+    """Fill columns of some calls: those from FROM on, uint64, and those that are named."""
+    for column, values in enumerate(addresses, kernels.FROM):
+        calls[rows, column] = values.view(np.int64)
     for name, values in named.items():
-        calls[:, getattr(kernels, name)] = values
-    addresses = np.zeros((len(event), kernels.COLUMNS - kernels.FROM), np.uint64)
-    addresses[:, : where.shape[1]] = where
-    return calls, addresses
+        calls[rows, getattr(kernels, name)] = values
 
 
 def _near(parent: np.ndarray, regions: Regions) -> np.ndarray:

@@ -229,7 +229,8 @@ def dump_tree(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[s
 
     options  of dump_process; one after the other is read, and with `stop` stands still while it is
     Returns what was dumped, and what any snapshot does not know. Descendants that end before they are read,
-    call exec each time they are, or begin meanwhile, are left out, and lines say so. Errors for `pid` as of dump_process.
+    call exec each time they are, or begin meanwhile, are left out, and lines say so. Errors for `pid` as of
+    dump_process.
     """
     found = descendants(pid)
     first = dump_unsealed(pid, directory, **options)
@@ -246,7 +247,7 @@ def dump_tree(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[s
 
 
 def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
-    """Dump one descendant into directory/pid-PID; why there is nothing if it ended, or called exec each time."""
+    """Dump one descendant into directory/pid-PID; why there is none if it ended, or called exec each time."""
     place = directory / f"pid-{pid}"
     for _ in range(RETRIES):
         place.mkdir(mode=0o700)
