@@ -225,7 +225,7 @@ def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_int
     assert verdict([base, gaining]) == "Worth a try: it gains under all assumptions."
     assert verdict([base, sped_up(results[1], 0.98, 1.02, 1.05)]).startswith("May not be worth it")
     assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == NO_GAIN
-    assert "next to nothing" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
+    assert "negligible" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
     assert verdict([replace(base, price=replace(base.price, table_share=None)), gaining]) is None
 
 
@@ -250,7 +250,7 @@ def test_what_can_be_won_at_most_counts_the_kernels_work_too(results):
     assert said.endswith(
         "Without both it would be at most 1.09 times as fast, without walks alone 1.03 times."
     )
-    tiny = share_of(results[0], 0.4, 0.5, 0.89, (0, 0.0002, 0.0009), (0.4, 0.5002, 0.8909))
+    tiny = share_of(results[0], 0.8, 0.85, 0.89, (0, 0.0002, 0.0009), (0.8, 0.8502, 0.8909))
     assert share_sentence(tiny).endswith(
         "page faults and system calls on memory less than 0.1 %. Without both it would be at most 9.17 times "
         "as fast, without walks alone 9.09 times."
@@ -262,12 +262,24 @@ def test_what_can_be_won_at_most_counts_the_kernels_work_too(results):
     ("shares", "said"),
     [
         ((0.21, 0.5, 0.99), "Page walks take at least 21 % of this run. How much more, perf counters tell: "),
+        ((0.45, 0.8, 0.93), "Page walks take at least 45 % of this run. How much more, perf counters tell: "),
         ((0.01, 0.1, 0.6), "What share of this run page walks take, perf counters tell: "),
+        (
+            (0, 0.1, 0.3, (0.4, 0.6, 0.9), (0.5, 0.7, 0.95)),
+            "Page faults and system calls on memory take at least 40 % of this run. How much more, perf "
+            "counters tell: ",
+        ),
     ],
 )
 def test_of_a_share_that_may_be_nearly_anything_no_bound_is_told_but_what_narrows_it(results, shares, said):
     line = share_sentence(share_of(results[0], *shares))
     assert line == f"{said}ptanalyze calibrate --help." and "99" not in line
+
+
+def test_no_bound_is_told_that_no_program_can_reach(results):
+    nearly_all = share_of(results[0], 0, 0, 0, (0.9999, 1, 1), (0.9999, 1, 1))
+    said = "Page walks take 0.0 % of this run, 0.0 % by the middle of the assumptions; page faults and"
+    assert share_sentence(nearly_all) == f"{said} system calls on memory 100 %, 100 % by the middle."
 
 
 def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(results):

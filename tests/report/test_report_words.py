@@ -9,7 +9,7 @@ from pandas import DataFrame, concat
 
 import ptanalyze
 from captures import make_family
-from ptanalyze.analysis.advise import WIDE, share_sentence
+from ptanalyze.analysis.advise import narrow, share_sentence
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
@@ -138,7 +138,7 @@ def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
 
 def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(study):
     wide = study.results[0].price.walk_share
-    if wide.high - wide.low > WIDE:
+    if not narrow(wide):
         first = glance(study)[0]
         assert first.value == f"at least {100 * wide.low:.0f} %" and "ptanalyze calibrate" in first.more
     share = Interval(0.2, 0.3, 0.5)

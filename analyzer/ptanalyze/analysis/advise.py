@@ -650,15 +650,17 @@ def candidates(world: World) -> list[tuple[str, dict[str, Any]]]:
 
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
-WIDE = 0.5  # of the run: a share that is not known more closely than this, and a bound from it, say nothing
+WIDE = 2.0  # between the speed-ups that a share's ends allow: a share that leaves more open says nothing
+MOST = 10.0  # times as fast: no bound above it is told
 COUNTERS = "perf counters tell: ptanalyze calibrate --help"
+WALKS, KERNEL = "Page walks", "Page faults and system calls on memory"
 NOTHING = 0.001  # share that is not worth a word
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
 def share_sentence(base: Result) -> str | None:
     """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
-    None without run times. Of shares that are hardly known only the least, and what narrows them."""
+    None without run times. Of shares that leave too much open only the least, and what narrows them."""
     walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
     if walks is None or kernel is None or both is None:
         return None
@@ -668,24 +670,28 @@ def share_sentence(base: Result) -> str | None:
             "page tables can be felt."
         )
     if not (narrow(walks) and narrow(both)):
-        if walks.low < LITTLE:
+        if max(walks.low, kernel.low) < LITTLE:
             return f"What share of this run page walks take, {COUNTERS}."
-        return f"Page walks take {at_least(walks)} of this run. How much more, {COUNTERS}."
+        who, least = (WALKS, walks) if walks.low >= kernel.low else (KERNEL, kernel)
+        return f"{who} take {at_least(least)} of this run. How much more, {COUNTERS}."
     said = (
         f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
         "assumptions"
     )
-    if kernel.high < NOTHING and at_most(both) == at_most(walks):
-        return f"{said}: no change of page tables can make it more than {at_most(both)} times as fast."
+    bound = at_most(both)
+    if kernel.high < NOTHING and bound == at_most(walks):
+        more = f": no change of page tables can make it more than {bound} times as fast" if bound else ""
+        return f"{said}{more}."
     calls = (
         "less than 0.1 %"
         if kernel.high < NOTHING
         else f"{percent(kernel)}, {percent(kernel, True)} by the middle"
     )
-    return (
-        f"{said}; page faults and system calls on memory {calls}. Without both it would be at most "
-        f"{at_most(both)} times as fast, without walks alone {at_most(walks)} times."
-    )
+    said = f"{said}; page faults and system calls on memory {calls}."
+    if not bound:
+        return said
+    alone = f"without walks alone {at_most(walks)} times"
+    return f"{said} Without both it would be at most {bound} times as fast, {alone}."
 
 
 def missing(base: Result) -> str:
@@ -770,8 +776,9 @@ def percent(share: Interval, middle: bool = False) -> str:
 
 
 def narrow(share: Interval) -> bool:
-    """Whether a share of the run is known closely enough to be told."""
-    return share.high - share.low <= WIDE
+    """Whether a share of the run is known closely enough to be told: what is left of the run without it, and
+    so the speed-up that it allows, to within a factor of WIDE."""
+    return 1 - share.low <= WIDE * (1 - share.high) or share.high - share.low < NOTHING
 
 
 def at_least(share: Interval) -> str:
@@ -780,5 +787,5 @@ def at_least(share: Interval) -> str:
 
 
 def at_most(share: Interval) -> str:
-    """1 / (1 - share), rounded as speed-ups are."""
-    return shown(1 / (1 - share.high))[0]
+    """1 / (1 - share), rounded as speed-ups are; "" where that is more than MOST."""
+    return shown(1 / (1 - share.high))[0] if share.high <= 1 - 1 / MOST else ""

@@ -302,13 +302,14 @@ def glance(study: Study) -> list[Number]:
     if share is not None and not narrow(share):
         numbers.append(Number(at_least(share), "of this run is page walks", f"How much more, {COUNTERS}"))
     elif share is not None:
-        most = f"at most {at_most(share)} times as fast without walks alone" if share.high < 1 else ""
+        most = f"at most {bound} times as fast without walks alone" if (bound := at_most(share)) else ""
         more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
         numbers.append(Number(share_of(share), "of this run is page walks", more))
     if kernel is not None and both is not None and kernel.high >= NOTHING and narrow(both):
-        more = f"at most {at_most(both)} times as fast without these and without walks"
+        more, bound = f"{share_of(kernel, True)} by the middle", at_most(both)
+        more += f"; at most {bound} times as fast without these and without walks" if bound else ""
         what = "of this run is page faults and system calls on memory"
-        numbers.append(Number(share_of(kernel), what, f"{share_of(kernel, True)} by the middle; {more}"))
+        numbers.append(Number(share_of(kernel), what, more))
     accesses = int(result.hits.sum())
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
