@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
 
 if TYPE_CHECKING:
+    from ..core.walks import WalkStream
     from ..cost.result import Price
     from ..policies import Plan
     from ..world.address_space import AddressSpace
@@ -145,9 +147,20 @@ def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
 
 def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
     """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
-    walks = max(float(baselines[0].counted.classes.sum()), 1.0)
-    least = max(min(_data_in_dram(one) for one in baselines), _pages_beyond_caches(baselines[0]))
-    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
+    done = baselines[0]
+    machine, stream = done.world.machine, done.again.stream
+    cpus = np.bincount(done.world.placement.cpu_node // done.world.domains, minlength=done.world.sockets)
+    l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
+    cpu = done.world.placement.chunk_cpu
+    socket = done.world.placement.cpu_node[cpu] // done.world.domains
+    beyond_llc, beyond_l2 = (
+        _beyond_caches(stream, of, lines, done)
+        for of, lines in ((socket, llc + cpus * l2), (cpu, np.full(cpu.max(initial=0) + 1, l2)))
+    )
+    far = max(min(_data_in_dram(one) for one in baselines), beyond_llc)
+    near = max(beyond_l2 - far, 0) * machine.llc.cycles / machine.latency_cycles().diagonal().mean()
+    walks = max(float(done.counted.classes.sum()), 1.0)
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0)))
 
 
 def _data_in_dram(done: Finished) -> int:
@@ -159,22 +172,35 @@ def _data_in_dram(done: Finished) -> int:
     return max(walks - done.world.leaf_lines * done.world.nodes, 0)
 
 
-def _pages_beyond_caches(done: Finished) -> int:
-    """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
-    each has a line of data at least, which no cache can have held."""
-    world = done.again
-    if not len(world.stream):
-        return 0
-    machine, stream, placement = world.machine, world.stream, world.placement
-    node = placement.cpu_node[placement.chunk_cpu] // world.domains
-    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
-    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
-        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
-    cpus = np.bincount(placement.cpu_node // world.domains, minlength=world.nodes)
-    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
-    beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
+STRETCH = 8  # times the lines of a cache: walks looked at together, of which it can have held an eighth
+
+
+def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: Finished) -> int:
+    """Pages that walks reach beyond the lines of a cache, stretch by stretch, but those that faults zeroed:
+    each has a line of data at least, which the cache cannot have held.
+
+    of     int64[chunks]: the cache of each chunk's CPU
+    lines  int64[caches] that each holds
+    """
+    walks, beyond = np.diff(stream.offset), 0
+    place = np.empty(len(done.world.space.regions.va) << SLOT_BITS, np.int32)
+    for cache in np.unique(of[walks > 0]).tolist():
+        chunks = np.flatnonzero((of == cache) & (walks > 0))
+        held = int(lines[cache])
+        so_far = np.cumsum(walks[chunks])
+        cuts = np.searchsorted(so_far, np.arange(0, so_far[-1], max(STRETCH * held, 1))).tolist()
+        for first, last in itertools.pairwise([*cuts, len(chunks)]):
+            some = [stream.page[stream.offset[c] : stream.offset[c + 1]] for c in chunks[first:last].tolist()]
+            beyond += max(_distinct_pages(np.concatenate(some), place) - held, 0) if some else 0
     faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
     return max(beyond - faults, 0)
+
+
+def _distinct_pages(page: np.ndarray, place: np.ndarray) -> int:
+    """Number of distinct pages; place: int32[pages], scratch."""
+    number = np.arange(len(page), dtype=np.int32)
+    place[page] = number
+    return int(np.count_nonzero(place[page] == number))
 
 
 def _short(done: Finished) -> str:

@@ -68,7 +68,7 @@ def writer(
     """
     calls = _calls(snapshot.vmas, events, last, placement, stream, moves)
     moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
-    named = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
+    named: list[tuple[int, Any]] = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
     named += [(column, moved) for column in (kernels.CUT, kernels.THERE, kernels.THERE_TO)]
     byte = np.unique(np.concatenate([calls[which, column] for column, which in named]).view(np.uint64))
     for column, which in named:
