@@ -294,6 +294,36 @@ def test_what_is_freed_is_read_at_the_peak_by_default_and_else_said(tmp_path, ca
     assert "% of the memory that it touched (in 2 MiB) was freed before" in said and "--dump-at peak" in said
 
 
+def test_a_native_run_narrows_the_share_of_walks(tmp_path):
+    tracing.build_plugin()
+    phases = tracing.build(tmp_path, "phases")
+    record([phases, "400000", "100000"], tmp_path / "timed", native_run=True)
+    capture = load(tmp_path / "timed")
+    native, chunks = capture.snapshot.facts["native"], capture.trace.chunks
+    assert native["how"] == "run" and 0 < native["user_seconds"] < 4 * native["seconds"]
+    assert native["instructions"] == chunks["instructions"].sum() and 0.3 < native["ghz"] < 10
+    setup = Setup.of(machine="vmitosis-cascade-lake")
+    untimed = replace(capture.snapshot, facts={**capture.snapshot.facts, "native": None})
+    shares = [
+        replay_snapshot(snapshot, capture.trace, [("mitosis", {})], setup)[0].price.walk_share
+        for snapshot in (capture.snapshot, untimed)
+    ]
+    assert shares[0].high - shares[0].low < shares[1].high - shares[1].low
+    record([phases, "1000", "1000"], tmp_path / "given", seconds=2.0)
+    given = load(tmp_path / "given").snapshot.facts["native"]
+    assert given["how"] == "given" and given["seconds"] == 2.0 and 2.0 <= given["user_seconds"] <= 10.0
+
+
+def test_a_native_run_is_of_a_whole_run_that_succeeds(tmp_path):
+    tracing.build_plugin()
+    phases = tracing.build(tmp_path, "phases")
+    with pytest.raises(UsageError, match=r"only a whole run .* --seconds"):
+        record([phases, "1", "1"], tmp_path / "c", native_run=True, options=Options(start_symbol="work"))
+    with pytest.raises(UsageError, match=r"ended with status 2; nothing was traced"):
+        record([phases], tmp_path / "c", native_run=True)
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     tracing.build_plugin()
     phases = tracing.build(tmp_path, "phases")

@@ -526,6 +526,33 @@ def test_the_speed_up_follows_the_additive_law_at_each_end():
     assert found.middle == pytest.approx(law(0.7, 1.25, 0.5))
 
 
+def test_a_timed_run_is_what_it_took_less_its_walks_at_each_end():
+    """Of 10 cycles per instruction, on a CPU up to 1.25 times as fast or slow, walks have 4 times e."""
+    native = cost.Native.of(seconds=0.0005, ghz=2.0, instructions=100_000, walk_cycles=400_000)
+    assert tuple(native.cycles) == pytest.approx((8.0, 10.0, 12.5)) and native.walks == 4
+    before = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000, native=native)
+    found = cost.price(reads(1000, 0), MACHINE, COSTS, before, instructions=100_000, native=native)
+
+    def law(e, cycles):
+        outside = 100_000 * (cycles - 4 * e)
+        return (outside + e * 400_000) / (outside + e * 200_000)
+
+    assert found.speedup.high == pytest.approx(law(0.9, 8.0))
+    assert found.speedup.low == pytest.approx(law(0.5, 12.5))
+    assert found.speedup.middle == pytest.approx(law(0.7, 10))
+    assert before.run_cycles == pytest.approx(1_000_000)
+    assert before.walk_share.middle == pytest.approx(0.28)
+    assert "8 to 12 cycles per instruction with walks, as timed outside the tracer" in found.assumptions
+    assumed = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000).walk_share
+    assert before.walk_share.high - before.walk_share.low < assumed.high - assumed.low
+
+
+def test_walks_beyond_the_timed_run_leave_the_least_that_instructions_take():
+    native = cost.Native.of(seconds=0.0001, ghz=1.0, instructions=100_000, walk_cycles=400_000)
+    price = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000, native=native)
+    assert price.run_cycles == pytest.approx(100_000 * COSTS.cycles_per_instruction.low + 0.7 * 400_000)
+
+
 @st.composite
 def several_runs(draw):
     """([Counters], [SystemCalls], [instructions]) of as many runs."""

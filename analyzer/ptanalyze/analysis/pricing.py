@@ -16,7 +16,7 @@ from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
-from ..cost.price import lock_note, pays_back
+from ..cost.price import Native, lock_note, pays_back
 from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, counters
@@ -51,7 +51,7 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     """
     baselines = done[0]
     _must_be_alike(baselines, setup)
-    setup = _with_data_in_dram(baselines, setup)
+    setup = replace(_with_data_in_dram(baselines, setup), native=native_time(baselines[0], setup))
     short = [_short(one) for one in baselines]
     alone = _price(done[0], short, None, setup)
     prices = [_price(runs, short, alone, setup) for runs in done]
@@ -73,7 +73,24 @@ def _price(runs: Sequence[Finished], short: Sequence[str], baseline: Price | Non
     """Price of all runs of a plan."""
     counted, world = _counted(runs, short, setup), runs[0].world
     how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
-    return cost.price(counted.counters, world.machine, setup.costs, baseline, *how)
+    return cost.price(counted.counters, world.machine, setup.costs, baseline, *how, setup.native)
+
+
+def native_time(baseline: Finished, setup: Setup) -> Native | None:
+    """What the captured program took outside the tracer; None where it was not timed, instructions are not
+    counted, or the answer is of a larger run.
+
+    Walks of the timed run went to tables of its own machine: all local where that has one node.
+    """
+    world, snapshot = baseline.world, baseline.world.captured.snapshot
+    timed, executed = snapshot.facts.get("native"), int(world.trace.chunks["instructions"].sum())
+    if not timed or not executed or world.growth.factor > 1 or snapshot.scale > 1:
+        return None
+    where = baseline.first.reads, world.machine
+    one_node = len(snapshot.topology) == 1
+    walks = cost.local_walk_cycles(*where) if one_node else cost.walk_cycles(*where, setup.contended)
+    own = float(sum(walks)) / executed * timed["instructions"]
+    return Native.of(timed["user_seconds"], timed["ghz"], timed["instructions"], own)
 
 
 class Counted(NamedTuple):
@@ -285,7 +302,7 @@ def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int
         cycles = max(traced.management_cycles - price.management_cycles, 0.0)
         more = cycles - max(base_traced.management_cycles - base.management_cycles, 0.0)
         executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
-        law = cost.run_law(base, setup.costs, executed, setup.calibration)
+        law = cost.run_law(base, setup.costs, executed, setup.calibration, setup.native)
         if law is not None:
             pays = pays_back(more, base, price, law)
             run_cycles = cost.region_cycles(price, law)

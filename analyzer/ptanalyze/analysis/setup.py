@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
+    from ..cost.price import Native
     from ..world.world import World
 
 
@@ -82,6 +83,7 @@ class Setup:
     weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
     stands_for    the run that the answer is about
     phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
+    native        what the program took outside the tracer, where the capture has it: pricing.native_time
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
@@ -99,6 +101,7 @@ class Setup:
     weigh: str = AUTO
     stands_for: StandsFor = AS_CAPTURED
     phase: str = LAST
+    native: Native | None = None
     jobs: int = 1
     progress: Progress = None
 

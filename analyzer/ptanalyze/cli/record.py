@@ -98,6 +98,19 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     help="After the region: let the program run to its end, untraced but still under the tracer, which "
     "cannot let go of it; or end it as Ctrl-C does.",
 )
+@click.option(
+    "--native-run",
+    is_flag=True,
+    help="Run COMMAND once before, outside the tracer, and time it: shares of the run narrow. Off by "
+    "default, as not every command can be run twice. Of a whole run, without input, its output dropped.",
+)
+@click.option(
+    "--seconds",
+    "native_seconds",
+    type=DURATION,
+    metavar="TIME",
+    help="What the region takes outside the tracer, elapsed, where you know it. Default: not known.",
+)
 @strip_option
 @click.option(
     "-p",
@@ -116,6 +129,8 @@ def command(
     user: str | None,
     strip: str,
     seconds: float | None,
+    native_run: bool,
+    native_seconds: float | None,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -140,6 +155,8 @@ def command(
         raise click.UsageError(
             "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
         )
+    if native_run and native_seconds:
+        raise click.UsageError("give --native-run or --seconds, not both")
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record
@@ -172,6 +189,8 @@ def command(
         user=user,
         dump_at=dump_at,
         end_after=then == "end",
+        native_run=native_run,
+        seconds=native_seconds,
         watch=progress,
         sealing=progress.sealing,
     )

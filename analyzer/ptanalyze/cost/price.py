@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import structs
@@ -67,6 +67,7 @@ CLEARING = (
 )  # calls that clear the entries they change; others rewrite them
 WALK = CALLS.index("walk")
 LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
+OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
@@ -341,6 +342,7 @@ def price(
     made: SystemCalls | None = None,
     calibration: Calibration | None = None,
     collapsed_ns: Cycles = 0.0,
+    native: Native | None = None,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
@@ -364,12 +366,12 @@ def price(
         speedup=None,
         run_cycles=None,
         walk_share=None,
-        assumptions=assumptions(costs, contended, calibration, timed=bool(np.all(instructions))),
+        assumptions=assumptions(costs, contended, calibration, bool(np.all(instructions)), native),
         system_calls=() if made is None else _call_costs(counters, machine, costs, made, baseline),
         fault_ns=taken[..., WALK],
     )
     base = baseline or priced
-    law = run_law(base, costs, instructions, calibration)
+    law = run_law(base, costs, instructions, calibration, native)
     if law is not None:
         run, unknown = law
         walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
@@ -407,13 +409,19 @@ def _extremes(function: Callable[..., Cycles], *unknown: Interval) -> Interval:
 
 
 def run_law(
-    base: Price, costs: Costs, instructions: Cycles, calibration: Calibration | None = None
+    base: Price,
+    costs: Costs,
+    instructions: Cycles,
+    calibration: Calibration | None = None,
+    native: Native | None = None,
 ) -> RunLaw | None:
     """Run cycles as a function of a Price and of what is not known; None where nothing is known.
 
     base  the baseline's Price, whose run a Calibration is taken to be of
     """
-    return _measured(base, calibration) if calibration else _assumed(base, instructions, costs)
+    if calibration:
+        return _measured(base, calibration)
+    return _timed(instructions, costs, native) if native else _assumed(base, instructions, costs)
 
 
 def region_cycles(price: Price, law: RunLaw) -> float:
@@ -452,6 +460,37 @@ def _assumed(base: Price, instructions: Cycles, costs: Costs) -> RunLaw | None:
     return run, unknown
 
 
+class Native(NamedTuple):
+    """User time of the captured program outside the tracer (ADR 26), in cycles per instruction.
+
+    cycles  over the whole run, on the modelled machine; walks: walk cycles in them, by the replay
+    """
+
+    cycles: Interval
+    walks: float
+
+    @classmethod
+    def of(cls, seconds: float, ghz: float, instructions: float, walk_cycles: float) -> Native:
+        """From user seconds of all threads at `ghz`, which ran `instructions`; walk_cycles: of as many."""
+        measured = seconds * ghz * 1e9 / instructions
+        low, high = measured / OTHER_CPU, measured * OTHER_CPU
+        return cls(Interval(low, measured, high), walk_cycles / instructions)
+
+
+def _timed(instructions: Cycles, costs: Costs, native: Native) -> RunLaw | None:
+    """By e and the measured cycles per instruction: outside walks is what they leave, at least the least that
+    the cost file assumes."""
+    if not np.all(instructions):
+        return None
+    least = costs.cycles_per_instruction.low
+
+    def run(priced: Price, exposed: float, cycles: float) -> Cycles:
+        outside = instructions * max(cycles - exposed * native.walks, least)
+        return outside + exposed * priced.walk_cycles + priced.management_cycles
+
+    return run, (costs.exposed, native.cycles)
+
+
 def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     """By e and s: the replay's changes, in the proportions of the calibrated run; None without walks."""
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
@@ -473,7 +512,11 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
 
 
 def assumptions(
-    costs: Costs, contended: bool = False, calibration: Calibration | None = None, timed: bool = True
+    costs: Costs,
+    contended: bool = False,
+    calibration: Calibration | None = None,
+    timed: bool = True,
+    native: Native | None = None,
 ) -> str:
     """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
     taken = f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
@@ -489,6 +532,12 @@ def assumptions(
         )
     if not timed:
         return taken
+    if native is not None:
+        e, cycles = costs.exposed, native.cycles
+        return (
+            f"{e.low:g} to {e.high:g} of walk cycles stall the program; {cycles.low:.2g} to "
+            f"{cycles.high:.2g} cycles per instruction with walks, as timed outside the tracer; {taken}"
+        )
     e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
     return (
         f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "

@@ -151,6 +151,18 @@ class ReplicaRecord(Strict):
     owners: tuple[tuple[int, int, int], ...] | None = None
 
 
+class NativeTime(Strict):
+    """The program outside the tracer (`record --native-run`, `--seconds`): seconds of all its threads, in
+    user mode and in the kernel's; ghz: of the CPU then; instructions: of the trace of the same work."""
+
+    how: str  # "run" or "given"
+    seconds: Annotated[float, Meta(gt=0, le=1e9)]  # elapsed
+    user_seconds: Annotated[float, Meta(gt=0, le=1e12)]
+    system_seconds: Annotated[float, Meta(ge=0, le=1e12)]
+    ghz: Annotated[float, Meta(gt=0, le=100)]
+    instructions: Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """The facts a dumper records; an importer may leave any of them out and add others."""
 
@@ -176,6 +188,7 @@ class Facts(msgspec.Struct, kw_only=True):
     page_type: str | None = None
     node_source: str | None = None
     unknown: tuple[str, ...] = ()  # columns that hold no data
+    native: NativeTime | None = None
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
     scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # Snapshot.scale

@@ -32,15 +32,18 @@ from .supervise import (
     Peak,
     Recording,
     Run,
+    Timed,
     Watch,
     account,
     attend,
     end,
+    given_time,
     leave_room,
     listening,
     readable,
     room,
     start,
+    timed_run,
 )
 from .tracers import TRACERS, Options, find_program, tools
 
@@ -90,12 +93,14 @@ def free_bytes(directory: Path) -> int:
 Ranges = tuple[NDArray[np.uint64], NDArray[np.uint64]]  # starts, lengths in bytes
 
 
-def mark_emulator(directory: Path, trace: Trace) -> None:
-    """Add to snapshot.json of `directory` the VMAs that are the tracer's."""
+def facts_of_trace(directory: Path, trace: Trace, timed: Timed | None = None) -> None:
+    """Add to snapshot.json of `directory` the VMAs that are the tracer's, and the program's native time."""
     path = directory / SNAPSHOT
     record = json.loads(path.read_bytes())
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)
+    if timed and (executed := int(trace.chunks["instructions"].sum())):
+        record["facts"]["native"] = {**timed.of(trace), "instructions": executed}
     with atomic_write(path, "w") as file:
         json.dump(record, file, indent=1)
 
@@ -204,6 +209,8 @@ def record(
     user: str | None = None,
     dump_at: str | None = None,
     end_after: bool = False,
+    native_run: bool = False,
+    seconds: float | None = None,
     watch: Watch | None = None,
     sealing: Watch | None = None,
 ) -> Recording:
@@ -215,6 +222,8 @@ def record(
              fifth, as most programs free memory before they end; None: the end of a region that is marked,
              else the peak
     end_after  end the program when its region is over, as Ctrl-C does; else it runs on under the tracer
+    native_run  run the command once before, outside the tracer, and keep what it took: for a whole run
+    seconds  what the region takes outside the tracer, elapsed, instead
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
@@ -231,6 +240,11 @@ def record(
             "end_after: the region has no end before the program's, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
+    if native_run and (how.marked or not dump):
+        raise UsageError(
+            "native_run: only a whole run with its page tables is timed: where a region begins is not seen "
+            "outside the tracer; give its time with --seconds"
+        )
     pairs = list(how.items())
     dumper = native("ptdump") if dump else None
     if dumper:
@@ -239,6 +253,7 @@ def record(
         as_user.must_read([program, *tools(tracer)])
     with new_capture(out) as directory:
         free_bytes(directory)
+        timed = timed_run(program, words, as_user) if native_run else given_time(seconds) if seconds else None
         recording = Recording(Path(out), 0, user=as_user.uid if as_user else os.geteuid())
         trace = room(directory, as_user) / TRACE
         with listening(as_user) as listener:
@@ -263,7 +278,8 @@ def record(
         wait_for_writers(trace.parent)
         leave_room(directory, as_user)
         followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
-        finish(directory, recording, [readable(word) for word in words], tracer, started, followed)
+        said = [readable(word) for word in words]
+        finish(directory, recording, said, tracer, started, followed, timed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(DIED if recording.exit_status < 0 else UNREACHED)
     if recording.problems:
@@ -287,6 +303,7 @@ def finish(
     tracer: str,
     started: float,
     followed: Sequence[int] = (),
+    timed: Timed | None = None,
 ) -> None:
     """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
@@ -304,7 +321,7 @@ def finish(
     if lost := trace.facts.get("lost_threads", 0):
         recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
     if recording.snapshot:
-        mark_emulator(directory, trace)
+        facts_of_trace(directory, trace, timed)
         recording.freed = freed_share(directory, trace)
     elif trace.facts["guest_base"]:
         recording.problems.append("the program's addresses were moved by the tracer")
@@ -348,7 +365,7 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
         write_index(place / INDEX, place / TRACE, index)
         trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT).exists()
         if snapshot:
-            mark_emulator(place, trace)
+            facts_of_trace(place, trace)
         facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}
         seal(place, "process" if snapshot else "trace", facts)
         sealed.append(pid)

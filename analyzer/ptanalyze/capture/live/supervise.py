@@ -25,6 +25,7 @@ import numpy as np
 
 from ...core.errors import UsageError, is_whole
 from ...core.safe_files import temporary_directory
+from ...core.trace import Trace
 from ...formats.atomic import take_over
 from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
 from ...kernels.trace_codec import FRAME_MAGIC
@@ -432,6 +433,70 @@ def start(argv: list[str], user: Account | None = None) -> Process:
         preexec_fn=prepare,
         **(user.popen() if user else {}),
     )
+
+
+# What a program takes outside the tracer.
+
+
+@dataclass(frozen=True)
+class Timed:
+    """how: "run" or "given"; seconds elapsed; user, system: of all threads, None where not measured."""
+
+    how: str
+    seconds: float
+    user: float | None
+    system: float
+    ghz: float
+
+    def of(self, trace: Trace) -> dict[str, Any]:
+        """The fact for snapshot.json; where only elapsed time is given, threads are taken to be busy: as many
+        as equal ones have the same sum of squared shares of the accesses."""
+        shares = np.bincount(trace.chunks["thread"], weights=trace.chunks["accesses"])
+        busy = float(shares.sum() ** 2 / max((shares**2).sum(), 1.0))
+        user = self.seconds * max(busy, 1.0) if self.user is None else self.user
+        times = {"seconds": self.seconds, "user_seconds": user, "system_seconds": self.system}
+        return {"how": self.how, **times, "ghz": self.ghz}
+
+
+def given_time(seconds: float) -> Timed:
+    return Timed("given", seconds, None, 0.0, ghz_now())
+
+
+def timed_run(program: str, words: list[str], user: Account | None = None) -> Timed:
+    """Run a command to its end, without input and output, and time it and what it waited for. wait4(2).
+
+    UsageError if it fails: what takes another way is not the traced run.
+    """
+    started = time.monotonic()
+    process = subprocess.Popen(
+        words,
+        executable=program,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_us(),
+        **(user.popen() if user else {}),
+    )
+    try:
+        _, status, used = os.wait4(process.pid, 0)
+    except BaseException:
+        end(process)
+        raise
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise UsageError(
+            f"--native-run: {words[0]} ended with status {process.returncode}; nothing was traced: a command "
+            "that cannot be run twice, or needs input, is recorded without it"
+        )
+    elapsed = time.monotonic() - started
+    return Timed("run", elapsed, max(used.ru_utime, 1e-3), used.ru_stime, ghz_now())
+
+
+def ghz_now() -> float:
+    """Clock of the fastest CPU now, proc_cpuinfo(5); 2 where the kernel does not tell."""
+    text = Path("/proc/cpuinfo").read_text()
+    known = [float(number) / 1000 for number in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+    return max(known, default=2.0) or 2.0
 
 
 def end(process: Process) -> None:
