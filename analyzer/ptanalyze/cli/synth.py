@@ -121,13 +121,18 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
         "cc:uni",
         "bc:uni",
         "btree",
+        "bfs:kron",
+        "bfs:uni",
         "anneal",
+        "hashjoin",
+        "xsections",
     ),
     default="uniform",
     show_default=True,
     help="Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that thread "
-    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 vertices), "
-    "btree, btree:FAN (lookups), anneal (swaps of elements).",
+    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH, bfs:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 "
+    "vertices), btree, btree:FAN (lookups), anneal (swaps of elements), hashjoin (probes), xsections "
+    "(cross-section look-ups).",
 )
 @click.option(
     "--sharing",
@@ -204,7 +209,7 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     """
     from ..analysis.answer import Answer
     from ..capture.synth.capture import synthesize
-    from ..capture.synth.plan import Parameters
+    from ..capture.synth.plan import Parameters, left_to_chance
     from ..formats.capture import open_capture
     from ..show.progress import progress_bar
 
@@ -223,6 +228,8 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
         dict.fromkeys(("tables", "map"), table),
     )
     emit(answer, output)
+    if warning := left_to_chance(plan):
+        echo(f"ptanalyze: {warning}", err=True)
     echo(
         f"{directory}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {directory}",
         err=output.form != "table",

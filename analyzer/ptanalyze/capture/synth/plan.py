@@ -231,13 +231,18 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     return Layout(base.astype(np.uint64), level, parent, slot, leaf)
 
 
-# Programs of a known shape: graph kernels, B-tree lookups, annealing (kernels/synth.py).
+# Programs of a known shape: graph kernels, B-tree and cross-section look-ups, hash joins, annealing
+# (kernels/synth.py).
 
-GRAPHS = ("pr", "cc", "bc")
+GRAPHS = ("pr", "cc", "bc", "bfs")
 SCALES = range(14, 33)
 FANS = (4, 8, 16, 32, 64, 128, 256)
 ENTRY = 16  # bytes of a key and a pointer
-KINDS = "pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal"
+KINDS = (
+    "pr:GRAPH, cc:GRAPH, bc:GRAPH, bfs:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal, "
+    "hashjoin, xsections"
+)
+PLAIN = ("anneal", "hashjoin", "xsections")  # shapes without an argument
 BLOCK = 4096  # accesses made at a time
 
 # bytes per vertex of each array, as kernels/synth.py orders them: offsets, neighbours, the kernel's own
@@ -246,6 +251,7 @@ OWN = {
     "pr": (4, 4),  # scores, contributions
     "cc": (4,),  # components
     "bc": (4, 8, 4, 4, kernels.DEGREE // 8, 4),  # depths, paths, dependencies, scores, successors, queue
+    "bfs": (4, 4),  # parents, queue
 }
 
 
@@ -257,7 +263,10 @@ FILLS: dict[str, Fill] = {
     "cc": kernels.components,
     "bc": kernels.search,
     "btree": kernels.lookups,
+    "bfs": kernels.breadth_first,
     "anneal": kernels.swaps,
+    "hashjoin": kernels.probes,
+    "xsections": kernels.cross_sections,
 }
 
 
@@ -265,7 +274,7 @@ FILLS: dict[str, Fill] = {
 class Shape:
     """A pattern that says what the dataset holds.
 
-    kind     "pr", "cc", "bc", "btree" or "anneal"
+    kind     of FILLS
     skewed, scale  of a graph of 2 ** scale vertices; fan  entries of a B-tree's node
     """
 
@@ -292,7 +301,7 @@ def shape_of(pattern: str) -> Shape | None:
         if argument not in ("", *map(str, FANS)):
             raise refused("pattern", pattern, f"btree or btree:FAN, FAN one of {', '.join(map(str, FANS))}")
         return Shape(kind, fan=int(argument or 16))
-    return Shape(kind) if pattern == "anneal" else None
+    return Shape(kind) if pattern in PLAIN else None
 
 
 def graph_of(shape: Shape, key: int) -> kernels.Graph:
@@ -308,6 +317,20 @@ def index_of(shape: Shape, size: int, key: int) -> kernels.Index:
     leaves = bisect_right(range(1, room + 1), room, key=lambda leaves: sum(levels(leaves, shape.fan)))
     nodes = np.array(levels(leaves, shape.fan), np.int64)
     return kernels.Index(nodes, (np.cumsum(nodes) - nodes) * node, node, shape.fan, key)
+
+
+def join_of(size: int, key: int) -> kernels.Join:
+    """The hash join of as many entries as fit into `size` bytes with their buckets and PROBES tuples each."""
+    each = kernels.LINK + kernels.BUCKET + kernels.PROBES * kernels.TUPLE
+    entries = size // each
+    return kernels.Join(entries, kernels.LINK * entries, (kernels.LINK + kernels.BUCKET) * entries, key)
+
+
+def grid_of(size: int, key: int) -> kernels.Grid:
+    """The unionised grid of as many points as fit into `size` bytes, with places and nuclides' points."""
+    places = kernels.PLACE * kernels.NUCLIDES
+    points = size // (kernels.ENERGY + places + kernels.CROSS) // kernels.NUCLIDES * kernels.NUCLIDES
+    return kernels.Grid(points, kernels.ENERGY * points, (kernels.ENERGY + places) * points, key)
 
 
 def levels(leaves: int, fan: int) -> list[int]:
@@ -328,11 +351,15 @@ class Shaped:
 
     def __init__(self, shape: Shape, size: int, key: int, part: tuple[int, int], accesses: int) -> None:
         self.shape, self.part, self.half = shape, part, accesses // 2
-        self.data: kernels.Graph | kernels.Index | kernels.Netlist
+        self.data: kernels.Graph | kernels.Index | kernels.Netlist | kernels.Join | kernels.Grid
         if shape.kind in GRAPHS:
             self.data = graph_of(shape, key)
         elif shape.kind == "btree":
             self.data = index_of(shape, size, key)
+        elif shape.kind == "hashjoin":
+            self.data = join_of(size, key)
+        elif shape.kind == "xsections":
+            self.data = grid_of(size, key)
         else:
             self.data = kernels.Netlist(size // kernels.RECORD, key)
         self.pages, self.writes = np.empty(BLOCK, np.int64), np.empty(BLOCK, bool)
@@ -457,6 +484,23 @@ def plan(asked: Parameters) -> Plan:
     if asked.munmap_every is not None and made.huge[: pages >> 9].all():
         raise refused("munmap_every", asked.munmap_every, "--thp leaves no 4 KiB pages to unmap")
     return made
+
+
+SPREAD = 32  # leaf tables per node: fewer that are interleaved are spread by chance
+
+
+def left_to_chance(plan: Plan) -> str:
+    """A line where few leaf tables are drawn for many nodes, so that shares of nodes are chance; else ""."""
+    nodes = plan.asked.nodes
+    tables = int(np.count_nonzero(~plan.huge)) or -(-plan.pages >> 18)
+    drawn = INTERLEAVE in (plan.policy, plan.host_policy if plan.nested else plan.policy)
+    if not drawn or nodes < 2 or tables >= SPREAD * nodes:
+        return ""
+    enough = show_size(SPREAD * nodes * plan.asked.size // tables) if plan.asked.size else ""
+    return (
+        f"{tables} leaf tables are interleaved over {nodes} nodes: how many each node gets is chance; "
+        f"--size {enough} has {SPREAD} for each"
+    )
 
 
 def huge_regions(asked: Parameters, pages: int) -> np.ndarray:
