@@ -173,7 +173,9 @@ def cases(draw, native=True, moving=False):
     touched = st.lists(st.tuples(where, st.booleans()), max_size=8)
     chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))
     trace = build_trace(chunks, draw(memory_events(len(chunks), threads, nodes if moving else 0)), threads)
-    return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)))
+    machine = small_machine(nodes)
+    machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, shares=(0.25, 1.0)))
+    return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)), machine)
 
 
 # whatif of small captures, and a machine without paging-structure caches: every walk reads every level.

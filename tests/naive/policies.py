@@ -367,15 +367,16 @@ def replay(twin, space, placement, reads):
     out = Counter()
     for w in range(len(reads.page)):
         node = int(placement.cpu_node[reads.cpu[w]])
-        mask, dram = int(reads.read[w]), int(reads.dram[w])
+        mask, drams = int(reads.read[w]), reads.dram[w].tolist()
 
-        def nested(g, table, slot, server, node=node, mask=mask, dram=dram):
+        def nested(g, table, slot, server, node=node, mask=mask, drams=drams):
             for up in twin.path(table):
                 bit = 8 * g + int(space.tables.level[up])
                 if mask >> bit & 1:
                     if up == table and server is None:
                         server = twin.use(table, slot, node)
-                    out[bit, node, server if up == table else node, dram >> bit & 1] += 1
+                    missed = sum(dram >> bit & 1 for dram in drams)
+                    out[bit, node, server if up == table else node, missed] += 1
 
         host, slot = int(reads.host_leaf[w]), int(reads.host_slot[w])
         if host >= 0:

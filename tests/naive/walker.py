@@ -61,13 +61,13 @@ class Walker:
         caches = machine.walk_caches
         shapes = {1: caches.pde, 2: caches.pdpte, 3: caches.pml4e, 4: caches.pml5e}
         array = lambda a: SetAssoc(a.sets, a.ways) if a else SetAssoc(1, 0)  # noqa: E731
-        lines = lambda c: SetAssoc(c.lines // c.ways, c.ways)  # noqa: E731
         cpus = range(len(cpu_node))
         self.pwc = [{level: array(a) for level, a in shapes.items()} for _ in cpus]
         self.host_pwc = [{level: array(a) for level, a in shapes.items()} for _ in cpus]
         self.nested = [array(caches.nested) for _ in cpus]
-        self.l2 = [lines(machine.l2) for _ in cpus]
-        self.llc = [lines(machine.llc) for _ in range(max(cpu_node) + 1)]
+        self.l2 = [SetAssoc(machine.l2.lines // machine.l2.ways, machine.l2.ways) for _ in cpus]
+        shares = sorted({machine.llc.share, *(machine.llc.shares or ())})
+        self.llc = [[last_level(machine.llc, share) for share in shares] for _ in range(max(cpu_node) + 1)]
 
     def flush(self):
         for caches in self.pwc:
@@ -75,8 +75,9 @@ class Walker:
                 array.clear()
 
     def walk(self, cpu, address):
-        """(leaf id, slot, (host leaf id, slot) or (-1, -1), {bits read}, {bits from DRAM}) of one walk."""
-        self.read, self.dram = set(), set()
+        """(leaf id, slot, (host leaf id, slot) or (-1, -1), {bits read}, [{bits from DRAM} at each share]) of
+        one walk."""
+        self.read, self.dram = set(), [set() for _ in self.llc[0]]
         leaf_level, frame = self.guest.leaf(address)
         levels = self.guest.tree.levels
         top, known = self.start(self.pwc[cpu], address, leaf_level, levels)
@@ -114,8 +115,18 @@ class Walker:
     def fetch(self, cpu, bit, table, slot):
         self.read.add(bit)
         line = (table << 6) + (slot >> 3)
-        if not self.l2[cpu].touch(line, line) and not self.llc[self.cpu_node[cpu]].touch(line, line):
-            self.dram.add(bit)
+        if self.l2[cpu].touch(line, line):
+            return
+        for llc, dram in zip(self.llc[self.cpu_node[cpu]], self.dram, strict=True):
+            if not llc.touch(line, line):
+                dram.add(bit)
+
+
+def last_level(llc, share):
+    """A cache for a share of the LLC, of as many sets at all shares: whole, each has 4 times its ways."""
+    sets = llc.bytes // (64 * 4 * llc.ways) or 1
+    lines = max(int(llc.bytes * share) // 64 // llc.ways, 1) * llc.ways
+    return SetAssoc(sets, lines // sets, lines % sets)
 
 
 # Translation by following the pointers of table pages, as a walker does: no first addresses, no parents.
@@ -176,16 +187,18 @@ def published_counts(guest, host, host_node, sockets):
 
 
 class SetAssoc:
-    def __init__(self, sets, ways):
-        self.sets, self.ways = [OrderedDict() for _ in range(sets)], ways
+    def __init__(self, sets, ways, one_more=0):
+        """one_more  the first sets that have one more way"""
+        self.sets, self.ways, self.one_more = [OrderedDict() for _ in range(sets)], ways, one_more
 
     def touch(self, index, tag):
         """Whether set index % sets holds the tag; afterwards it does, as the most recent."""
-        row = self.sets[index % len(self.sets)]
+        at = index % len(self.sets)
+        row = self.sets[at]
         hit = tag in row
         row[tag] = True
         row.move_to_end(tag)
-        if len(row) > self.ways:
+        if len(row) > self.ways + (at < self.one_more):
             row.popitem(last=False)
         return hit
 

@@ -8,11 +8,24 @@ import pytest
 from msgspec.structs import replace
 
 from ptanalyze import whatif
+from ptanalyze.analysis.replay import replay_again, replay_walks, start
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Costs, at_other_shares, load_costs, load_machine, machine_names, sharing
+from ptanalyze.core.machine import (
+    LINE_BYTES,
+    LINES,
+    Costs,
+    load_costs,
+    load_machine,
+    machine_names,
+    sharing,
+)
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import with_latency, write_machine
+from ptanalyze.kernels.replay import at_share
+from ptanalyze.policies import plan_for
+from ptanalyze.world.captured_world import captured_world
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
@@ -283,10 +296,39 @@ def test_an_interval_covers_the_bounds_of_the_share_and_its_middle_is_at_the_mac
     assert speedups(None) == [low, middle, high]
 
 
+def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_counts():
+    """At first, and once more with warm caches."""
+    capture = open_capture(bundled("samples") / "sysbench-memory")
+
+    def counts(machine):
+        world = captured_world(capture.snapshot, capture.trace, machine)
+        run, caches = start(plan_for("hydra"), world), world.caches()
+        mapped = replay_walks([run], world, world.reads(caches=caches), more=True)
+        again = world.again()
+        replay_again([run], again, again.reads(caches=caches), mapped)
+        return run
+
+    every = counts(sharing(SMALL, "0.125:0.5"))
+    for number, share in enumerate((0.125, 0.25, 0.5)):
+        alone = counts(sharing(SMALL, f"{share}"))
+        for together, counted in ((every.first, alone.first), (every.counters, alone.counters)):
+            assert (at_share(together.reads, number) == counted.reads).all() and counted.reads[..., 1].any()
+            assert (together.events == counted.events).all() and (together.classes == counted.classes).all()
+
+
 def test_without_bounds_there_are_no_other_shares():
-    assert at_other_shares(sharing(MACHINE, "0.25")) == ()
-    assert [one.llc.share for one in at_other_shares(MACHINE)] == [0.125, 0.5]
-    assert [one.llc.share for one in at_other_shares(sharing(MACHINE, "0.25:0.5"))] == [0.5]
+    assert sharing(MACHINE, "0.25").llc.every_share == (0.25,)
+    assert MACHINE.llc.every_share == (0.125, 0.25, 0.5)
+    assert sharing(MACHINE, "0.25:0.5").llc.every_share == (0.25, 0.5)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_quarter_of_an_llc_has_its_ways_and_other_shares_are_ways_of_the_same_sets(name):
+    llc = load_machine(name).llc
+    sets, ways = sharing(load_machine(name), "0.125:1").llc.stacks
+    assert sets == llc.bytes // (LINE_BYTES * llc.ways * LINES)
+    assert [sets * every + more for every, more in ways] == [llc.lines_at(of) for of in (0.125, 0.25, 1)]
+    assert ways[1] == (llc.ways, 0) and ways[2][0] == 4 * llc.ways
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "1.5", "-1", "nan", "0.1:", "0.1:0.3:0.5", "0:1", "inf"])

@@ -17,7 +17,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels import lru, walker
-from ptanalyze.kernels.lru import EMPTY, bank, find, row_bank
+from ptanalyze.kernels.lru import EMPTY, ROW, bank, depth_in_row, find, row_bank, row_of
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import Steps, cache_pass
@@ -40,6 +40,8 @@ from strategies import (
 # The walker against the naive one, and in closed form.
 
 GIB, KIB4 = 1 << 30, 1 << 12
+LLC_LINES = st.sampled_from([12, 40, 100])  # in 1, 2 and 6 sets
+SHARES = st.sampled_from([None, (0.5, 1.0), (0.2, 0.7), (0.125, 0.5)])
 
 
 def every_touch_walks(trace):
@@ -59,7 +61,8 @@ def passes(snapshot, trace, machine=None, cpus=2, **options):
 
 
 def bits(mask):
-    return {bit for bit in range(64) if int(mask) >> bit & 1}
+    """Of a number, or of an array of one."""
+    return {bit for bit in range(64) if int(np.asarray(mask).item()) >> bit & 1}
 
 
 @pytest.mark.twin
@@ -68,7 +71,9 @@ def bits(mask):
 def test_every_walk_reads_what_the_naive_walker_reads(data):
     snapshot = data.draw(snapshots())
     trace = data.draw(traces(snapshot))
-    machine = small_machine(nested=data.draw(st.booleans()))
+    machine = small_machine(nested=data.draw(st.booleans()), cache_lines=(4, data.draw(LLC_LINES)))
+    llc = msgspec.structs.replace(machine.llc, share=0.5, shares=data.draw(SHARES))
+    machine = msgspec.structs.replace(machine, llc=llc)
     batch, threads = data.draw(st.sampled_from([1, 5, 1000])), data.draw(st.integers(1, 2))
     assert_as_naive(snapshot, trace, machine, batch, threads)
 
@@ -112,7 +117,7 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
             leaf, slot, host, read, dram = naive.walk(cpu, address)
             assert (got[0], got[1]) == (cpu, page)
             assert (got[3], got[4], got[5:7]) == (leaf, slot, list(host))
-            assert (bits(got[7]), bits(got[8])) == (read, dram)
+            assert (bits(got[7]), [bits(mask) for mask in got[8]]) == (read, dram)
     assert next(walks, None) is None
 
 
@@ -389,6 +394,25 @@ def test_long_sets_that_are_full_hit_and_evict_as_the_naive_ones(ways, tags):
 
 
 @pytest.mark.twin
+@settings(deadline=None)
+@given(
+    st.integers(1, 3),
+    st.lists(st.sampled_from([0, 1, 3, 4, 5, 11, 16, 17, 32, 40]), min_size=1, max_size=4),
+    st.lists(st.integers(0, 130), max_size=300),
+)
+def test_one_stack_tells_what_separate_caches_of_its_sets_with_fewer_ways_hit(sets, ways, touches):
+    ways = sorted(ways)
+    stack, naive = row_bank(1, [(sets, ways[-1])]), [SetAssoc(sets, fewer) for fewer in ways]
+    for tag in touches:
+        deep = depth_of(stack, ways[-1], np.uint32(tag))
+        assert [deep < fewer for fewer in ways] == [cache.touch(tag, tag) for cache in naive]
+
+
+@njit
+def depth_of(bank, ways, tag):
+    return depth_in_row(bank.tags, bank.shape[0, ROW], np.uint32(ways), row_of(bank, 0, 0, tag), tag)
+
+
 def test_a_row_of_16_tags_is_a_line_of_the_cache():
     assert all(row_bank(owners, [(3, 11)]).tags.ctypes.data % 64 == 0 for owners in (1, 2, 500))
 

@@ -12,7 +12,7 @@ from ptanalyze.analysis.advise import workload
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
-from ptanalyze.core.machine import Array, load_machine
+from ptanalyze.core.machine import Array, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world import stream_store
@@ -150,7 +150,7 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
     few = replace(machine.tlb, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
-    machine = replace(machine, tlb=few, llc=llc, l2=l2)
+    machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
     world = captured_world(capture.snapshot, capture.trace, machine)
     dram = sum(int(np.bitwise_count(reads.dram).sum()) for _, reads in world.reads())
 

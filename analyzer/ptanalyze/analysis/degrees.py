@@ -24,6 +24,7 @@ from ..kernels.replay import (
     Counters,
     Grouped,
     Mapped,
+    at_share,
     grouped_for,
 )
 from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
@@ -136,13 +137,17 @@ class GroupedRun(Run):
     def begin_again(self) -> None:
         super().begin_again()
         self.first_counts = self.counts
-        self.counts = empty(len(self.counts.walks), self.counts.walks.shape[1])
+        self.counts = Grouped(*map(np.zeros_like, self.counts))
 
     def parts(self) -> tuple[Grouped, Grouped]:
-        """Counts of the run as traced and of the further run, zeros without one."""
-        if self.first_counts is None:
-            return self.counts, empty(len(self.vmas), self.counts.walks.shape[1])
-        return self.first_counts, self.counts
+        """Counts of the run as traced and of the further run, zeros without one, at the machine's share of
+        the LLC."""
+        traced = self.first_counts or self.counts
+        again = self.counts if self.first_counts else Grouped(*map(np.zeros_like, self.counts))
+        llc = self.vmas.world.machine.llc
+        own = llc.every_share.index(llc.share)
+        first, further = (of._replace(reads=at_share(of.reads, own)) for of in (traced, again))
+        return first, further
 
 
 def of_group(counts: Grouped, group: int) -> Counters:
@@ -156,16 +161,16 @@ def grouped_runs(plans: Sequence[Plan], world: World, vmas: Vmas, reader: np.nda
     """[GroupedRun] of plans on a World, before the first walk; reader: as GroupedRun."""
     runs = []
     for plan in plans:
-        begun, counts = start(plan, world), empty(len(vmas), world.nodes)
+        begun, counts = start(plan, world), empty(len(vmas), world)
         known = (begun.plan, begun.states, begun.counters, begun.before)
         runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
     return runs
 
 
-def empty(groups: int, nodes: int) -> Grouped:
-    kinds = len(EVENT_KINDS)
+def empty(groups: int, world: World) -> Grouped:
+    kinds, nodes = len(EVENT_KINDS), world.nodes
     return Grouped(
-        np.zeros((groups, nodes, nodes, 2), np.int64),
+        np.zeros((groups, nodes, nodes, len(world.machine.llc.every_share) + 1), np.int64),
         np.zeros((groups, nodes), np.int64),
         np.zeros((groups, len(CALLS), kinds, nodes, nodes), np.int64),
         np.zeros((kinds, nodes, nodes), np.int64),

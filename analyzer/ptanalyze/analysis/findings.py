@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import plural, size_in_words
 from ..core.interval import NOTHING
-from ..core.machine import LINE_BYTES, at_least_share, cache_note
+from ..core.machine import LINE_BYTES, cache_note
 from ..world.data_migration import moves_notes
 from ..world.mm_events import region_of_interest
 from ..world.world import ENTRIES_PER_LINE
@@ -85,11 +85,14 @@ def bound_note(readers: int) -> str:
     )
 
 
-def cached(worlds: Sequence[World]) -> str:
+def cached(worlds: Sequence[World], share: float | None = None) -> str:
     """A note where the least that the machine's LLC may leave to page tables holds every line with a leaf
-    entry of processes that run together; else ""."""
-    lines = sum(world.leaf_lines for world in worlds)
-    if lines > at_least_share(worlds[0].machine).llc.lines:
+    entry of processes that run together; else "".
+
+    share  of the LLC, in place of the least
+    """
+    lines, llc = sum(world.leaf_lines for world in worlds), worlds[0].machine.llc
+    if lines > llc.lines_at(share or llc.every_share[0]):
         return ""
     kib = -(-lines * LINE_BYTES // 1024)
     return f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, {NOTHING}"
@@ -114,16 +117,17 @@ IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few suc
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
-def short_region(first: np.ndarray, further: np.ndarray, world: World) -> str:
+def short_region(first: np.ndarray, further: np.ndarray, world: World, share: float | None = None) -> str:
     """A note where the caches hold what the region reads, as it is short: the program may read more.
 
-    first, further  Counters.reads of the two runs
+    first, further  Counters.reads of the two runs, at a share of the LLC
+    share           which, where it is not the machine's own
     "" where the caches would hold the leaf entries of all that the program has mapped, too.
     """
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
         return ""
-    if not world.space.inferred_tables and cached([world]):
+    if not world.space.inferred_tables and cached([world], share):
         return ""
     return (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "

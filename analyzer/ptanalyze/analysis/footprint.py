@@ -17,7 +17,6 @@ import numpy as np
 
 from ..core.footprint import together
 from ..core.interval import Interval, faster, over_corners, slower
-from ..core.machine import at_other_shares
 from ..cost.price import NEVER
 from ..cost.result import Price
 
@@ -137,9 +136,9 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
 
 def lines_left(machine: Machine) -> Interval:
     """Lines of page tables that the LLC of a node holds, by the share that they may have."""
-    own = machine.llc.lines
-    ends = [own, *(one.llc.lines for one in at_other_shares(machine))]
-    return Interval(float(min(ends)), float(own), float(max(ends)))
+    llc = machine.llc
+    ends = [llc.lines_at(share) for share in llc.every_share]
+    return Interval(float(ends[0]), float(llc.lines), float(ends[-1]))
 
 
 def walking(found: Footprint, machine: Machine) -> int:

@@ -43,50 +43,51 @@ if TYPE_CHECKING:
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
-def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
-    """[Result]; the others are compared with the first.
+def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -> list[Result]:
+    """[Result] of runs that have ended; the others are compared with the first.
 
-    done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
-          the speed-up's interval
+    Other shares of the LLC widen a speed-up's interval.
     """
-    baselines = done[0]
-    _must_be_alike(baselines, setup)
-    setup = replace(_with_data_in_dram(baselines, setup), native=native_time(baselines[0], setup))
-    short = [_short(one) for one in baselines]
-    alone = _price(done[0], short, None, setup)
-    prices = [_price(runs, short, alone, setup) for runs in done]
-    middle = len(baselines) if short[0] else 0  # of Counted: as in a longer region
+    base = done[0]
+    _must_be_alike(base, setup)
+    setup = replace(_with_data_in_dram(base, setup), native=native_time(base, setup))
+    short = [_short(base, *counts) for counts in base.shares]
+    alone = _price(base, short, None, setup)
+    prices = [_price(one, short, alone, setup) for one in done]
+    middle = len(short) if short[0] else 0  # of Counted: as in a longer region
     results = []
-    for (own, *_), price in zip(done, prices, strict=True):
-        whole, run = price.covering(middle), own.run
-        once = _once(own, price.of(middle), price.of(-1) if own.warm else whole, prices[0], middle, setup)
-        if own is baselines[0]:
+    for one, price in zip(done, prices, strict=True):
+        whole, run = price.covering(middle), one.run
+        once = _once(one, price.of(middle), price.of(-1) if one.warm else whole, prices[0], middle, setup)
+        if one is base:
             once = replace(once, pays_back=None)
-        series = run.series and rated(run.series, own.world.machine, setup.costs, setup.contended)
-        said = _notes(own, whole, setup)
-        result = _result([own], whole, once, baselines[0].run.plan.name, said, provenance, series=series)
-        results.append(result.of_larger(own.world.growth.factor))
+        series = run.series and rated(run.series, one.world.machine, setup.costs, setup.contended)
+        region = _short(one, *one.shares[0])
+        said = _notes(one, whole, region, setup)
+        more = {"short_region": region, "series": series}
+        result = _result([one], whole, once, base.run.plan.name, said, provenance, **more)
+        results.append(result.of_larger(one.world.growth.factor))
     return results
 
 
-def _price(runs: Sequence[Finished], short: Sequence[str], baseline: Price | None, setup: Setup) -> Price:
+def _price(done: Finished, short: Sequence[str], baseline: Price | None, setup: Setup) -> Price:
     """Price of all runs of a plan."""
-    counted, world = _counted(runs, short, setup), runs[0].world
+    counted = _counted(done, short, setup)
     how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
-    return cost.price(counted.counters, world.machine, setup.costs, baseline, *how, setup.native)
+    return cost.price(counted.counters, done.world.machine, setup.costs, baseline, *how, setup.native)
 
 
-def native_time(baseline: Finished, setup: Setup) -> Native | None:
+def native_time(base: Finished, setup: Setup) -> Native | None:
     """What the captured program took outside the tracer; None where it was not timed, instructions are not
     counted, or the answer is of a larger run.
 
     Walks of the timed run went to tables of its own machine: all local where that has one node.
     """
-    world, snapshot = baseline.world, baseline.world.captured.snapshot
+    world, snapshot = base.world, base.world.captured.snapshot
     timed, executed = snapshot.facts.get("native"), int(world.trace.chunks["instructions"].sum())
     if not timed or not executed or world.growth.factor > 1 or snapshot.scale > 1:
         return None
-    where = baseline.first.reads, world.machine
+    where = base.first.reads, world.machine
     one_node = len(snapshot.topology) == 1
     walks = cost.local_walk_cycles(*where) if one_node else cost.walk_cycles(*where, setup.contended)
     own = float(sum(walks)) / executed * timed["instructions"]
@@ -96,8 +97,8 @@ def native_time(baseline: Finished, setup: Setup) -> Native | None:
 class Counted(NamedTuple):
     """What is priced of a plan, along a leading axis of runs.
 
-    First the run as it is counted, at each share of the caches; where the region is short, as in a longer
-    one, and at each share where it is, of the walks of the first run; at last as traced.
+    First the run as it is counted, at each share of the LLC; where the region is short, as in a longer one,
+    and at each share where it is, of the walks of the first run; at last as traced.
     """
 
     counters: Counters
@@ -106,54 +107,51 @@ class Counted(NamedTuple):
     collapsed_ns: np.ndarray
 
 
-def _counted(runs: Sequence[Finished], short: Sequence[str], setup: Setup) -> Counted:
+def _counted(done: Finished, short: Sequence[str], setup: Setup) -> Counted:
     """Where the run is not warm, it is counted as traced."""
-    own, before = runs[0], runs[0].run.before
-    world, warm = own.world, own.warm
+    before, world, warm, shares = done.run.before, done.world, done.warm, done.shares
 
-    def traced(done: Finished) -> Counters:
-        first = done.first
+    def traced(first: Counters) -> Counters:
         return first._replace(
             events=first.events + before.events, host_events=first.host_events + before.host_events
         )
 
-    def cold(done: Finished) -> Counters:
-        return done.first._replace(events=done.counted.events, host_events=done.counted.host_events)
-
-    counted = [done.counted if warm else traced(done) for done in runs]
+    counted = [further if warm else traced(first) for _, further, first in shares]
     if short[0]:
-        counted.append(_with_missing(own, missing_in_longer(own)))
+        counted.append(_with_missing(done, missing_in_longer(done)))
     region = len(counted) if warm else 0
-    counted += [cold(done) for done, note in zip(runs, short, strict=True) if note]
-    first = system_calls(world, own.mapped)
-    further = system_calls(own.again, own.still, own.chunk) if warm else first
-    part, whole = (cost.instructions(world.trace, setup.costs, chunk)[0] for chunk in (own.chunk, 0))
+    counted += [
+        first._replace(events=further.events, host_events=further.host_events)
+        for (_, further, first), note in zip(shares, short, strict=True)
+        if note
+    ]
+    first = system_calls(world, done.mapped)
+    further = system_calls(done.again, done.still, done.chunk) if warm else first
+    part, whole = (cost.instructions(world.trace, setup.costs, chunk)[0] for chunk in (done.chunk, 0))
     more = len(counted) - region
     once = collapse_ns(world, setup)
     return Counted(
-        Counters(*map(np.stack, zip(*counted, traced(own), strict=True))),
+        Counters(*map(np.stack, zip(*counted, traced(done.first), strict=True))),
         SystemCalls(*map(np.stack, zip(*[further] * len(counted), first, strict=True))),
         np.array([*[part] * region, *[whole] * more, whole]),
         np.array([*[0.0 if warm else once] * len(counted), once]),
     )
 
 
-def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
-    """UsageError where a calibrated run counted walks that the replayed ones cannot be.
-
-    baselines  at each share of the caches
-    """
+def _must_be_alike(base: Finished, setup: Setup) -> None:
+    """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
+    the LLC."""
     calibration = setup.calibration
     if calibration is None or not calibration.local.walks or not calibration.local.walk:
         return
     counted = calibration.local.walk / calibration.local.walks
     known = [
-        cost.cycles_per_walk(count, one.world.machine, calibration, setup.contended)
-        for one in baselines
-        for count in (one.counted, *([one.first] if _short(one) else []))
+        cost.cycles_per_walk(count, base.world.machine, calibration, setup.contended)
+        for share, further, first in base.shares
+        for count in (further, *([first] if _short(base, share, further, first) else []))
     ]
     least, most = min(one.low for one in known), max(one.high for one in known)
-    if least / UNLIKE <= counted <= most * UNLIKE or not baselines[0].counted.classes.any():
+    if least / UNLIKE <= counted <= most * UNLIKE or not base.counted.classes.any():
         return
     raise UsageError(
         f"calibration {calibration.name or '(unnamed)'}: {counted:.0f} cycles per walk counted, "
@@ -162,9 +160,8 @@ def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
     )
 
 
-def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
-    """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
-    done = baselines[0]
+def _with_data_in_dram(done: Finished, setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC."""
     machine, stream = done.world.machine, done.again.stream
     cpus = np.bincount(done.world.placement.cpu_node // done.world.domains, minlength=done.world.sockets)
     l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
@@ -174,15 +171,14 @@ def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
         _beyond_caches(stream, of, lines, done)
         for of, lines in ((socket, llc + cpus * l2), (cpu, np.full(cpu.max(initial=0) + 1, l2)))
     )
-    far = max(min(_data_in_dram(one) for one in baselines), beyond_llc)
+    far = max(min(_data_in_dram(done, further) for _, further, _ in done.shares), beyond_llc)
     near = max(beyond_l2 - far, 0) * machine.llc.cycles / machine.latency_cycles().diagonal().mean()
     walks = max(float(done.counted.classes.sum()), 1.0)
     return replace(setup, costs=cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0)))
 
 
-def _data_in_dram(done: Finished) -> int:
+def _data_in_dram(done: Finished, counted: Counters) -> int:
     """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
-    counted = done.counted
     walks = cost.walks_with_data_in_dram(counted)
     if done.warm or not walks:
         return walks
@@ -220,8 +216,10 @@ def _distinct_pages(page: np.ndarray, place: np.ndarray) -> int:
     return int(np.count_nonzero(place[page] == number))
 
 
-def _short(done: Finished) -> str:
-    return short_region(done.first.reads, done.counted.reads, done.world) if done.warm else ""
+def _short(done: Finished, share: float, further: Counters, first: Counters) -> str:
+    """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
+    own = share == done.world.machine.llc.share
+    return short_region(first.reads, further.reads, done.world, None if own else share) if done.warm else ""
 
 
 def _with_missing(done: Finished, part: float) -> Counters:
@@ -272,7 +270,6 @@ def _result(
         host_single_copy=sum(done.world.space.host_tables for done in each),
         aside_pages=sum(done.world.aside_pages for done in each),
         gone_share=world.gone_share,
-        short_region=_short(each[0]),
         phases=world.steady.phases if each[0].warm else "",
         price=price,
         once=once,
@@ -287,11 +284,11 @@ def _added(each: Sequence[Counters]) -> Counters:
     return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def _notes(done: Finished, price: Price, setup: Setup) -> Iterator[str]:
+def _notes(done: Finished, price: Price, short: str, setup: Setup) -> Iterator[str]:
     """With the note on the lock where the price is of the region itself."""
     yield from notes(done, cost.instructions(done.world.trace, setup.costs)[1])
     lock = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
-    yield from filter(None, [_short(done), *done.run.plan.notes, lock])
+    yield from filter(None, [short, *done.run.plan.notes, lock])
 
 
 def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
@@ -504,7 +501,7 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], 
     placed = _with_nodes(space, of_table, len(kinds))
     seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
     pages = seen.counts[0, 0]
-    count = counters(nodes, world.sockets)
+    count = counters(nodes, world.sockets, len(world.machine.llc.every_share))
     for guest, host in np.argwhere(pages).tolist():
         n = int(pages[guest, host])
         for reader in readers:
@@ -563,7 +560,7 @@ def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> Addres
 def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
     """Count n DRAM reads of leaf entries of tables of a (servers, level); 1 if they are remote, else 0."""
     *servers, level = kind.tolist()
-    count.reads[bit * level, reader, servers[reader], 1] += n
+    count.reads[bit * level, reader, servers[reader], -1] += n
     return int(servers[reader] != reader)
 
 

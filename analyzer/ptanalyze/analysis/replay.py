@@ -20,6 +20,7 @@ from ..kernels.replay import (
     TABLE_MOVED,
     Counters,
     Mapped,
+    at_share,
     carry_out,
     counters,
     marking,
@@ -36,6 +37,7 @@ from ..world.mm_events import region_of_interest
 from ..world.world import World
 
 if TYPE_CHECKING:
+    from ..core.machine import Machine
     from ..cost.result import Result
 
 
@@ -96,6 +98,12 @@ def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
 # A run that has ended, and what is counted of it.
 
 
+def at_own_share(counted: Counters, machine: Machine) -> Counters:
+    """Counters whose reads are at the share of the LLC that the machine has: [..., 2], 1 = from DRAM."""
+    number = machine.llc.every_share.index(machine.llc.share)
+    return counted._replace(reads=at_share(counted.reads, number))
+
+
 @dataclass(frozen=True)
 class Finished:
     """A run that has ended, its World, and the pages mapped at its end.
@@ -111,13 +119,24 @@ class Finished:
 
     @property
     def counted(self) -> Counters:
-        """Counts of the run that is priced."""
-        return self.run.counters
+        """Counts of the run that is priced, at the machine's own share of the LLC."""
+        return at_own_share(self.run.counters, self.world.machine)
 
     @property
     def first(self) -> Counters:
-        """Counts of the first run."""
-        return self.run.first or self.run.counters
+        """Counts of the first run, at the same share."""
+        return at_own_share(self.run.first or self.run.counters, self.world.machine)
+
+    @property
+    def shares(self) -> list[tuple[float, Counters, Counters]]:
+        """(share, counts of the run that is priced, of the first) at each share of the LLC, the own first."""
+        llc, further = self.world.machine.llc, self.run.counters
+        first, every = self.run.first or further, llc.every_share
+        found = []
+        for k in sorted(range(len(every)), key=lambda k: every[k] != llc.share):
+            of = [counts._replace(reads=at_share(counts.reads, k)) for counts in (further, first)]
+            found.append((every[k], of[0], of[1]))
+        return found
 
     @property
     def warm(self) -> bool:
@@ -258,13 +277,14 @@ class Windows:
         self.data.append(self.reads.counts.copy())
 
     def _of(self, run: SoFar) -> Mark:
-        now = by_socket(run.counters, self.world.domains)
+        own = at_own_share(run.counters, self.world.machine)
+        now = by_socket(own, self.world.domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
         so_far = now.events, now.host_events, run.before.events, run.before.host_events
         moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
         both = np.stack([guest, dram.sum(axis=0) - guest])
-        cycles = np.zeros(3) if self.spend is None else self.spend(run.counters)
+        cycles = np.zeros(3) if self.spend is None else self.spend(own)
         return Mark(now.classes.copy(), both, moved, run.step, cycles)
 
     def series(self, runs: Sequence[SoFar], mapped: Mapped) -> list[Series]:
@@ -425,7 +445,8 @@ def any_steps(world: World) -> bool:
 
 def start(plan: Plan, world: World) -> Run:
     """A Run of a Plan before the first walk."""
-    count, before = (counters(world.nodes, world.sockets) for _ in range(2))
+    shares = len(world.machine.llc.every_share)
+    count, before = (counters(world.nodes, world.sockets, shares) for _ in range(2))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         happened = (before.host_events if side else before.events)[BALANCING]

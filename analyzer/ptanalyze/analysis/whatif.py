@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError
-from ..core.machine import at_other_shares, at_own_share
+from ..core.machine import at_own_share
 from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
@@ -30,7 +30,6 @@ from .setup import Options, Policies, Setup, asked_or_usual, opened, setup_of, t
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
@@ -63,20 +62,10 @@ def replay_world(
         return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
     compile_beside(first_calls(captured.space, captured.placement, captured.machine))
-    done: dict[int, list[Finished]] = {}
+    done: dict[int, Finished] = {}
     for world, runs in by_world(plans, captured, refused):
-        done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}
-        for machine in at_other_shares(world.machine):
-            for run, finished in _replayed(*_on(machine, world, runs), replace(setup, windows=0)):
-                run.states = None, None
-                done[id(run.plan)].append(finished)
+        done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup)}
     return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
-
-
-def _on(machine: Machine, world: World, runs: list[Run]) -> tuple[World, list[Run]]:
-    """(World, [Run]): the same anew, on a machine that differs in its data caches alone."""
-    other = world.on(machine)
-    return other, [start(run.plan, other) for run in runs]
 
 
 def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run, Finished]]:

@@ -65,6 +65,9 @@ class WalkCaches(Strict):
     nested: Array | None = None  # nested TLB: guest frame -> host frame, used by two-dimensional walks
 
 
+LINES = 4  # times its ways: lines of a set that all shares of an LLC are ways of (ADR 22)
+
+
 class Cache(Strict):
     """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines.
 
@@ -80,7 +83,21 @@ class Cache(Strict):
     @property
     def lines(self) -> int:
         """Number of 64-byte lines left to page tables: a multiple of `ways`, at least one set."""
-        return max(int(self.bytes * self.share) // (LINE_BYTES * self.ways), 1) * self.ways
+        return self.lines_at(self.share)
+
+    def lines_at(self, share: float) -> int:
+        return max(int(self.bytes * share) // (LINE_BYTES * self.ways), 1) * self.ways
+
+    @property
+    def every_share(self) -> tuple[float, ...]:
+        """Its share and the bounds of it, ascending."""
+        return tuple(sorted({self.share, *(self.shares or ())}))
+
+    @property
+    def stacks(self) -> tuple[int, list[tuple[int, int]]]:
+        """(sets, [(ways of each set, sets with one more) at each of every_share])."""
+        sets = max(self.bytes // (LINE_BYTES * self.ways * LINES), 1)
+        return sets, [divmod(self.lines_at(share), sets) for share in self.every_share]
 
 
 class Latency(Strict):
@@ -381,17 +398,6 @@ def _numbers(part: Strict | Interval, prefix: str = "") -> Iterator[tuple[str, f
 def at_own_share(machine: Machine) -> Machine:
     """The machine without bounds of that share, for questions whose answers have no such interval."""
     return _sharing(machine, machine.llc.share, None)
-
-
-def at_least_share(machine: Machine) -> Machine:
-    """The machine with the least of its LLC that may be left to page tables."""
-    return _sharing(machine, min(machine.llc.shares or (machine.llc.share,)), None)
-
-
-def at_other_shares(machine: Machine) -> tuple[Machine, ...]:
-    """The machine with the least and the most of its LLC left to page tables; none without such bounds."""
-    ends = set(machine.llc.shares or ()) - {machine.llc.share}
-    return tuple(_sharing(machine, share, None) for share in sorted(ends))
 
 
 def sharing(machine: Machine, text: str) -> Machine:

@@ -62,7 +62,8 @@ class Reads(NamedTuple):
     host_leaf  int32[n]   flat id of the host table that maps the data page, -1 native
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
-    dram       uint64[n]  the reads of `read` that miss the caches
+    dram       uint64[n, shares]  the reads of `read` that miss the caches, at each share of the LLC that may
+                          be left to page tables, ascending: what misses at one misses at all before it
     """
 
     cpu: np.ndarray

@@ -164,6 +164,37 @@ def touch_line(tags, shape, first, line):
     return touch_row(tags, shape[4], shape[3], first, line)
 
 
+@hook
+def set_of(shape, owner, first):
+    """uint64 number of the set of an owner that begins at `first`."""
+    return (first - np.uint64(owner) * shape[0] - shape[1]) // np.uint64(shape[4])
+
+
+@hook
+def depth_in_row(tags, row, ways, first, tag):
+    """uint32: how many tags of the set that begins at `first` were more recent than `tag`, which is now the
+    most recent; at least `ways`: it was not there, and the last goes.
+
+    A cache of the same sets with fewer ways has those tags that are less deep (Mattson, Gecsei, Slutz and
+    Traiger, IBM Systems Journal 9, 1970).
+    """
+    carried, depth = tag, np.uint32(0)
+    while ways > 16:
+        last = tags[first + np.uint64(15)]
+        at = push_depth_16(tags, first, np.uint32(16), tag, carried)
+        if at < 16:
+            return depth + at
+        depth, ways = depth + np.uint32(16), np.uint32(ways - np.uint32(16))
+        if last == EMPTY:  # and so is all that follows
+            return depth + ways
+        carried, first = last, first + np.uint64(16)
+    if ways == 0:
+        return depth
+    if row == 4:
+        return push_depth_4(tags, first, ways, tag, carried)
+    return depth + push_depth_16(tags, first, ways, tag, carried)
+
+
 @intrinsic
 def _remainder(context, number, reciprocal, divisor):
     """number % divisor, both below 2^32, by two products (Lemire, Kaser and Kurz 2019)."""
@@ -209,17 +240,21 @@ def touch_vector(row):
     return touch_row
 
 
-def push_vector(row):
-    """As touch_vector for a part of a set, which `carried` comes to and not the tag."""
+def push_vector(row, depth=False):
+    """As touch_vector for a part of a set, which `carried` comes to and not the tag.
+
+    depth  not whether the tag was there, but how many tags were before it: `row` where it was not
+    """
 
     @intrinsic
     def push_row(context, tags, first, ways, tag, carried):
-        return types.boolean(tags, types.uint64, *[types.uint32] * 3), _touch_row(row)
+        found = types.uint32 if depth else types.boolean
+        return found(tags, types.uint64, *[types.uint32] * 3), _touch_row(row, depth)
 
     return push_row
 
 
-def _touch_row(row):
+def _touch_row(row, depth=False):
     """Code generator: the lanes up to the tag, or the last way, move up by one; what is carried goes first.
 
     Which lanes move is a mask from memory: of a comparison LLVM would make a masked store, whose bytes no
@@ -251,14 +286,26 @@ def _touch_row(row):
         moves = builder.load(builder.bitcast(moves, vector.as_pointer()), align=4)
         changed = builder.and_(builder.xor(old, shifted), moves)
         builder.store(builder.xor(old, changed), at, align=4)
+        if depth:
+            return builder.cttz(builder.or_(builder.zext(equal, I32), I32(1 << row)), I1(1))
         return builder.icmp_unsigned("!=", equal, ir.IntType(row)(0))
 
     return generate
 
 
+def depth_in_plain_row(tags, row, ways, first, tag):
+    held = tags[first : first + ways].tolist()
+    depth = held.index(tag) if tag in held else ways
+    tags[first + 1 : first + min(depth + 1, ways)] = held[: min(depth, ways - 1)]
+    tags[first : first + min(ways, 1)] = tag
+    return depth
+
+
 push_16 = push_vector(16)
+push_depth_4, push_depth_16 = push_vector(4, depth=True), push_vector(16, depth=True)
 if config.DISABLE_JIT:
     touch_4 = touch_16 = touch_long = touch
+    depth_in_row = depth_in_plain_row
 else:
     touch_4, touch_16 = map(touch_vector, ROWS)
 

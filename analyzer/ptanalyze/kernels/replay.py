@@ -58,7 +58,8 @@ EVENT_KINDS = (
 class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
-    reads        int64[48, nodes, nodes, 2]  [bit of Reads.read, reader's node, serving node, 1 = from DRAM]
+    reads        int64[48, nodes, nodes, shares + 1]  [bit of Reads.read, reader's node, serving node, shares
+                                             of the LLC at which it comes from DRAM]: at_share
     classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of the leaf entries that
                                              they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
@@ -88,17 +89,31 @@ class CallCounters(NamedTuple):
     host_pages: np.ndarray
 
 
-def counters(nodes, sockets=None):
+def counters(nodes, sockets=None, shares=1):
     """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
     events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
-        np.zeros((READ_BITS, nodes, nodes, 2), np.int64),
+        np.zeros((READ_BITS, nodes, nodes, shares + 1), np.int64),
         np.zeros((sockets or nodes, 4), np.int64),
         np.zeros(events, np.int64),
         np.zeros(events, np.int64),
         np.zeros(2, np.int64),
         np.zeros(2, np.int64),
     )
+
+
+def at_share(reads, share):
+    """int64[..., 2], 1 = from DRAM: Counters.reads at one of the shares, numbered from the least."""
+    return np.stack([reads[..., : share + 1].sum(axis=-1), reads[..., share + 1 :].sum(axis=-1)], axis=-1)
+
+
+@hook
+def missed_at(dram, walk, bit):
+    """At how many shares of the LLC a read comes from DRAM."""
+    shares = np.int64(0)
+    for share in range(np.uint64(dram.shape[1])):
+        shares += np.int64((dram[walk, share] >> np.uint64(bit)) & ONE)
+    return shares
 
 
 @hook
@@ -193,7 +208,7 @@ def replay_for(guest, host, any_steps=True):
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
                 step += 1
             node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
-            mask, dram, slot = masks[w], drams[w], np.int64(host_slots[w])
+            mask, slot = masks[w], np.int64(host_slots[w])
             row = of_region[page[w] >> np.uint32(9)]
             walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
             server = served(walked)
@@ -205,7 +220,7 @@ def replay_for(guest, host, any_steps=True):
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
-            counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+            counts[at, node, server, missed_at(drams, w, at)] += 1
             mask ^= ONE << np.uint64(at)
             if host >= 0:
                 walked = on_nested(host_state, tables, host, slot, node, now)
@@ -215,7 +230,7 @@ def replay_for(guest, host, any_steps=True):
                 kind += socket[ended(walked, node)] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
-                    counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                    counts[bit, node, server, missed_at(drams, w, bit)] += 1
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
             classes[near, kind] += 1
@@ -230,7 +245,7 @@ def replay_for(guest, host, any_steps=True):
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):
                             return no_node(server)
-                        counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                        counts[bit, node, server, missed_at(drams, w, bit)] += 1
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
@@ -243,7 +258,7 @@ def replay_for(guest, host, any_steps=True):
                     server = server_of(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
-                    counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+                    counts[at, node, server, missed_at(drams, w, at)] += 1
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
         while last and step < due.size:
@@ -386,7 +401,7 @@ def carry_none(step, rows, parent, steps, mapped):
 class Grouped(NamedTuple):
     """Counts of G groups, the guest's table alone; the last group is of what belongs to no page.
 
-    reads   int64[G, nodes, nodes, 2]  as Counters.reads, all levels together
+    reads   int64[G, nodes, nodes, shares + 1]  as Counters.reads, all levels together
     walks   int64[G, nodes]            by walker's node
     events  int64[G, calls, kinds, nodes, nodes]
     unused  int64[kinds, nodes, nodes]  the host's, which nobody counts
@@ -428,7 +443,7 @@ def grouped_for(hooks):
                 step += 1
             cpu, of, table = reads.cpu[w], group[w], np.int64(reads.leaf[w])
             node, here = np.int64(cpu_node[cpu]), np.int64(reader[cpu])
-            mask, dram = reads.read[w], reads.dram[w]
+            mask, drams = reads.read[w], reads.dram
             now = CallCounters(counts.events[of, 0], counts.unused, counts.pages, counts.pages)
             row = of_region[reads.page[w] >> np.uint32(9)]
             server = served(on_walk(state, tables, table, row, reads.slot[w], node, fault[w], now))
@@ -436,12 +451,12 @@ def grouped_for(hooks):
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (np.int64(level[table]) - 1))
             at = np.uint64(8 * np.int64(level[table]))
-            counts.reads[of, here, server, (dram >> at) & ONE] += 1
+            counts.reads[of, here, server, missed_at(drams, w, at)] += 1
             table = np.int64(parent[table])
             while table >= 0:
                 at = np.uint64(8 * np.int64(level[table]))
                 if (mask >> at) & ONE:
-                    counts.reads[of, here, server_of(state, table, node), (dram >> at) & ONE] += 1
+                    counts.reads[of, here, server_of(state, table, node), missed_at(drams, w, at)] += 1
                 table = np.int64(parent[table])
         while last and step < due.size:
             take(tables, rows, steps, step_group, shootdowns, mapped, state, counts, step)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import hook, kernel
-from .lru import EMPTY, RowBank, find, line_row, prefetch, shape_of, touch_line
+from .lru import EMPTY, RowBank, depth_in_row, find, line_row, prefetch, set_of, shape_of, touch_line
 
 # `core.snapshot` for a single raw entry, inlined into kernels.
 
@@ -72,6 +72,7 @@ class Caches(NamedTuple):
     nested: RowBank  # per CPU: guest frame -> host frame, an entry spans the host's leaf
     l2: RowBank  # per CPU: lines of 8 entries
     llc: RowBank  # per node
+    llc_ways: np.ndarray  # int64[shares, 2]: ways of each set, and sets with one more; shares ascend
 
 
 class Scratch(NamedTuple):
@@ -158,7 +159,7 @@ def descend(cpu, flushes, trees, caches, scratch, chain, out):
     """
     pwc, own = caches.guest_pwc, chain[0]
     levels, nested = trees.levels, trees.host_levels > 0
-    out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
+    out_leaf, out_host, out_read = out.leaf, out.host_leaf, out.read
     reads, flushed = np.int64(0), np.int64(0)
     for i in range(np.uint64(len(cpu))):
         ask_for_tables(i + np.uint64(AHEAD), trees, out)
@@ -192,7 +193,7 @@ def descend(cpu, flushes, trees, caches, scratch, chain, out):
             to = np.int64(i), c, np.int64(0), scratch.frame[i], np.int64(out_host[i])
             reads, bits = translate(to, reads, trees, caches, scratch, chain)
             read |= bits
-        out_read[i], out_dram[i] = read, 0
+        out_read[i] = read
     return reads
 
 
@@ -231,11 +232,14 @@ def translate(to, reads, trees, caches, scratch, chains):
 
 @kernel
 def fetch(cpu, cpu_node, reads, caches, scratch, missed, out):
-    """Which of the first `reads` entries of `scratch` come from DRAM: `dram` of `out`.
+    """Which of the first `reads` entries of `scratch` come from DRAM at each share: `dram` of `out`, zeros.
+
+    An LLC holds what it does at the largest share; how deep a line is in its set says which shares have it.
 
     missed  uint64[2, TOGETHER]  scratch: entries that no L2 has, and where their sets in the LLC begin
     """
-    l2, llc = shape_of(caches.l2, 0), shape_of(caches.llc, 0)
+    l2, llc, ways = shape_of(caches.l2, 0), shape_of(caches.llc, 0), caches.llc_ways
+    most = np.uint64(len(ways) - 1)
     for first in range(0, reads, TOGETHER):
         n = np.uint64(0)
         for k in range(np.uint64(first), np.uint64(min(first + TOGETHER, reads))):
@@ -250,8 +254,16 @@ def fetch(cpu, cpu_node, reads, caches, scratch, missed, out):
             prefetch(caches.llc.tags, missed[1, m])
         for m in range(n):
             line, walk, bit = parts(missed[0, m])
-            hit = touch_line(caches.llc.tags, llc, missed[1, m], line)
-            out.dram[walk] |= np.uint64(not hit) << bit
+            of = set_of(llc, cpu_node[cpu[walk]], missed[1, m])
+            depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of), missed[1, m], line)
+            for share in range(most + np.uint64(1)):
+                out.dram[walk, share] |= np.uint64(depth >= ways_of(ways, share, of)) << bit
+
+
+@hook
+def ways_of(ways, share, number):
+    """uint32 ways of a set of the LLC at a share."""
+    return np.uint32(ways[share, 0] + (number < np.uint64(ways[share, 1])))
 
 
 @hook

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import UsageError
-from ..core.machine import Array, Cache, Machine
+from ..core.machine import Array, Machine
 from ..core.trace import chunk_runs, give_back, read_only
 from ..core.walks import Fold, Placement, Reads, WalkStream
 from .address_space import AddressSpace
@@ -250,15 +250,16 @@ def cache_pass(
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
-        reads = _empty(cpu.astype(np.int32), page, write)
+        shares = len(caches.llc_ways)
+        reads = _empty(cpu.astype(np.int32), page, write, shares)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
         seen, order = reads, None
         folded = page if fold is None else read_only(fold.of(page))
         if at_once:
             order = in_turns(reads.cpu, flushes)
-            seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]))
+            seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]), shares)
         elif fold is not None:
-            seen = _empty(reads.cpu, folded, write)._replace(read=reads.read, dram=reads.dram)
+            seen = _empty(reads.cpu, folded, write, 0)._replace(read=reads.read, dram=reads.dram)
         return Batch(slice(first, last), reads, flushes, seen, order)
 
     at_once = at_once and share_a_cache(placement)
@@ -306,20 +307,21 @@ def first_calls(
     return Steps(space, placement, caches).calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
 
 
-def no_reads() -> Reads:
+def no_reads(shares: int = 1) -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
     return _empty(
         np.zeros(0, np.int32),
         read_only(np.zeros(0, np.uint32)),
         read_only(np.zeros(0, bool)),
+        shares,
     )
 
 
-def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:
+def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) -> Reads:
     n = len(page)
     leaf, host_leaf = np.empty((2, n), np.int32)
     slot, host_slot = np.empty((2, n), np.int16)
-    read, dram = np.empty((2, n), np.uint64)
+    read, dram = np.empty(n, np.uint64), np.zeros((n, shares), np.uint64)
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram)
 
 
@@ -331,22 +333,21 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     own = machine.walk_caches
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
+    sets, ways = machine.llc.stacks
+    every, more = ways[-1]
     return walker.Caches(
         row_bank(cpus, by_level),
         row_bank(0 if space.native else cpus, by_level),
         row_bank(0 if space.native else cpus, [shape(own.nested)]),
-        row_bank(cpus, [_lines(machine.l2)]),
-        row_bank(nodes, [_lines(machine.llc)]),
+        row_bank(cpus, [(machine.l2.lines // machine.l2.ways, machine.l2.ways)]),
+        row_bank(nodes, [(sets, every + (more > 0))]),
+        np.array(ways, np.int64),
     )
 
 
 def shape(array: Array | None) -> tuple[int, int] | None:
     """(sets, ways) of an array, None if the machine lacks it."""
     return (array.sets, array.ways) if array else None
-
-
-def _lines(cache: Cache) -> tuple[int, int]:
-    return cache.lines // cache.ways, cache.ways
 
 
 def _flushes(stream: WalkStream, events: np.ndarray | None, begin: int) -> np.ndarray:

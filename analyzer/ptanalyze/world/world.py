@@ -116,12 +116,6 @@ class World(Site):
         object.__setattr__(again, "notes", (*self.notes, *notes))
         return again
 
-    def on(self, machine: Machine) -> Self:
-        """The same World on a machine that differs in its data caches alone; other passes are kept."""
-        again = copy(self)
-        object.__setattr__(again, "machine", machine)
-        return again
-
     @cached_property
     def _past(self) -> History:
         """History, data that move left out."""
