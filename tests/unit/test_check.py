@@ -406,6 +406,17 @@ def test_a_trace_of_another_process_is_not_covered():
     assert covered.reason.endswith("the first at 0x1000")
 
 
+@pytest.mark.parametrize("breaks, wrong", [([0], 1), ([0, PAGE], 0)])
+def test_a_heap_of_no_bytes_covers_nothing_not_even_below_it(breaks, wrong):
+    heap = 1 << 40
+    snapshot = build_snapshot([(REGION, 1)], vmas=[(REGION, 2 * REGION, "a")])
+    events = [(0, 0, Event.BRK, (heap + more,), heap + more) for more in breaks]
+    findings = {
+        finding.name: finding for finding in check_trace(build_trace([(0, [heap - PAGE])], events), snapshot)
+    }
+    assert findings["trace: covered by VMAs"].wrong == wrong
+
+
 def test_memory_that_the_trace_itself_mapped_and_unmapped_is_covered():
     snapshot = build_snapshot([(VA, 9)], vmas=[(VA, VA + REGION, "heap")])
     mmap = (0, 0, Event.MMAP, (0, 4 * PAGE, 3, 0x22), 0x10_0000)

@@ -264,7 +264,8 @@ def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
     mapping, length = mapping[length > 0], np.minimum(length[length > 0], np.uint64(END))
     first = mapping["result"].astype(np.uint64)
     breaks = events["result"][(events["kind"] == Event.BRK) & (events["result"] > 0)].astype(np.uint64)
-    heap = np.array([breaks.min(), breaks.max()] if len(breaks) else [], np.uint64)
+    heap = np.unique([breaks.min(), breaks.max()] if len(breaks) else []).astype(np.uint64)
+    heap = heap if len(heap) == 2 else heap[:0]  # of a break that never moved nothing is mapped
     start = np.concatenate([vmas["start"], first, heap[:1]]).astype(np.uint64)
     end = np.concatenate([vmas["end"], np.minimum(first + length, np.uint64(END)), heap[1:]]).astype(
         np.uint64
