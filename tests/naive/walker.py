@@ -3,7 +3,6 @@
 from collections import Counter, OrderedDict
 
 # The page walker over dicts: table by (dimension, level, base), caches as OrderedDicts.
-
 FRAME = (1 << 52) - (1 << 12)
 
 
@@ -130,7 +129,6 @@ def last_level(llc, share):
 
 
 # Translation by following the pointers of table pages, as a walker does: no first addresses, no parents.
-
 PRESENT = {"x86": 1, "kvm": 0x801}
 
 
@@ -184,8 +182,6 @@ def published_counts(guest, host, host_node, sockets):
 
 
 # A set-associative true-LRU array: one OrderedDict a set, the most recent last.
-
-
 class SetAssoc:
     def __init__(self, sets, ways, one_more=0):
         """one_more  the first sets that have one more way"""
@@ -212,7 +208,6 @@ class SetAssoc:
 
 
 # The TLB of one CPU: entries are (size, page number of that size); the real page number chooses the set.
-
 FLUSH_CEILING = 33
 
 
@@ -252,8 +247,6 @@ class NaiveTlb:
 #
 # Nothing of the package's own numbers: pages go by virtual page number, entries are found by following frames
 # from the root, and a cache line is its physical address, whose low bits choose the set.
-
-
 class Lru:
     """Sets as lists of tags, the most recently used last."""
 
@@ -309,3 +302,39 @@ def touch(cpu, page, memory, root):
             if not cpu.l2.holds(line) and not cpu.llc.holds(line):
                 cpu.dram += 1
         frame = int(memory[frame][slot]) >> 12 & (1 << 40) - 1 if level > 1 else None
+
+
+# Memory that does not grow, folded: a dictionary of pages, line by line.
+
+
+def naive_fold(touched, fixed, factor):
+    """{page: page that is seen in its place} of the `fixed` pages of lines of eight with a touched page.
+
+    touched  page numbers; fixed: a range of them
+    """
+    lines = sorted({page // 8 for page in touched if any(8 * (page // 8) + k in fixed for k in range(8))})
+    kept = max(round(len(lines) / factor), 1)
+    return {
+        8 * line + k: 8 * lines[number % kept] + k
+        for number, line in enumerate(lines)
+        for k in range(8)
+        if 8 * line + k in fixed
+    }
+
+
+# A fully associative LRU cache of lines, exactly.
+
+
+def lru_misses(lines, size):
+    """Misses in the second pass of a stream that a first pass has warmed the cache with."""
+    held, misses = OrderedDict(), 0
+    for turn in range(2):
+        for line in lines.tolist():
+            if line in held:
+                held.move_to_end(line)
+                continue
+            misses += turn
+            held[line] = True
+            if len(held) > size:
+                held.popitem(last=False)
+    return misses

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures import write_rounds
-from naive.lru import lru_misses
+from naive.walker import lru_misses
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naive import phases as naive
+from naive import replay as naive
 from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synth

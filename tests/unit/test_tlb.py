@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures import put_column, same_walks, stripped, walks, write_trace
-from naive.fold import naive_fold
-from naive.walker import NaiveTlb, SetAssoc
+from naive.walker import NaiveTlb, SetAssoc, naive_fold
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Batches, Event, Piece, Touches
