@@ -42,9 +42,9 @@ def main() -> "NoReturn":
 
 def leave_no_byte_code() -> None:
     """Under sudo, remove what Python wrote for the package's own __init__.py before that could forbid it."""
-    import ptanalyze
-
-    if not sys.dont_write_bytecode or os.geteuid() or not (kept := ptanalyze.__cached__):
+    package = sys.modules[str(__package__)]
+    home, kept = str(package.__file__), package.__cached__
+    if not sys.dont_write_bytecode or os.geteuid() or not kept:
         return
     folder, name = os.path.split(kept)
     try:
@@ -52,9 +52,9 @@ def leave_no_byte_code() -> None:
     except OSError:
         return
     try:
-        if os.stat(ptanalyze.__file__).st_uid and not os.lstat(name, dir_fd=inside).st_uid:
+        if os.stat(home).st_uid and not os.lstat(name, dir_fd=inside).st_uid:
             os.unlink(name, dir_fd=inside)
-        if not os.fstat(inside).st_uid and os.stat(ptanalyze.__file__).st_uid:
+        if not os.fstat(inside).st_uid and os.stat(home).st_uid:
             os.rmdir(folder)  # fails unless it is empty
     except OSError:
         pass

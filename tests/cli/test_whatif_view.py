@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from command_line import is_one_line
 from ptanalyze.analysis.advise import Report, Workload, best_first, rank, share_sentence, verdict
 from ptanalyze.analysis.advise import sentence as advised_sentence
 from ptanalyze.analysis.answer import Matrix, Quantity
+from ptanalyze.analysis.findings import gone
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
@@ -283,13 +285,16 @@ def test_no_bound_is_told_that_no_program_can_reach(results):
 
 
 def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(results):
-    base = replace(share_of(results[0], 0.1, 0.2, 0.5), gone_share=0.42)
+    def walked(share):
+        return gone(SimpleNamespace(space=SimpleNamespace(inferred_tables=9), gone_share=share))
+
+    base = replace(share_of(results[0], 0.1, 0.2, 0.5), findings=walked(0.42))
     slow = replace(sped_up(results[1], 0.9, 0.95, 1.0), policy="thp")
     said = said_first([base, slow])
     assert said.startswith("Careful: 42 % of the walks go to memory that was freed before")
     assert "--dump-at peak. Stay with first-touch: no policy is faster;" in said
     assert worth([base, slow])[0].endswith("As far as the capture shows, nothing is gained.")
-    known = [replace(base, gone_share=0.02), slow]
+    known = [replace(base, findings=walked(0.02)), slow]
     assert said_first(known).startswith("Stay with first-touch: no policy is faster;")
     assert worth(known)[0].endswith(NO_GAIN)
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from ptanalyze.cli import ptanalyze as program
 
 STORED = Path(__file__).with_name("frozen.json")
-PROSE = {"provenance", "notes", "assumptions", "units", "note", "title", "what", "text"}
+PROSE = {"provenance", "notes", "findings", "assumptions", "units", "note", "title", "what", "text"}
 CAPTURES = ("lookup", "sysbench-memory", "vm-numa-visible", "vm-numa-oblivious")
 SYNTHETIC = {
     "native": "--size 64M --nodes 4 --threads 4 --accesses 60000",

@@ -126,7 +126,8 @@ def test_a_fill_is_told_from_the_lookups_of_four_threads(tmp_path):
     lookups = slice(world.steady.chunk, world.steady.end)
     walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=world.walks_by_chunk[lookups])
     assert walks[0] < 0.1 * walks.sum() and len(walks) == 5 and walks.all()
-    assert " phases: 1 has " in world.steady.phases and "(thread 0 alone, " in world.steady.phases
+    (said,) = world.steady.found
+    assert " phases: 1 has " in said.text and "(thread 0 alone, " in said.text
 
 
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):
@@ -150,7 +151,7 @@ def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that
     for table in np.flatnonzero(tables.level == 1):
         homes[(int(tables.base[table]) - first) >> 21] = int(world.first_homes[table])
     assert [homes[region] for region in range(10)] == [0, 1, 1, 1, 1, 1, 1, 0, 1, 0]
-    assert world.first_touch_notes == []
+    assert world.first_touches_unseen == []
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 import ptanalyze
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.finding import Finding as Told
 from ptanalyze.show.plots.style import umask
 from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module
@@ -66,7 +67,11 @@ def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
     sure = text.index("How sure: ")
     assert text.index(advised.sentence) < sure < text.index("The capture, and how sure the results are")
     assert "page walks were counted" in text[sure : sure + 200]
-    for line in (*advised.evidence, *advised.refused, *advised.frame.attrs["notes"]):
+    for line in (
+        *advised.evidence,
+        *advised.refused,
+        *(one["text"] for one in advised.frame.attrs["findings"]),
+    ):
         assert line in text
 
 
@@ -197,11 +202,10 @@ def test_names_are_text_and_never_markup(native_study):
         "trace": {**study.facts["trace"], "command": HOSTILE},
     }
     finding = replace(study.findings[0], name=HOSTILE, reason=HOSTILE, verdict="note")
-    ranked = study.ranked.copy()
-    ranked.attrs = {**study.ranked.attrs, "notes": [HOSTILE]}
+    results = [replace(study.results[0], findings=(Told(HOSTILE, HOSTILE),)), *study.results[1:]]
     refused = {HOSTILE: HOSTILE}
     hostile = replace(
-        study, name=HOSTILE, facts=facts, findings=[*study.findings, finding], ranked=ranked,
+        study, name=HOSTILE, facts=facts, findings=[*study.findings, finding], results=results,
         sentence=HOSTILE, evidence=[HOSTILE], workload=HOSTILE, refused=refused,
     )  # fmt: skip
     page = ReportPage(html(Page([hostile, hostile], HOSTILE)))

@@ -10,6 +10,8 @@ from pandas import DataFrame, concat
 import ptanalyze
 from captures import make_family
 from ptanalyze.analysis.advise import narrow, share_sentence
+from ptanalyze.analysis.findings import SAMPLES
+from ptanalyze.analysis.leaf_classes import counted_by
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
@@ -36,6 +38,10 @@ def study(place):
     return found
 
 
+def saying(study, *findings):
+    return replace(study, results=[replace(study.results[0], findings=findings), *study.results[1:]])
+
+
 def weights(study, part):
     return [one.weight for one in cautions(study) if part in one.text]
 
@@ -45,8 +51,8 @@ def test_a_failed_check_is_said_first_and_loudly(study):
     partial = Finding("dump: complete", 5, 1, "partial", "one page was gone")
     broken = replace(study, findings=[*study.findings, partial, failed])
     first, second, *_ = cautions(broken)
-    assert first.weight == "stop" and "gpt: closed (2 of 10): two tables have no parent" in first.text
-    assert second.weight == "careful" and "one page was gone" in second.text
+    assert first.weight == "failed" and "gpt: closed (2 of 10): two tables have no parent" in first.text
+    assert second.weight == "partial" and "one page was gone" in second.text
     assert second_sentence(broken).startswith("How sure: 1 check of the capture failed; 1 check of")
     assert weights(study, "found nothing wrong") == ["note"]
     assert not weights(broken, "found nothing wrong")
@@ -67,15 +73,14 @@ def test_samples_losses_and_emulators_are_said(study):
     def with_trace(**facts):
         return replace(study, facts={**study.facts, "trace": {**study.facts["trace"], **facts}})
 
-    assert weights(with_trace(sampled=True), "holds samples") == ["careful"]
-    assert not weights(with_trace(sampled=False), "holds samples")
+    assert weights(saying(study, SAMPLES), "holds samples") == ["careful"]
+    assert not weights(study, "holds samples")
     assert weights(
         with_trace(**{"lost bytes": 3, "dropped touches": 4}), "3 bytes of it were lost, 4 touches dropped"
     ) == ["careful"]
     assert weights(with_trace(tracer="qemu-user plugin"), "under an emulator") == ["note"]
-    without = {name: rows for name, rows in study.facts.items() if name != "trace"}
-    assert weights(replace(study, facts=without, traced=False), "holds no trace") == ["careful"]
-    assert weights(replace(study, traced=False), "trace is left out, as asked") == ["careful"]
+    assert weights(saying(study, counted_by([])), "no trace: every mapped page") == ["careful"]
+    assert weights(saying(study, counted_by([], True)), "the trace is left out") == ["careful"]
 
 
 def test_a_capture_of_another_number_of_nodes_is_said(study):
@@ -341,11 +346,11 @@ def test_of_several_processes_it_is_said_which_count(tmp_path):
         studies([ptanalyze.load(one)], ptanalyze.Setup.of())
         for one in (make_family(tmp_path / "c"), tmp_path / "c" / "pid-8")
     )
-    assert any("count all 3 processes" in one.text for one in cautions(whole))
+    assert any("3 processes together" in one.text for one in cautions(whole))
     assert not any("processes" in one.text for one in cautions(heap))
     assert any(
         "about the first" in one.text
-        for one in cautions(replace(whole, results=[replace(whole.results[0], notes=())]))
+        for one in cautions(replace(whole, results=[replace(whole.results[0], findings=())]))
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 import ptanalyze
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.finding import EACH_ONCE
 from ptanalyze.core.interval import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
@@ -159,7 +160,7 @@ def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, rep
         numbers = {name for name in table.columns if table[name].dtype.kind in "iuf"}
         assert set(table.attrs["units"]) == numbers
         assert table.attrs["provenance"]["capture"] == str(native.directory)
-        assert any("costs of" in note for note in table.attrs["notes"])
+        assert any("costs of" in one["text"] for one in table.attrs["findings"])
     units = replayed.frame.attrs["units"]
     assert units["walk_cycles"] == "cycles" and units["pt_bytes"] == "bytes" and units["speedup"] == "ratio"
     assert units["leaf_LL_share"] == "share" and units["reads_per_walk"] == "reads/walk"
@@ -194,7 +195,7 @@ def test_leaves_are_each_sockets_walks_by_class(vm, replayed):
 def test_without_a_trace_speedups_are_nan_and_a_note_says_why(untraced):
     table = ptanalyze.whatif(untraced, ["linux", "mitosis"])
     assert table["speedup"].isna().all() and table["speedup"].dtype == float
-    assert any("no trace" in note for note in table.attrs["notes"])
+    assert any(one["code"] == EACH_ONCE for one in table.attrs["findings"])
     with pytest.raises(UsageError, match="holds no trace"):
         ptanalyze.timeline(untraced)
 
@@ -340,7 +341,7 @@ def test_calibrate_and_predict_from_perf_files(tmp_path):
     rows = table.set_index("placement")
     assert rows["middle"]["RRI"] == pytest.approx(1.5) and rows["measured"]["RRI"]
     assert rows["cycles"]["LL"] == pytest.approx(20_000_000_000)
-    assert table.attrs["units"]["seconds"] == "s" and table.attrs["notes"]
+    assert table.attrs["units"]["seconds"] == "s" and table.attrs["findings"]
     assert ptanalyze.predict(known, ["LL"])["placement"].tolist() == ["LL"]
 
 

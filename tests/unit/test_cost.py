@@ -17,12 +17,13 @@ from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot, replay_world
 from ptanalyze.core.errors import bundled
+from ptanalyze.core.finding import Finding
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import Placement
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.price import OVERLAP, held_ns, lock_note
+from ptanalyze.cost.price import OVERLAP, held_ns, lock_held
 from ptanalyze.cost.result import CallCost, SystemCalls
 from ptanalyze.kernels.replay import (
     EVENT_KINDS,
@@ -660,7 +661,7 @@ def test_instructions_are_counted_ones_or_assumed_from_accesses():
     trace = build_trace([(0, [(0x1000, False, 4)])])
     assert cost.instructions(trace, COSTS)[0] == 12
     trace.chunks["instructions"] = 7
-    assert cost.instructions(trace, COSTS) == (7.0, "instructions as counted")
+    assert cost.instructions(trace, COSTS) == (7.0, Finding("instructions", "instructions as counted"))
 
 
 def priced_calls(*calls):
@@ -675,9 +676,9 @@ def test_the_lock_on_mappings_is_held_by_the_calls_that_change_them():
 
 def test_a_lock_that_is_held_for_much_of_the_run_is_said_and_only_where_threads_can_wait():
     half = priced_calls(("munmap", 1, 62_500.0))  # at 2 GHz 125,000 cycles of 250,000 on each of 4 CPUs
-    assert "for 50 % of the run" in lock_note(half, 4, 2.0)
-    assert lock_note(half, 1, 2.0) == "" == lock_note(half, 2, 2.0)
-    assert "for 100 % of the run" in lock_note(half, 64, 2.0)
+    assert "for 50 % of the run" in lock_held(half, 4, 2.0)[0].text
+    assert lock_held(half, 1, 2.0) == [] == lock_held(half, 2, 2.0)
+    assert "for 100 % of the run" in lock_held(half, 64, 2.0)[0].text
 
 
 # Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.

@@ -31,7 +31,7 @@ from ptanalyze.kernels.steps import (
 )
 from ptanalyze.policies import plan_for
 from ptanalyze.world import data_migration
-from ptanalyze.world.data_migration import by_host, moves_notes
+from ptanalyze.world.data_migration import by_host, moves_told
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.moves import Moves, moves_from
 from ptanalyze.world.thread_placement import move_threads
@@ -143,7 +143,7 @@ def test_the_rate_limit_lets_so_many_pages_move():
 def test_an_event_moves_what_it_says_and_drops_its_translations():
     event = (1, 0, Event.MOVE_PAGES, (HEAP + PAGE, 3 * PAGE, 1), 0)
     world, steps = stepped(passes(2, [event]), Moves(), text="")
-    assert moves_notes(world)[0].startswith("1 events moved data before the capture was taken")
+    assert moves_told(world)[0].text.startswith("1 events moved data before the capture was taken")
     data = steps.kind == DATA
     assert data_page(steps, data)[1].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
     assert np.count_nonzero(steps.kind == FLUSH) == 1
@@ -227,9 +227,9 @@ def test_a_trace_too_short_for_the_schedule_says_so():
     lasts = np.ptp(trace.chunks["time"]) / 1e6
     late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=lasts / 2)
     world, _ = stepped(trace, late)
-    assert any("no data moves; give a smaller delay_ms" in note for note in moves_notes(world))
+    assert any("no data moves; give a smaller delay_ms" in note.text for note in moves_told(world))
     world, _ = stepped(trace, soon)
-    assert not any("no data moves" in note for note in moves_notes(world))
+    assert not any("no data moves" in note.text for note in moves_told(world))
 
 
 # Data that move, by events or by a schedule, and threads that move: every policy against its naive twin.
@@ -481,8 +481,8 @@ def test_a_hypervisor_s_marks_are_not_counted_and_the_note_says_so():
     by_host = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0, by="host")
     world, count = balanced("linux", by_host, native=False)
     assert not (world.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
-    assert "its marks cost nothing" in moves_notes(world)[0]
-    assert "a mark rewrites an entry in every copy" in moves_notes(balanced("linux")[0])[0]
+    assert "its marks cost nothing" in moves_told(world)[0].text
+    assert "a mark rewrites an entry in every copy" in moves_told(balanced("linux")[0])[0].text
 
 
 def test_marks_have_the_price_of_a_rewritten_entry_and_their_shootdowns():

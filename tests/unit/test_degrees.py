@@ -404,7 +404,7 @@ def test_a_trace_so_short_that_the_caches_hold_its_lines_says_so(tmp_path):
         tmp_path / "app", "256M", threads=4, accesses=6000, init="single", init_trace=False, scale=20
     )
     found = chosen(app, Setup.of())
-    assert any("the caches hold what a short region reads" in note for note in found.known.notes)
+    assert any("the caches hold what a short region reads" in one.text for one in found.known.findings)
 
 
 def test_of_threads_that_move_only_the_trace_is_counted(made):

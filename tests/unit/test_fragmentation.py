@@ -232,8 +232,8 @@ def test_without_vmas_all_pages_are_served_and_a_note_says_so():
     bare = replace(snapshot, vmas=np.zeros(0, VMA_DTYPE), vma_names=())
     shaped = ptemagnet.reshape(world_of(bare), ptemagnet.Params())
     assert shaped.facts["ept_lines_per_gpt_line_after"] == 1
-    assert any("no VMAs" in note for note in shaped.notes) and any(
-        "no trace" in note for note in shaped.notes
+    assert any("no VMAs" in one.text for one in shaped.findings) and any(
+        "no trace" in one.text for one in shaped.findings
     )
 
 

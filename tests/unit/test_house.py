@@ -1,5 +1,6 @@
 """Seven floors, arrows only downward: the table of rooms in data-path.md, and who may import whom."""
 
+import ast
 import re
 from collections import Counter
 from graphlib import TopologicalSorter
@@ -43,7 +44,7 @@ def test_no_file_is_a_drawer_for_everything():
 def test_rooms_hold_few_deep_modules():
     """What a reader must find a way through; cli/ has a file for each command."""
     rooms = Counter(folder(module) for module in FILES)
-    assert len(FILES) <= 228
+    assert len(FILES) <= 230
     assert not {name: n for name, n in rooms.items() if n > (32 if name == "cli" else 21)}
     assert max(map(inner_floor, FILES)) <= 10
     assert not with_one_importer()
@@ -77,3 +78,30 @@ def test_lines_for_a_terminal_go_through_one_place():
         "capture.live.process",
         "show.progress",
     }
+
+
+TEXTS = {"text", "line", "short", "sentence"}  # of a Finding
+ASKED = {"startswith", "endswith", "partition", "rpartition", "removeprefix", "find", "index", "split"}
+
+
+def texts_tested(code):
+    """Lines of code that decide by the text of a Finding."""
+
+    def is_text(node):
+        if isinstance(node, ast.Subscript):
+            return isinstance(node.slice, ast.Constant) and node.slice.value in TEXTS
+        return isinstance(node, ast.Attribute) and node.attr in TEXTS
+
+    for node in ast.walk(ast.parse(code)):
+        asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKED
+        if asks and is_text(node.func.value):
+            yield node.lineno
+        if isinstance(node, ast.Compare) and any(map(is_text, [node.left, *node.comparators])):
+            yield node.lineno
+
+
+def test_no_code_tests_the_text_of_a_finding():
+    """What is shown is decided by its code, weight and numbers."""
+    parsed = ('if "gone" in one.text: pass', 'one["text"].startswith("no")', "x = one.short == ''")
+    assert [list(texts_tested(code)) for code in parsed] == [[1], [1], [1]]
+    assert not [module for module, path in FILES.items() if list(texts_tested(path.read_text("utf-8")))]

@@ -25,6 +25,7 @@ from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.finding import CAREFUL, GONE
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR
@@ -165,10 +166,10 @@ def test_two_vmas_side_by_side_are_not_one():
 def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
     thp = ask(full(1), "thp", touched=[GIB, 5 * GIB, 5 * GIB + REGION])[-1]
     assert "thp: 2 touched regions were gone at the snapshot: they stay 4 KiB" in thp.notes
-    assert thp.gone_share == 2 / 3 and any(
-        "66.7 % of the walks of the trace go there" in n for n in thp.notes
-    )
-    assert ask(full(1), "thp")[-1].gone_share == 0
+    found = thp.finding(GONE)
+    assert found.numbers["share"] == 2 / 3 and found.weight == CAREFUL
+    assert found.text.startswith("67 % of the walks go to memory that was freed before")
+    assert not ask(full(1), "thp")[-1].finding(GONE)
 
 
 def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
@@ -368,7 +369,9 @@ def test_regions_that_find_no_block_keep_their_frames_from_the_others():
     pages = [(GIB + k * REGION + slot * PAGE, (4 + slot << 9) + k) for k in range(3) for slot in range(2)]
     shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages), small_machine()))
     assert shaped.facts["regions_without_a_block"] == 3
-    assert shaped.notes == ("thp: 3 regions stay 4 KiB: no free aligned block of guest memory is known",)
+    assert [one.line for one in shaped.findings] == [
+        "thp: 3 regions stay 4 KiB: no free aligned block of guest memory is known"
+    ]
     two = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages[:4]), small_machine()))
     assert leaf_map(two.snapshot.guest) == {GIB: (2, 4 << 9, 0x67), GIB + REGION: (2, 5 << 9, 0x67)}
 
@@ -419,7 +422,7 @@ def test_memory_that_huge_pages_add_is_set_against_what_there_is(pages, node_mib
     node = replace(node, frames=np.array([[0, node_mib * MIB // PAGE]]))
     linux, thp = ask(replace(snapshot, topology=Topology((node,))), "thp")
     assert linux.careful == [] and len(thp.careful) == len(says)
-    assert all(found.startswith(said) for found, said in zip(thp.careful, says, strict=True))
+    assert all(found.text.startswith(said) for found, said in zip(thp.careful, says, strict=True))
 
 
 # Memory that a program forbids huge pages stays 4 KiB under thp.
@@ -609,4 +612,6 @@ def test_memory_that_was_gone_when_its_tables_were_read_makes_the_answer_careful
     )
     for result in (linux, thp):
         said, *_ = result.careful
-        assert said.startswith("4 MiB stay 4 KiB here that are huge without the emulator (MADV_HUGEPAGE)")
+        assert said.text.startswith(
+            "4 MiB stay 4 KiB here that are huge without the emulator (MADV_HUGEPAGE)"
+        )

@@ -13,6 +13,7 @@ from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.finding import PHASES
 from ptanalyze.core.trace import Event
 from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.phases import (
@@ -166,13 +167,13 @@ def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for(
     assert world.trace.touches == last * EACH == sum(len(t.page) for t in world.trace.batches(1))
     assert (
         "3 phases: 1 has 54 % of the walks (thread 0 alone, 100 % of the first touches); "
-        in world.steady.note
+        in world.steady.found[0].text
     )
     assert (
         f"Answered: phase 2, {(last - 40) * EACH:,} walks; --phase 1 or 3 or all asks another"
-        in world.steady.note
+        in world.steady.found[0].text
     )
-    assert "--roi-start-access 40960" in world.steady.note
+    assert "--roi-start-access 40960" in world.steady.found[0].text
     fill = whole_run(FILL + WORK + end, "1")
     assert (fill.steady.chunk, len(fill.trace.chunks), len(fill.again_stream)) == (0, 40, 40 * EACH)
     third = whole_run(FILL + WORK + end, "3")
@@ -188,12 +189,12 @@ def test_memory_that_is_freed_after_the_phase_is_there_in_its_further_run():
     world = whole_run(FILL + WORK + [(0, 0)] * 10, "2", unmap)
     assert len(world.trace.chunks) <= 64
     assert not len(world.again().history.steps.at)
-    assert not any("never begins" in note for note in world.notes)
+    assert not any(one.code == "region-never-begins" for one in world.findings)
 
 
 def test_a_region_of_interest_is_answered_as_marked_and_its_phases_if_asked_for():
     marked = [(0, 0, Event.ROI_START, (), 0)]
-    assert whole_run(FILL + WORK, "last", marked).steady[:3] == (0, 64 * EACH, "")
+    assert whole_run(FILL + WORK, "last", marked).steady[:3] == (0, 64 * EACH, ())
     assert whole_run(FILL + WORK, "2", marked).steady.chunk == 40
 
 
@@ -219,9 +220,9 @@ def test_a_synthetic_fill_and_its_work_are_answered_apart(tmp_path):
     whole = synth(tmp_path / "whole", "64M", init_trace=True, **asked)
     work = synth(tmp_path / "work", "64M", init_trace=False, **asked)
     setup = Setup.of(machine="vmitosis-cascade-lake")
-    assert opened(whole).world(setup).steady.note.startswith("2 phases: 1 has ")
+    assert opened(whole).world(setup).steady.found[0].text.startswith("2 phases: 1 has ")
     found = [replay(capture, "mitosis", setup).results for capture in (whole, work)]
-    assert found[0][0].phases and not found[1][0].phases
+    assert found[0][0].finding(PHASES) and not found[1][0].finding(PHASES)
     for mine, theirs in zip(*found, strict=True):
         assert mine.walks == pytest.approx(theirs.walks, rel=0.01)
         assert mine.price.speedup.middle == pytest.approx(theirs.price.speedup.middle, abs=0.005)

@@ -240,11 +240,11 @@ def test_what_interleave_and_bind_place_does_not_depend_on_first_touches():
 
 @pytest.mark.twin
 def test_a_capture_without_first_touches_says_so_and_one_with_them_does_not():
-    (note,) = world_of(late()).first_touch_notes
-    assert note.startswith("recorded without first touches")
-    assert world_of(late((1, HEAP))).first_touch_notes == []
+    (note,) = world_of(late()).first_touches_unseen
+    assert note.text.startswith("recorded without first touches")
+    assert world_of(late((1, HEAP))).first_touches_unseen == []
     whole = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    assert world_of(whole).first_touch_notes == []
+    assert world_of(whole).first_touches_unseen == []
 
 
 # Where threads run: recorded, spread, or as told; and what is refused.

@@ -14,6 +14,7 @@ from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.join import Fit, Share
 from ptanalyze.core import interval
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.finding import AS_TRACED, ASSUMED
 from ptanalyze.show import plots
 from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
 from ptanalyze.show.plots.speedup import on_front, priced
@@ -154,7 +155,7 @@ def test_without_a_trace_walk_cycles_stand_for_run_time_and_it_says_so(untraced)
         assert one_line(draw(untraced).get_suptitle()).endswith(
             "fit the caches: placement can gain nothing to speak of"
         )
-    untraced.attrs["notes"] = []
+    untraced.attrs["findings"] = []
     assert one_line(plots.pareto(untraced).get_suptitle()).startswith("No trace, so bounds: ")
     figure = plots.speedup(untraced)
     assert any("No trace, so no run time: with mitosis at most 40.3 %" in text for text in texts(figure))
@@ -538,7 +539,9 @@ def test_empty_tables_are_one_line(made):
 
 # Plots of policies that come out alike: each is named, and a title calls none of them the fastest alone.
 
-LAW = "0.5 to 0.9 of walk cycles stall the program; idle latencies"
+BARS = "0.5 to 0.9 of walk cycles stall the program; idle latencies"
+LAW = {"code": ASSUMED, "text": BARS}
+COLD = {"code": AS_TRACED, "text": "TLBs and caches empty"}
 FASTER = {"first-touch": 0.0, "hydra": 0.1, "mitosis": 0.1, "interleave": 0.04}
 
 
@@ -556,14 +559,14 @@ def swept(faster=FASTER, nodes=(2, 4, 8)):
         for policy, more in faster.items()
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    table.attrs = {"swept": ["nodes"], "notes": [LAW], "provenance": {"capture": "app"}}
+    table.attrs = {"swept": ["nodes"], "findings": [LAW], "provenance": {"capture": "app"}}
     return table
 
 
-def at(table, notes=(LAW,)):
+def at(table, findings=(LAW,)):
     """One point of a sweep as whatif's table."""
     found = table[table["nodes"] == "4"].drop(columns="nodes").reset_index(drop=True)
-    found.attrs = {"notes": list(notes), "provenance": {"machine": "fast-machine"}}
+    found.attrs = {"findings": list(findings), "provenance": {"machine": "fast-machine"}}
     return found
 
 
@@ -588,7 +591,7 @@ def test_without_a_trace_a_sweep_is_of_bounds():
     table = swept()
     untimed = table.assign(speedup=None, speedup_low=None, speedup_high=None)
     untimed["walk_cycles"] = 1 / table["speedup"]
-    untimed.attrs = {**table.attrs, "notes": []}
+    untimed.attrs = {**table.attrs, "findings": []}
     figure = plots.curve(untimed)
     assert " ".join(figure.get_suptitle().split()) == (
         "No trace, so a bound: cycles of first-touch / those of hydra, mitosis at nodes = 8 are at most 1.80"
@@ -606,7 +609,7 @@ def test_differences_of_less_than_a_percent_do_not_fill_a_plot():
 def test_below_a_sweep_stand_machine_threads_and_what_the_bands_are():
     (below,) = (text for text in words(plots.curve(swept())) if text.startswith("app"))
     told = " ".join(below.split())
-    assert told == f"app; fast-machine; threads round-robin; bands: {LAW}"
+    assert told == f"app; fast-machine; threads round-robin; bands: {BARS}"
 
 
 def test_a_table_joined_by_pandas_says_what_to_name():
@@ -628,9 +631,7 @@ def test_when_all_are_as_fast_each_has_its_row_and_the_title_says_so():
 
 
 def test_a_plot_says_whether_it_is_of_the_steady_state_or_of_the_run_as_traced():
-    steady, traced = (
-        plots.speedup(at(swept(), (LAW, *more))) for more in ((), ("as traced: TLBs and caches empty",))
-    )
+    steady, traced = (plots.speedup(at(swept(), (LAW, *more))) for more in ((), (COLD,)))
     assert "as traced" not in " ".join(words(steady))
     assert any(
         "steady state: one-time costs are not in it" in " ".join(text.split()) for text in words(steady)

@@ -528,7 +528,7 @@ def test_a_native_capture_has_no_nested_table_to_steer(layers):
 def test_a_result_of_ideal_says_what_it_does_not_bound_and_others_do_not(tmp_path):
     made = ptanalyze.synth(tmp_path / "c", "16M", threads=2, nodes=2, accesses=5000)
     linux, ideal = ptanalyze.replay(made, "ideal", baseline="linux").results
-    said = [note for note in ideal.notes if note.startswith("ideal bounds locality only")]
+    said = [note for note in ideal.notes if note.startswith("ideal: bounds locality only")]
     assert len(said) == 1 and "thp" in said[0] and "hydra" in said[0]
     assert not [note for note in linux.notes if "ideal" in note]
     untraced = ptanalyze.synth(tmp_path / "u", "16M", nodes=2, trace=False)

@@ -17,6 +17,7 @@ from ptanalyze.analysis.replay import replay_again, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_world
 from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.finding import SHORT
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
@@ -193,7 +194,7 @@ def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
     )
     assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
     assert (world.steady.chunk, world.steady.walks) == (2, 100)
-    assert "last 100 of 150 accesses" in world.steady.note
+    assert "last 100 of 150 accesses" in world.steady.found[0].text
 
 
 def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_run(tmp_path):
@@ -226,7 +227,7 @@ def test_a_run_that_grows_until_it_ends_has_no_steady_part():
     world = world_of(
         case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
     )
-    assert world.steady.chunk == 0 and "until it ends" in world.steady.note
+    assert world.steady.chunk == 0 and "until it ends" in world.steady.found[0].text
 
 
 def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
@@ -304,7 +305,7 @@ def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
 
 def test_a_region_of_a_program_that_fits_the_caches_as_a_whole_is_not_called_short():
     whole, *_ = results([(0, ALL), (1, ALL)])
-    assert not whole.short_region and whole.price.speedup == Interval.exactly(1.0)
+    assert not whole.finding(SHORT) and whole.price.speedup == Interval.exactly(1.0)
 
 
 def test_that_nothing_gains_in_a_short_region_is_no_verdict_on_the_program():
@@ -341,7 +342,7 @@ def events_of(*kinds):
 def test_the_region_is_from_its_first_start_to_its_last_end(kinds, begin, end, said):
     region = region_of_interest(events_of(*kinds))
     assert (region.begin, region.end) == (begin, end)
-    assert len(region.notes) == bool(said) and said in "".join(region.notes)
+    assert len(region.findings) == bool(said) and said in "".join(one.text for one in region.findings)
 
 
 def results_of_two(*events):

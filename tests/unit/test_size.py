@@ -100,7 +100,8 @@ def test_a_scaled_capture_is_replayed_with_less_and_says_so(tmp_path):
     worlds = [world_of(capture, autonuma=True) for capture in (plain, scaled)]
     assert worlds[0].machine.llc.bytes >= 15 * worlds[1].machine.llc.bytes
     assert [world.moves.scan_size_mb for world in worlds] == [256, 16]
-    assert worlds[0].notes == () and "a program of 16 times its memory" in worlds[1].notes[0]
+    said = [world.findings for world in worlds]
+    assert said[0] == () and "a program of 16 times its memory" in said[1][0].text
 
 
 def test_turns_are_shorter_as_each_access_of_a_scaled_trace_stands_for_more_time(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 import ptanalyze
-from ptanalyze.analysis.findings import lines_by_node, moved_notes
+from ptanalyze.analysis.findings import lines_by_node
+from ptanalyze.analysis.findings import moved as data_moved
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval
@@ -178,10 +179,10 @@ def test_a_thread_that_changes_cpus_within_a_window_keeps_a_single_one_busy():
 
 def test_a_note_says_how_much_of_the_memory_moved_and_of_the_program_that_a_capture_stands_for():
     moved = series(data_moved=np.array([4]), pages=8)
-    assert moved_notes(moved) == ["4 data pages moved, 50% of the 8 mapped"]
+    assert [one.text for one in data_moved(moved)] == ["4 data pages moved, 50% of the 8 mapped"]
     scaled = series(data_moved=np.array([4]), pages=8, scale=120)
-    assert moved_notes(scaled)[0].endswith("of the program they stand for, 480 of 960")
-    assert moved_notes(series()) == []
+    assert data_moved(scaled)[0].text.endswith("of the program they stand for, 480 of 960")
+    assert data_moved(series()) == []
 
 
 # What a short region leaves open: the interval of its speed-up has that of a long one in it.
@@ -211,7 +212,7 @@ def speed_ups(tmp_path, machine, accesses, pattern="uniform", sharing="shared", 
 
 def test_the_interval_of_a_short_region_has_the_speed_up_of_a_long_one_in_it(tmp_path, machine):
     short, long = (speed_ups(tmp_path, machine, accesses)[1] for accesses in (SHORT, LONG))
-    assert short.short_region and not long.short_region
+    assert short.finding("short-region") and not long.finding("short-region")
     found, truth = short.price.speedup, long.price.speedup
     assert found.low <= 1.01 < truth.low, "the caches hold all that is read"
     assert found.high >= truth.middle
@@ -232,7 +233,7 @@ def test_the_interval_of_a_short_region_has_the_speed_up_of_a_long_one_in_it(tmp
 def test_the_middle_is_near_the_speed_up_of_a_long_one(tmp_path, machine, pattern, sharing, off):
     """`off`: of the effect. The end where all lines are cached is off by all of it."""
     short, long = (speed_ups(tmp_path, machine, accesses, pattern, sharing) for accesses in (SHORT, 5 * LONG))
-    assert short[1].short_region and not long[1].short_region
+    assert short[1].finding("short-region") and not long[1].finding("short-region")
     found, truth = short[1].price.speedup.middle, long[1].price.speedup.middle
     assert abs(found - truth) < off * (truth - 1)
     assert short[0].price.walk_share.middle == pytest.approx(long[0].price.walk_share.middle, abs=0.09)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from naive import classify as naive
 from ptanalyze.analysis.advise import fewer
-from ptanalyze.analysis.findings import owned_notes
+from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.finding import CACHED, CAREFUL, SAMPLED, Finding
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
@@ -167,7 +168,7 @@ def test_a_trace_that_is_left_out_as_asked_is_not_said_to_be_missing(name):
     assert "the trace is left out, as asked: with --weight walks it is taken" in str(refused.value)
     assert "record" not in str(refused.value)
     notes = ask(*process(), [], weigh="leaf")[0].notes
-    assert notes[0].startswith("the trace is left out: every mapped page counts once")
+    assert notes[0].startswith("careful: the trace is left out: every mapped page counts once")
 
 
 @pytest.mark.twin
@@ -180,7 +181,7 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
 @pytest.mark.twin
 def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
     snapshot, trace = process()
-    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    whole = ask(snapshot, trace, [("ideal", {})])[0]
     cut = ask(snapshot, replace(trace, facts={"ended": "size limit"}), [("ideal", {})])[0].notes
     assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
 
@@ -188,12 +189,10 @@ def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
 @pytest.mark.twin
 def test_a_sampled_trace_is_said_to_be_one():
     snapshot, trace = process()
-    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    whole = ask(snapshot, trace, [("ideal", {})])[0]
     walks = replace(trace, facts={"sampled": True, "walks": True})
-    sampled = ask(snapshot, walks, [("ideal", {})])[0].notes
-    assert [note for note in sampled if note not in whole] == [
-        "the trace holds samples of the accesses: shares mean more than numbers"
-    ]
+    sampled = ask(snapshot, walks, [("ideal", {})])[0]
+    assert sampled.finding(SAMPLED).weight == CAREFUL and not whole.finding(SAMPLED)
 
 
 @pytest.mark.twin
@@ -364,19 +363,21 @@ def test_of_one_node_no_nodes_are_said():
 )
 def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, lines):
     base, mitosis = bounds(snapshot, lines)
-    assert base.cached == f"its leaf entries, 1 KiB of page-table lines, {FITS}"
-    assert base.cached in base.notes and sentence([base, mitosis]) == f"I{base.cached[1:]}."
+    held = base.finding(CACHED)
+    assert held.text == f"its leaf entries, 1 KiB of page-table lines, {FITS}"
+    assert sentence([base, mitosis]) == held.sentence == f"I{held.text[1:]}."
     if lines > 4:
         few, other = bounds(snapshot, lines - 4)
-        assert few.cached == "" and sentence([few, other]).startswith("With mitosis at most 33.3 %")
+        assert few.finding(CACHED) is None and sentence([few, other]).startswith(
+            "With mitosis at most 33.3 %"
+        )
         assert few.row() == base.row()
 
 
 def test_the_least_that_may_be_left_to_page_tables_must_hold_them():
-    assert (
-        bounds(native(), 32, shares=(0.5, 1.0))[0].cached
-        and not bounds(native(), 28, shares=(0.5, 1.0))[0].cached
-    )
+    assert bounds(native(), 32, shares=(0.5, 1.0))[0].finding(CACHED) and not bounds(
+        native(), 28, shares=(0.5, 1.0)
+    )[0].finding(CACHED)
 
 
 def test_of_heat_the_lines_of_used_pages_count():
@@ -391,39 +392,46 @@ def test_of_heat_the_lines_of_used_pages_count():
         np.zeros(1),
         np.zeros(64),
     )
-    assert bounds(replace(native(), heat=heat), 8)[0].cached and not bounds(native(), 8)[0].cached
+    assert bounds(replace(native(), heat=heat), 8)[0].finding(CACHED) and not bounds(native(), 8)[0].finding(
+        CACHED
+    )
 
 
 def test_of_a_vm_the_lines_of_both_tables_count():
     pages = [(LOW_HEAP + k * PAGE, 512 + k) for k in range(128)]
     both = build_snapshot(pages, [], nodes=2, table_nodes=[0], host_table_nodes=[0])
-    assert not bounds(both, 16)[0].cached and bounds(both, 40)[0].cached
+    assert not bounds(both, 16)[0].finding(CACHED) and bounds(both, 40)[0].finding(CACHED)
 
 
 # Notes of several results: each once, and whose it is where not all have it.
 
 
-def result(policy, *notes, assumptions="idle latencies"):
-    return SimpleNamespace(policy=policy, notes=notes, price=SimpleNamespace(assumptions=assumptions))
+def result(policy, *findings, assumptions="idle latencies"):
+    said = [Finding("told", one) if isinstance(one, str) else one for one in findings]
+    return SimpleNamespace(policy=policy, findings=said, price=SimpleNamespace(assumptions=assumptions))
 
 
-def test_a_note_that_not_all_policies_have_names_those_that_have_it():
+def owned_lines(results, **how):
+    return [one.line for one in owned(results, **how)]
+
+
+def test_a_finding_that_not_all_policies_have_names_those_that_have_it():
     results = [
         result("first-touch", "of all", "of most"),
         result("linux", "of all", "of most"),
-        result("thp+hydra", "of all", "few reads from DRAM", "thp: 2 MiB stay"),
+        result("thp+hydra", "of all", "few reads from DRAM", Finding("told", "2 MiB stay", policy="thp")),
     ]
-    assert owned_notes(results) == [
+    assert owned_lines(results) == [
         "of all",
         "all but thp+hydra: of most",
         "idle latencies",
         "thp+hydra: few reads from DRAM",
         "thp: 2 MiB stay",
     ]
-    assert "idle latencies" not in owned_notes(results, assumptions=False)
+    assert "idle latencies" not in owned_lines(results, assumptions=False)
 
 
-def test_of_one_policy_and_of_points_of_a_sweep_notes_need_no_name():
-    assert owned_notes([result("linux", "alone")]) == ["alone", "idle latencies"]
+def test_of_one_policy_and_of_points_of_a_sweep_findings_need_no_name():
+    assert owned_lines([result("linux", "alone")]) == ["alone", "idle latencies"]
     points = [result("thp", "at one node"), result("thp", "at two nodes")]
-    assert owned_notes(points, assumptions=False) == ["at one node", "at two nodes"]
+    assert owned_lines(points, assumptions=False) == ["at one node", "at two nodes"]

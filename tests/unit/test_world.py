@@ -12,6 +12,7 @@ from ptanalyze.analysis.advise import workload
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
+from ptanalyze.core.finding import Finding
 from ptanalyze.core.machine import Array, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture
@@ -119,11 +120,11 @@ def small_world():
 
 @pytest.mark.twin
 def test_notes_are_added_and_every_pass_is_kept():
-    world = small_world().noted("first")
+    world = small_world().noted(Finding("a", "first"))
     passes = {name: getattr(world, name) for name in ("space", "stream", "readers", "history", "data")}
-    again = world.noted("second", "third")
-    assert again.notes == ("first", "second", "third")
-    assert world.notes == ("first",)
+    again = world.noted(Finding("b", "second"), Finding("b", "third"))
+    assert [one.text for one in again.findings] == ["first", "second", "third"]
+    assert world.findings == (Finding("a", "first"),)
     assert all(vars(again)[name] is made for name, made in passes.items())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from pandas import DataFrame
 
 from ..core.errors import NO_LIMIT, UNKNOWN_NODE, Budget, budget, lines, size_as_read, size_in_words
+from ..core.finding import CACHED, CAREFUL, EACH_ONCE, GONE, PHASES, SHORT, UNSEEN
 from ..core.interval import (
     FROM_DRAM,
     as_read,
@@ -23,7 +24,7 @@ from ..core.interval import (
 )
 from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back
-from ..core.units import described
+from ..core.units import units_of
 from ..core.walks import threads_placed
 from ..cost.price import over_horizon
 from ..cost.result import TABLE_BYTES, Result
@@ -32,9 +33,9 @@ from ..policies import BOUND, Plan, label, members, policies
 from ..policies.plan import BrokenPolicyError
 from ..world.address_space import tracers_leaves
 from ..world.thread_placement import RECORDED
-from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally, sentence_of
+from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
-from .leaf_classes import EACH_ONCE
+from .leaf_classes import USED_OR_NOT
 from .replay import must_allow
 from .setup import Options, Policies, Setup, opened, policies_of, setup_of
 from .whatif import baseline_of, planned, replay_world
@@ -337,7 +338,7 @@ def effect(result: Result, base: Result, gain: float | None = None) -> float:
 def walk_percent(result: Result, base: Result) -> float:
     """Walk cycles in percent of the baseline's, as they are read; 100 where caches hold what is placed."""
     before = base.price.walk_cycles
-    if not before or (base.cached and not reshapes(result.policy)):
+    if not before or (base.finding(CACHED) and not reshapes(result.policy)):
         return 100.0
     return round(100 * result.price.walk_cycles / before, 1)
 
@@ -401,8 +402,8 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound."""
     best = next(advice for advice in ranked if not advice.over)
     if best.result is base:
-        if base.cached:
-            return sentence_of(base.cached)
+        if held := base.finding(CACHED):
+            return held.sentence
         within = " within the budget" if any(advice.over for advice in ranked) else ""
         return f"{none_faster(label_of(base), within)}."
     speedup = best.result.price.speedup
@@ -417,15 +418,15 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
 
 def careful(result: Result) -> str:
     """ " Careful: ...": what must be known of a policy beside its recommendation; "" nothing."""
-    return f" Careful: {'; '.join(result.careful)}." if result.careful else ""
+    return f" Careful: {'; '.join(one.text for one in result.careful)}." if result.careful else ""
 
 
 def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
     """Sentences: `lead`, what a policy saves at most, `rest`, and what that takes for granted."""
     what = f"{lead} {fewer(base, result)} than {label_of(base)}, {FROM_DRAM}{rest}"
-    doubt = EACH_ONCE if reshapes(result.policy) and base.each_once else ""
-    held = sentence_of(base.cached) if base.cached else ""
-    return " ".join(filter(None, (held, what, equally(base), doubt)))
+    doubt = USED_OR_NOT if reshapes(result.policy) and base.finding(EACH_ONCE) else ""
+    held = base.finding(CACHED)
+    return " ".join(filter(None, (held.sentence if held else "", what, equally(base), doubt)))
 
 
 def label_of(result: Result, results: Sequence[Result] = ()) -> str:
@@ -449,7 +450,7 @@ def takes(advice: Advice) -> str:
 
 def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
     """placement_alone's, of all candidates; "" where the caches hold what is placed."""
-    if base.cached:
+    if base.finding(CACHED):
         return ""
     best = next(advice for advice in ranked if not advice.over).result
     found = [candidate(one.result, base, one.over) for one in ranked]
@@ -629,8 +630,7 @@ def advised(report: Report, machine: Machine) -> Advised:
     table = whatif_frame(ranked, machine)
     for name in ("extra_bytes", "extra_updates", "over", "gain"):
         table[name] = [getattr(advice, name) for advice in report.ranked]
-    attrs = {key: value for key, value in table.attrs.items() if key != "units"}
-    table = described(table, **attrs)
+    table.attrs["units"] = units_of(table)
     work, others = report.workload, [result for result in ranked if result is not report.base]
     refused = report.refused | report.left_out
     replayed = Replayed([report.base, *others], machine)
@@ -649,7 +649,6 @@ def candidates(world: World) -> list[tuple[str, dict[str, Any]]]:
 # Whether page tables are worth anyone's time for a program: what share of its run they take.
 
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
-MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 WIDE = 2.0  # between the speed-ups that a share's ends allow: a share that leaves more open says nothing
 MOST = 10.0  # times as fast: no bound above it is told
 COUNTERS = "perf counters tell: ptanalyze calibrate --help"
@@ -695,30 +694,10 @@ def share_sentence(base: Result) -> str | None:
 
 
 def missing(base: Result) -> str:
-    """Cautions on what the capture cannot show; else ""."""
-    return " ".join(filter(None, (phases(base), gone(base), short(base))))
-
-
-def phases(base: Result) -> str:
-    """Which phases the trace has, and which is answered; "" where there is but one."""
-    return f"{base.phases}." if base.phases else ""
-
-
-def short(base: Result) -> str:
-    """A caution where the caches hold what the trace reads of page tables, as it is short; else ""."""
-    return f"Careful: {base.short_region}." if base.short_region else ""
-
-
-def gone(base: Result) -> str:
-    """A caution where much of what the trace walks was gone at the snapshot; else ""."""
-    if base.gone_share <= MUCH:
-        return ""
-    return (
-        f"Careful: {100 * base.gone_share:.0f} % of the walks go to memory that was freed before the page "
-        "tables were read. "
-        "Policies that change page sizes leave it as it is here, so their gain is not known. Record again "
-        "with --dump-at peak."
-    )
+    """Which part of the trace is answered, and cautions on what the capture cannot show; else ""."""
+    first = [one for one in base.findings if one.code == PHASES]
+    first += [one for one in base.findings if one.code in UNSEEN and one.weight == CAREFUL]
+    return " ".join(one.sentence for one in first)
 
 
 def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:
@@ -745,13 +724,16 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
         known = [one for one in others if label_of(one, others) in sure]
         effects = len({interval(speedup) for speedup in sure.values()})
         alike = "" if effects == len(sure) else f", with {effects} distinct speed-up{'s' * (effects > 1)}"
-        care = " with care" if all(set(one.careful) - set(base.careful) for one in known) else ""
+        sure_of = {finding.code for finding in base.careful}
+        own = [{finding.code for finding in one.careful} - sure_of for one in known]
+        care = " with care" if all(own) else ""
         return f"Worth a try{care}: {gaining} under all assumptions{alike}."
     if any(faster(speedup.high) for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
-    if short(base):
+    if base.finding(SHORT):
         return "As far as so short a trace shows, nothing is gained."
-    if gone(base) and any(reshapes(one.policy) for one in others):
+    gone = base.finding(GONE)
+    if gone and gone.weight == CAREFUL and any(reshapes(one.policy) for one in others):
         return "As far as the capture shows, nothing is gained."
     if over:
         return "Not worth it: none within the budget gains."

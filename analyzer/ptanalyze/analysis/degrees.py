@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from ..core.errors import UsageError
+from ..core.finding import Finding
 from ..core.trace import blocks
 from ..core.walks import Reads
 from ..cost.price import fixed_ns_by_group
@@ -34,7 +35,7 @@ from ..world.address_space import NO_VMA, vma_of
 from ..world.cache_pass import first_calls
 from ..world.history import History
 from ..world.world import World
-from .findings import notes, short_region
+from .findings import of_run, short_region
 from .replay import Finished, Run, replay_again, replay_walks, start, system_calls
 from .setup import Options, Setup, opened, setup_of
 from .whatif import baseline_of
@@ -242,7 +243,7 @@ class Degrees:
     costs: Costs
     placement: str
     steady: bool = True
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
 
 
@@ -266,10 +267,9 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
-    said = notes(first, "counted by VMA, of the guest's tables")
+    said = of_run(first, Finding("by-vma", "counted by VMA, of the guest's tables"))
     traced, further = runs[0].parts()
-    if more and (short := short_region(traced.reads, further.reads, world)):
-        said.append(short)
+    said += short_region(traced.reads, further.reads, world) if more else []
     return Degrees(
         vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, world.machine,
         setup.costs, world.placement.how, more, tuple(said), provenance,
@@ -622,7 +622,7 @@ def frame(found: Chosen) -> DataFrame:
     table = DataFrame(rows(found)).astype({"degree": "Int64"})
     machine, placement = found.known.machine.name, found.known.placement
     source = found.known.provenance | {"machine": machine, "placement": placement}
-    return described(table, found.known.notes, source, sentence=sentence(found), settings=settings(found))
+    return described(table, found.known.findings, source, sentence=sentence(found), settings=settings(found))
 
 
 def rows(found: Chosen) -> list[dict[str, Any]]:

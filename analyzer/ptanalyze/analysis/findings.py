@@ -1,16 +1,28 @@
-"""Notes for a reader of priced runs: what was counted, and what the capture cannot show."""
+"""What a reader of priced runs must know: what was counted, and what the capture cannot show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.errors import plural, size_in_words
-from ..core.interval import NOTHING
-from ..core.machine import LINE_BYTES, cache_note
-from ..world.data_migration import moves_notes
+from ..core.finding import (
+    AS_TRACED,
+    ASSUMED,
+    CACHED,
+    CAREFUL,
+    ELSEWHERE,
+    GONE,
+    SAMPLED,
+    SHORT,
+    SILENT,
+    Finding,
+)
+from ..core.machine import LINE_BYTES, cache_told
+from ..world.data_migration import moves_told
 from ..world.mm_events import region_of_interest
 from ..world.world import ENTRIES_PER_LINE
 from .replay import by_socket
@@ -26,11 +38,10 @@ if TYPE_CHECKING:
 # Nodes whose threads hardly walk: what they touched first is remote to nearly all walks.
 
 FEW = 0.001  # share of the walks
-BEGINS = f"less than {100 * FEW:g} % of the walks come from "
 
 
-def silent_note(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> str:
-    """A note on nodes that have threads, but next to no walk in what is counted; "" where every one walks.
+def silent_nodes(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> list[Finding]:
+    """Nodes that have threads, but next to no walk in what is counted; none where every one walks.
 
     classes   int64[sockets, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
     """
@@ -38,17 +49,19 @@ def silent_note(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> str:
     nodes = np.unique(cpu_node // domains).tolist()
     silent = [node for node in nodes if walks[node] < FEW * walks.sum()]
     if not silent:
-        return ""
+        return []
     named = f"node{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
-    return f"{BEGINS}{named}, where threads run: what they touched first is remote to nearly all walks"
+    text = f"less than {100 * FEW:g} % of the walks come from {named}, where threads run: what they touched"
+    return [Finding(SILENT, f"{text} first is remote to nearly all walks")]
 
 
 def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:
-    """The notes of a sweep's points, each once, after the point's place on the machine's axes."""
+    """On the silent nodes of a sweep's points, each once, after the point's place on the machine's axes."""
     lines = []
     for point, result in points:
         where = " ".join(f"{key}={point[key]}" for key in axes if key in point)
-        lines += [f"{where}: {note}" if where else note for note in result.notes if note.startswith(BEGINS)]
+        if silent := result.finding(SILENT):
+            lines.append(f"{where}: {silent.line}" if where else silent.line)
     return list(dict.fromkeys(lines))
 
 
@@ -57,19 +70,20 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
 HOST_MODEL = "ptanalyze machines --from-host host.toml"
 
 
-def elsewhere(snapshot: Snapshot, machine: Machine) -> str:
-    """A line for people; "" where both have as many nodes.
+def elsewhere(snapshot: Snapshot, machine: Machine) -> list[Finding]:
+    """That the machine has another number of nodes; none where both have as many.
 
     Without a trace each node of the machine is taken to walk as the captured process did.
     """
     captured, readers = len(snapshot.topology), len(machine.cpu_nodes)
     if captured == machine.nodes:
-        return ""
-    return (
-        f"captured on {plural(captured, 'node')}, replayed on {machine.nodes} ({machine.name}); each of "
-        f"{readers} is taken to walk as much as the process did, so this says nothing about the captured "
-        "machine"
+        return []
+    there = plural(captured, "node")
+    text = (
+        f"captured on {there}, replayed on {machine.nodes} ({machine.name}); each of {readers} is taken to "
+        "walk as much as the process did, so this says nothing about the captured machine"
     )
+    return [Finding(ELSEWHERE, text, CAREFUL, f"it was captured on {there} and replayed on {machine.nodes}")]
 
 
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
@@ -77,25 +91,29 @@ def elsewhere(snapshot: Snapshot, machine: Machine) -> str:
 NO_ADVICE = "No recommendation without a trace"
 
 
-def bound_note(readers: int) -> str:
-    """Line for people: what is assumed of the walks."""
-    return (
+def bound(readers: int) -> Finding:
+    """What is assumed of the walks."""
+    text = (
         "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
         f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
     )
+    return Finding("bound", text)
 
 
-def cached(worlds: Sequence[World], share: float | None = None) -> str:
-    """A note where the least that the machine's LLC may leave to page tables holds every line with a leaf
-    entry of processes that run together; else "".
+def cached(worlds: Sequence[World], share: float | None = None) -> list[Finding]:
+    """That the least that the machine's LLC may leave to page tables holds every line with a leaf entry of
+    processes that run together; else none.
 
     share  of the LLC, in place of the least
     """
     lines, llc = sum(world.leaf_lines for world in worlds), worlds[0].machine.llc
     if lines > llc.lines_at(share or llc.every_share[0]):
-        return ""
+        return []
     kib = -(-lines * LINE_BYTES // 1024)
-    return f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, {NOTHING}"
+    text = (
+        f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, fit the caches: placement can "
+    )
+    return [Finding(CACHED, f"{text}gain nothing to speak of", numbers={"KiB": kib})]
 
 
 def equally(base: Result) -> str:
@@ -108,32 +126,34 @@ def from_nodes(readers: int) -> str:
     return f" equally from {readers} nodes" if readers > 1 else ""
 
 
-def sentence_of(note: str) -> str:
-    return f"{note[0].upper()}{note[1:]}."
-
-
 BLOCK = 1 << 22  # walks that are looked at together
 IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few such runs take turns
+MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
-def short_region(first: np.ndarray, further: np.ndarray, world: World, share: float | None = None) -> str:
-    """A note where the caches hold what the region reads, as it is short: the program may read more.
+def short_region(
+    first: np.ndarray, further: np.ndarray, world: World, share: float | None = None
+) -> list[Finding]:
+    """That the caches hold what the region reads, as it is short: the program may read more.
 
     first, further  Counters.reads of the two runs, at a share of the LLC
     share           which, where it is not the machine's own
-    "" where the caches would hold the leaf entries of all that the program has mapped, too.
+    None where the caches would hold the leaf entries of all that the program has mapped, too.
     """
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
-        return ""
+        return []
     if not world.space.inferred_tables and cached([world], share):
-        return ""
-    return (
+        return []
+    text = (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "
         "further run: the caches hold what a short region reads; a longer one tells what they hold of the "
         "program's, middles of speed-ups are estimates of that"
     )
+    return [
+        Finding(SHORT, text, CAREFUL, short="the region is short", numbers={"first": was, "further": still})
+    ]
 
 
 def missing_in_longer(done: Finished) -> float:
@@ -177,85 +197,108 @@ def lines_by_node(world: World) -> tuple[int, int]:
     return len(lines), int(np.count_nonzero(until - since < IN_ONE_GO))
 
 
-def moved_notes(series: Series) -> list[str]:
+def moved(series: Series) -> list[Finding]:
     """How much of the memory moved; of a capture that stands for a larger program, of the program's too."""
-    moved = int(series.data_moved[-1]) if len(series.data_moved) else 0
-    if not moved:
+    pages = int(series.data_moved[-1]) if len(series.data_moved) else 0
+    if not pages:
         return []
-    line = f"{moved} data pages moved, {moved / max(series.pages, 1):.0%} of the {series.pages} mapped"
+    text = f"{pages} data pages moved, {pages / max(series.pages, 1):.0%} of the {series.pages} mapped"
     if series.scale > 1:
-        line += f"; of the program they stand for, {moved * series.scale} of {series.pages * series.scale}"
-    return [line]
+        text += f"; of the program they stand for, {pages * series.scale} of {series.pages * series.scale}"
+    return [Finding("data-moved", text, numbers={"pages": pages})]
 
 
 def dram_share(reads: np.ndarray) -> float:
     return float(reads[..., 1].sum() / max(reads.sum(), 1))
 
 
-def notes(done: Finished, how: str) -> list[str]:
-    """Notes for a reader of the results, one line each."""
-    world = done.world
-    space, history = world.space, world.history
-    lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
-    lines.append(
-        "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
-        "maps, or unmaps and maps again, is faulted in again and counts"
-        if done.warm
-        else "as traced: TLBs and caches empty at first, everything touched first within the run, and the "
-        "time to make the policy's tables before the first walk counted with it"
+def gone(world: World) -> list[Finding]:
+    """Table pages that were gone at the snapshot, to be careful with where many walks go there."""
+    tables, share = world.space.inferred_tables, world.gone_share
+    if not tables:
+        return []
+    text = f"{tables} table pages were gone at the snapshot: placed by first touch"
+    if share:
+        text += f", {100 * share:.1f} % of the walks of the trace go there"
+    numbers = {"tables": tables, "share": share}
+    if share <= MUCH:
+        return [Finding(GONE, text, numbers=numbers)]
+    text = (
+        f"{100 * share:.0f} % of the walks go to memory that was freed before the page tables were read: "
+        f"{tables} table pages are placed by first touch. Policies that change page sizes leave it as it is "
+        "here, so their gain is not known. Record again with --dump-at peak"
     )
-    if done.warm and world.steady.note:
-        lines.append(world.steady.note)
-    counted = by_socket(done.counted, world.domains)
-    if note := silent_note(counted.classes, world.placement.cpu_node, world.domains):
-        lines.append(note)
-    if done.run.series is not None:
-        lines += moved_notes(done.run.series)
-    if note := cache_note(world.machine):
-        lines.append(note)
-    if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
-        lines.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if world.trace.facts.get("sampled"):
-        lines.append("the trace holds samples of the accesses: shares mean more than numbers")
+    return [Finding(GONE, text, CAREFUL, f"{100 * share:.0f} % of the walks go to freed memory", "", numbers)]
+
+
+def of_run(done: Finished, counted: Finding) -> list[Finding]:
+    """Findings on a run; counted: how its instructions were."""
+    world, series = done.world, done.run.series
+    space, history, facts = world.space, world.history, world.trace.facts
+    classes = by_socket(done.counted, world.domains).classes
+    found = [counted, *world.findings, *region_of_interest(world.trace.events).findings, *moves_told(world)]
+    found.append(STEADY if done.warm else TRACED)
+    found += world.steady.found if done.warm else ()
+    found += silent_nodes(classes, world.placement.cpu_node, world.domains)
+    found += moved(series) if series is not None else []
+    found += cache_told(world.machine)
+    if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
+        found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
+    if facts.get("sampled"):
+        found.append(SAMPLES)
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
-        lines.append("recorded on one node: as captured (linux) all tables are on node 0")
-    if space.inferred_tables:
-        share = (
-            f", {100 * world.gone_share:.1f} % of the walks of the trace go there" if world.gone_share else ""
+        found.append(
+            Finding("one-node", "recorded on one node: as captured (linux) all tables are on node 0")
         )
-        lines.append(
-            f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch{share}"
-        )
-    if history.premapped:
-        lines.append(
-            f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
-        )
-    lines += world.first_touch_notes
-    if sum(space.unresolved.values()):
-        lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
-    return lines
+    found += gone(world)
+    if pages := history.premapped:
+        text = f"{pages} pages were mapped before the region of interest began: no demand faults"
+        found.append(Finding("premapped", text, numbers={"pages": pages}))
+    found += world.first_touches_unseen
+    if pages := sum(space.unresolved.values()):
+        text = f"{pages} guest table pages have no known place in the host"
+        found.append(Finding("unplaced", text, numbers={"pages": pages}))
+    return found
 
 
-# Notes of several results together, each once; one that only some policies have names them.
+STEADY = Finding(
+    "steady-state",
+    "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
+    "maps, or unmaps and maps again, is faulted in again and counts",
+)
+TRACED = Finding(
+    AS_TRACED,
+    "as traced: TLBs and caches empty at first, everything touched first within the run, and the time to "
+    "make the policy's tables before the first walk counted with it",
+)
+SAMPLES = Finding(
+    SAMPLED,
+    "the trace holds samples, not all accesses: what TLBs hold between two samples is not known, so shares "
+    "of walks mean more than their number",
+    CAREFUL,
+    "the trace holds samples of the accesses",
+)
 
 
-def owned_notes(results: Sequence[Result], assumptions: bool = True) -> list[str]:
-    """Notes, and assumptions, in the order of the results: "thp: ..." or "all but thp: ..." if not of all."""
-    owners: dict[str, set[str]] = {}
+# Findings of several results together, each once; one that only some policies have names them.
+
+
+def owned(results: Sequence[Result], assumptions: bool = True) -> list[Finding]:
+    """Findings, and assumptions, in the order of the results: of "thp", of "all but thp" if not of all."""
+    owners: dict[Finding, set[str]] = {}
     for result in results:
-        for note in (*result.notes, *[result.price.assumptions] * assumptions):
-            owners.setdefault(note, set()).add(result.policy)
+        assumed = [Finding(ASSUMED, result.price.assumptions)] * assumptions
+        for finding in (*result.findings, *assumed):
+            owners.setdefault(finding, set()).add(result.policy)
     policies = list(dict.fromkeys(result.policy for result in results))
-    return [named(note, whose, policies) for note, whose in owners.items()]
+    return [replace(one, policy=one.policy or named(whose, policies)) for one, whose in owners.items()]
 
 
-def named(note: str, whose: set[str], policies: Sequence[str]) -> str:
-    """The note behind the names of its policies, unless all have it or it begins with a name itself."""
-    if note.startswith(tuple(member for policy in whose for member in policy.split("+"))):
-        return note
+def named(whose: set[str], policies: Sequence[str]) -> str:
+    """Names of policies, "" of all."""
     others = [policy for policy in policies if policy not in whose]
     if not others:
-        return note
+        return ""
     if len(others) < len(whose):
-        return f"all but {', '.join(others)}: {note}"
-    return f"{', '.join(policy for policy in policies if policy in whose)}: {note}"
+        return f"all but {', '.join(others)}"
+    return ", ".join(policy for policy in policies if policy in whose)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..core.finding import Finding
 from ..core.footprint import together
 from ..core.interval import Interval, faster, over_corners, slower
 from ..cost.price import NEVER
@@ -45,7 +46,7 @@ class Use:
     hertz    cycles per second; exposed: share e of the wait
     seconds  of CPU time that Heat.walks are of; elapsed: of the clock
     walks    counted share of the cycles that walks take, None: no counter
-    notes    lines for people
+    findings  for a reader
     """
 
     reads: Interval
@@ -55,7 +56,7 @@ class Use:
     seconds: float
     elapsed: float
     walks: float | None = None
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def share(self, latency: float) -> Interval:
         """Share of the run that walks take, where a read from DRAM takes so many cycles; without a counter
@@ -131,7 +132,16 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
         )
     elapsed = heats[0].over or heats[0].sampled_seconds
     tables = of_tables(found, lines.middle, worlds, [len(one.base) for one in each])
-    return Use(reads, tables, machine.ghz * 1e9, exposed, elapsed * found.cpus, elapsed, walks, tuple(notes))
+    return Use(
+        reads,
+        tables,
+        machine.ghz * 1e9,
+        exposed,
+        elapsed * found.cpus,
+        elapsed,
+        walks,
+        tuple(Finding("footprint", line) for line in notes),
+    )
 
 
 def lines_left(machine: Machine) -> Interval:

@@ -1,4 +1,4 @@
-"""Results and page tables as tidy pandas tables with units, notes and provenance in their attrs."""
+"""Results and page tables as tidy pandas tables with units, findings and provenance in their attrs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from pandas import DataFrame, concat
 
 from ..core.errors import lines
+from ..core.finding import Finding
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.units import described
@@ -18,7 +19,8 @@ from ..core.walks import GUEST_BIT
 from ..cost.result import CallCost, Result
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages
-from .findings import owned_notes
+from .findings import owned
+from .run_time import assumed_of
 from .setup import provenance_of as setup_provenance_of
 
 if TYPE_CHECKING:
@@ -47,14 +49,14 @@ def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str])
     table = concat(
         [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
     )
-    notes = [
-        f"{n} without a class: {why}"
+    findings = [
+        Finding("without-a-class", f"{n} without a class: {why}", numbers={"walks": n})
         for classes in classifications
         for why, n in classes.unresolved.items()
         if n
     ]
     unresolved = {classes.weight: dict(classes.unresolved) for classes in classifications}
-    return described(table, notes, provenance, unresolved=unresolved)
+    return described(table, findings, provenance, unresolved=unresolved)
 
 
 def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
@@ -74,7 +76,7 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
     """
     rows = numbers(DataFrame([result.row() for result in results]))
     limits = machine_limits(machine) if machine else {}
-    return described(rows, owned_notes(results), provenance_of(results), machine=limits)
+    return described(rows, owned(results), provenance_of(results), machine=limits)
 
 
 def numbers(table: DataFrame) -> DataFrame:
@@ -117,7 +119,7 @@ def reads_frame(results: Sequence[Result]) -> DataFrame:
                 for (*at, dram), count in np.ndenumerate(of)
             ]
     columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
-    table = described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
+    table = described(DataFrame(rows, columns=columns), owned(results), provenance_of(results))
     table.attrs["walks"] = int(results[0].walks)
     return table
 
@@ -156,7 +158,7 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
         if kind in names
     ]
     columns = ["policy", "params", "socket", "class", "count", "share"]
-    how = owned_notes(results), provenance_of(results)
+    how = owned(results), provenance_of(results)
     return described(DataFrame(rows, columns=columns), *how, run=results[0].run if results else None)
 
 
@@ -168,7 +170,7 @@ def calls_frame(results: Sequence[Result]) -> DataFrame:
         for call in result.price.system_calls
     ]
     columns = ["policy", "params", *CallCost._fields]
-    return described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
+    return described(DataFrame(rows, columns=columns), owned(results), provenance_of(results))
 
 
 def timeline_frame(results: Sequence[Result]) -> DataFrame:
@@ -182,7 +184,7 @@ def timeline_frame(results: Sequence[Result]) -> DataFrame:
     table = DataFrame(rows)
     shares = {name: float for name in table.columns if str(name).endswith("_share")}
     nested = any(result.host_pages for result in results)
-    return described(table.astype(shares), owned_notes(results), provenance_of(results), nested=nested)
+    return described(table.astype(shares), owned(results), provenance_of(results), nested=nested)
 
 
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
@@ -194,7 +196,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
     table = numbers(DataFrame(rows))
-    return described(table, owned_notes(results), provenance_of(results), swept=list(swept))
+    return described(table, owned(results), provenance_of(results), swept=list(swept))
 
 
 def page_tables_frame(snapshot: Snapshot) -> DataFrame:
@@ -336,7 +338,7 @@ def coefficients_frame(calibration: Any) -> DataFrame:
     rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
     table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
     source = {"calibration": calibration.name, "machine": calibration.machine}
-    return described(table, [*calibration.assumed, *calibration.flags], source)
+    return described(table, assumed_of(calibration), source)
 
 
 def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.errors import UsageError
+from ..core.errors import UsageError, plural
+from ..core.finding import BY_HEAT, CAREFUL, EACH_ONCE, Finding
 from ..core.jackknife import share_bounds
 from ..core.snapshot import Tree
 from ..core.trace import Trace, chunk_runs, give_back, read_only
@@ -416,20 +417,19 @@ def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Ite
 
 AUTO = "auto"
 WEIGHTINGS = (AUTO, "walks", "heat", "leaf")
-UNTRACED = ("no trace", "the trace is left out")  # how notes on answers without a trace begin
-NO_TRACE = "{why}: every mapped page counts once for each node, events are not known"
+NO_TRACE = "every mapped page counts once for each node"
 RESHAPED = (
     "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
     "--weight leaf counts each mapped page once"
 )
-EACH_ONCE = (
+USED_OR_NOT = (
     "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
     "`ptanalyze heat` or a trace tells which pages are walked."
 )
 SAMPLED = (
-    "{why}: every page counts for each node by its walks, estimated from {samples} samples of accessed "
+    "every page counts for each node by its walks, estimated from {samples} samples of accessed "
     "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
-    "walks may be far more; events are not known"
+    "walks may be far more"
 )
 
 
@@ -457,16 +457,20 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     return snapshot, trace if weight in (AUTO, "walks") else None
 
 
-def note(snapshots: Sequence[Snapshot], left_out: bool = False) -> str:
-    """Line for people: by what pages count without a trace, which the capture lacks or which is left out."""
-    why = UNTRACED[left_out]
+def counted_by(snapshots: Sequence[Snapshot], left_out: bool = False) -> Finding:
+    """By what pages count without a trace, which the capture lacks or which is left out."""
+    why, lacks = ("the trace is left out",) * 2 if left_out else ("no trace", "there is no trace")
+    unknown = "events are not known, and policies that depend on the order of accesses are left out"
     each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
     if not each:
-        return NO_TRACE.format(why=why)
+        short = f"{lacks}, so every mapped page counts alike"
+        return Finding(EACH_ONCE, f"{why}: {NO_TRACE}; {unknown}", CAREFUL, short)
     total = max(sum(int(heat.walks.sum()) for heat in each), 1)
-    return SAMPLED.format(
-        why=why,
-        samples=sum(int(heat.samples.sum()) for heat in each),
+    samples = sum(int(heat.samples.sum()) for heat in each)
+    text = SAMPLED.format(
+        samples=samples,
         seconds=sum(heat.sampled_seconds for heat in each),
         saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
     )
+    short = f"{lacks}: pages count by {plural(samples, 'sample')} of their accessed bits"
+    return Finding(BY_HEAT, f"{why}: {text}; {unknown}", CAREFUL, short, numbers={"samples": samples})

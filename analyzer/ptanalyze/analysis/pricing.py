@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..core.errors import RefusedError, UsageError
+from ..core.finding import Finding
 from ..core.jackknife import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
-from ..cost.price import Native, lock_note, pays_back
+from ..cost.price import Native, lock_held, pays_back
 from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, counters
@@ -25,9 +26,9 @@ from ..policies.plan import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from ..world.world import World
-from .findings import bound_note, cached, elsewhere, missing_in_longer, notes, short_region
+from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
 from .footprint import Unknown, Use, captured_at, mean_latency, paid_back, timed, use_of, with_reads
-from .leaf_classes import RESHAPED, classify_heat, classify_pages, note
+from .leaf_classes import RESHAPED, classify_heat, classify_pages, counted_by
 from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
 
@@ -63,14 +64,13 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
             once = replace(once, pays_back=None)
         series = run.series and rated(run.series, one.world.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
-        said = _notes(one, whole, region, setup)
-        more = {"short_region": region, "series": series}
-        result = _result([one], whole, once, base.run.plan.name, said, provenance, **more)
+        said = _findings(one, whole, region, setup)
+        result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series)
         results.append(result.of_larger(one.world.growth.factor))
     return results
 
 
-def _price(done: Finished, short: Sequence[str], baseline: Price | None, setup: Setup) -> Price:
+def _price(done: Finished, short: Sequence[Sequence[Finding]], baseline: Price | None, setup: Setup) -> Price:
     """Price of all runs of a plan."""
     counted = _counted(done, short, setup)
     how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
@@ -107,7 +107,7 @@ class Counted(NamedTuple):
     collapsed_ns: np.ndarray
 
 
-def _counted(done: Finished, short: Sequence[str], setup: Setup) -> Counted:
+def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -> Counted:
     """Where the run is not warm, it is counted as traced."""
     before, world, warm, shares = done.run.before, done.world, done.warm, done.shares
 
@@ -122,8 +122,8 @@ def _counted(done: Finished, short: Sequence[str], setup: Setup) -> Counted:
     region = len(counted) if warm else 0
     counted += [
         first._replace(events=further.events, host_events=further.host_events)
-        for (_, further, first), note in zip(shares, short, strict=True)
-        if note
+        for (_, further, first), told in zip(shares, short, strict=True)
+        if told
     ]
     first = system_calls(world, done.mapped)
     further = system_calls(done.again, done.still, done.chunk) if warm else first
@@ -216,10 +216,10 @@ def _distinct_pages(page: np.ndarray, place: np.ndarray) -> int:
     return int(np.count_nonzero(place[page] == number))
 
 
-def _short(done: Finished, share: float, further: Counters, first: Counters) -> str:
+def _short(done: Finished, share: float, further: Counters, first: Counters) -> list[Finding]:
     """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
     own = share == done.world.machine.llc.share
-    return short_region(first.reads, further.reads, done.world, None if own else share) if done.warm else ""
+    return short_region(first.reads, further.reads, done.world, None if own else share) if done.warm else []
 
 
 def _with_missing(done: Finished, part: float) -> Counters:
@@ -244,7 +244,7 @@ def _result(
     price: Price,
     once: Once,
     baseline: str,
-    notes: Iterable[str],
+    findings: Iterable[Finding],
     provenance: dict[str, str],
     **more: Any,
 ) -> Result:
@@ -269,12 +269,10 @@ def _result(
         host_pages=int(count.host_pages[0]),
         host_single_copy=sum(done.world.space.host_tables for done in each),
         aside_pages=sum(done.world.aside_pages for done in each),
-        gone_share=world.gone_share,
-        phases=world.steady.phases if each[0].warm else "",
         price=price,
         once=once,
         facts=run.facts(world) if len(each) == 1 else {},
-        notes=tuple(notes),
+        findings=tuple(findings),
         provenance=provenance,
         **more,
     )
@@ -284,11 +282,11 @@ def _added(each: Sequence[Counters]) -> Counters:
     return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def _notes(done: Finished, price: Price, short: str, setup: Setup) -> Iterator[str]:
-    """With the note on the lock where the price is of the region itself."""
-    yield from notes(done, cost.instructions(done.world.trace, setup.costs)[1])
-    lock = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
-    yield from filter(None, [short, *done.run.plan.notes, lock])
+def _findings(done: Finished, price: Price, short: list[Finding], setup: Setup) -> list[Finding]:
+    """On the lock, too, where the price is of the region itself."""
+    lock = [] if setup.calibration else lock_held(price, _cpus(done), done.world.machine.ghz)
+    counted = cost.instructions(done.world.trace, setup.costs)[1]
+    return [*of_run(done, counted), *short, *done.run.plan.findings, *lock]
 
 
 def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
@@ -438,29 +436,30 @@ def _untraced_result(
     found: Sequence[_Process],
     one: _Untraced,
     baseline: str,
-    held: str,
+    held: Sequence[Finding],
     use: Use | Unknown | None,
     setup: Setup,
     provenance: dict[str, str],
 ) -> Result:
     each, first = [process.done for process in found], found[0].done.world
-    beyond = elsewhere(first.snapshot, first.machine)
     if len(each) > 1 and any(done.world.data_copied for done in each):
         raise RefusedError(ONCE_EACH, plan.name)
     readers = len(first.machine.cpu_nodes)
-    how = use.notes if isinstance(use, Use) else (bound_note(readers), *([use.why] if use else []))
-    notes = (
-        note([done.world.snapshot for done in each], first.left_out),
+    how = use.findings if isinstance(use, Use) else [bound(readers)]
+    if isinstance(use, Unknown):
+        how = [*how, Finding("footprint-unknown", use.why)]
+    findings = (
+        counted_by([done.world.snapshot for done in each], first.left_out),
         *how,
-        *filter(None, [held, beyond]),
+        *held,
+        *elsewhere(first.snapshot, first.machine),
         *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
-        *dict.fromkeys(note for done in each for note in done.world.notes),
+        *dict.fromkeys(finding for done in each for finding in done.world.findings),
         *_left_out(sum((Counter(process.unresolved) for process in found), Counter())),
-        *(f"{plan.name}: {line}" for line in _sampling([process.remote for process in found])),
-        *plan.notes,
+        *_sampling([process.remote for process in found], plan.name),
+        *plan.findings,
     )
-    bound = {"each_once": first.snapshot.heat is None, "cached": held, "elsewhere": beyond}
-    result = _result(each, one.price, one.once, baseline, notes, provenance, **bound)
+    result = _result(each, one.price, one.once, baseline, findings, provenance)
     return result.of_larger(first.growth.factor)
 
 
@@ -529,15 +528,17 @@ def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.n
     return np.array(found)
 
 
-def _sampling(each: Sequence[np.ndarray | None]) -> list[str]:
-    """Lines: between which bounds the share of all walks with a remote leaf entry lies, by the samples."""
+def _sampling(each: Sequence[np.ndarray | None], policy: str) -> list[Finding]:
+    """Between which bounds the share of all walks with a remote leaf entry lies, by the samples."""
     walks = [one for one in each if one is not None]
     if not walks:
         return []
     local, total = np.sum(walks, axis=0).T
     remote = 1 - local / total
     low, high = share_bounds(remote[-1], remote[:-1])
-    return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]
+    bounds = {"low": float(low), "high": float(high)}
+    text = f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"
+    return [Finding("remote-by-samples", text, policy=policy, numbers=bounds)]
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -564,5 +565,9 @@ def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> i
     return int(servers[reader] != reader)
 
 
-def _left_out(unresolved: Mapping[str, int]) -> list[str]:
-    return [f"{count} mapped pages left out: {reason}" for reason, count in unresolved.items() if count]
+def _left_out(unresolved: Mapping[str, int]) -> list[Finding]:
+    return [
+        Finding("pages-left-out", f"{count} mapped pages left out: {reason}", numbers={"pages": count})
+        for reason, count in unresolved.items()
+        if count
+    ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..core.errors import UsageError
+from ..core.finding import Finding
 from ..core.trace import Event
 from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series, SystemCalls
@@ -178,14 +179,14 @@ def must_allow(refused: Mapping[str, str], asked: int) -> None:
 
 
 def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
-    """The Results with a note per refused policy.
+    """The Results with a finding per refused policy.
 
     asked  how many of the Results were asked for if none is refused, an added baseline left out
     UsageError, with the reasons, where all that was asked for is refused.
     """
     must_allow(refused, asked)
-    lines = lines_of(refused)
-    return [replace(result, notes=(*result.notes, *lines)) for result in results]
+    said = [Finding("refused", line) for line in lines_of(refused)]
+    return [replace(result, findings=(*result.findings, *said)) for result in results]
 
 
 # Where the data of the walks are while a World is replayed: the same under every policy.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ..core.errors import UsageError
+from ..core.finding import CAREFUL, NOTE, Finding
 from ..formats.capture import PathLike
 from .setup import calibration_of
 
@@ -104,6 +105,12 @@ def _run(
     return run if seconds is None else replace(run, seconds=seconds)
 
 
+def assumed_of(calibration: Calibration) -> list[Finding]:
+    """What a Calibration takes for granted, and what speaks against it."""
+    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
+    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
+
+
 def predict(
     calibration: Calibration | PathLike,
     placements: Iterable[str] | None = None,
@@ -117,7 +124,7 @@ def predict(
     walk_cycles  of further runs, at any placement: numbers, or files of perf stat
     cycles and seconds are of the middle, NaN where the local run's are not known. low to high is to hold a
     run with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
-    cost/law.py; attrs["notes"] are its assumptions.
+    cost/law.py; attrs["findings"] are its assumptions.
     """
     from pandas import DataFrame
 
@@ -139,8 +146,10 @@ def predict(
         }
         for prediction in runs
     ]
-    notes = [*known.assumed, *known.flags, *(one.doubt for one in runs if one.doubt)]
-    return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
+    doubts = [Finding("run-doubt", one.doubt, CAREFUL) for one in runs if one.doubt]
+    return described(
+        DataFrame(rows), [*assumed_of(known), *doubts], {"calibration": known.name, "machine": known.machine}
+    )
 
 
 def predictions(

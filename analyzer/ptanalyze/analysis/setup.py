@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
 from ..core.errors import DEFAULT_MACHINE, UsageError, is_whole
+from ..core.finding import TOGETHER, Finding
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
@@ -292,12 +293,14 @@ def heated(capture: Capture) -> dict[int, Snapshot]:
     }
 
 
-def alike(number: int, by_heat: bool) -> str:
-    """Line for people: how many processes an answer counts."""
+def alike(number: int, by_heat: bool) -> Finding:
+    """How many processes an answer counts."""
     how = "what a process maps counts, not how busy it is"
     if by_heat:
         how = "a page counts by the walks of the process that maps it, estimated for the same time"
-    return f"{number} processes together, each with tables of its own: {how}"
+    text = f"{number} processes together, each with tables of its own: {how}"
+    short = f"{number} processes count {'together' if by_heat else 'alike'}"
+    return Finding(TOGETHER, text, short=short, numbers={"processes": number})
 
 
 def asked_of_processes(capture: Capture, setup: Setup) -> str:
@@ -315,7 +318,7 @@ def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
     said = f"PID {own} alone, of {number} processes captured together"
     if more:
         left_out = f"; {len(known) - more} without samples are left out" if more < len(known) else ""
-        said = f"{alike(1 + more, by_heat)}{left_out}"
+        said = f"{alike(1 + more, by_heat).text}{left_out}"
     return f"{said}; one of them alone: {next(iter(known.values())).directory}"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..core.errors import DEFAULT_MACHINE, NO_LIMIT, UsageError, is_whole
+from ..core.finding import ELSEWHERE
 from . import complete, echo, retyped
 from .output import NAMES
 
@@ -469,7 +470,9 @@ def steps_from(
     own = retyped(context, without={"capture", "full", *NAMES, *(chosen if policies else ())})
     shared = retyped(context, only=SHARED | (set() if policies else chosen))
     narrower = results[0].price.speedup is not None and context.params["calibration"] is None
-    return further(capture, policies, narrower, bool(results[0].elsewhere), own=own, shared=shared)
+    return further(
+        capture, policies, narrower, results[0].finding(ELSEWHERE) is not None, own=own, shared=shared
+    )
 
 
 def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:

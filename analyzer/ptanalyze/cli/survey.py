@@ -310,9 +310,13 @@ def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None)
     def table() -> DataFrame:
         from pandas import DataFrame
 
+        from ..core.finding import Finding
         from ..core.units import described
 
-        return described(DataFrame([flat(survey_guest_record(one)) for one in guest.found]), guest.notes)
+        return described(
+            DataFrame([flat(survey_guest_record(one)) for one in guest.found]),
+            [Finding("survey", one) for one in guest.notes],
+        )
 
     def drawn() -> DataFrame:
         """An address space without a PID is called by its CR3."""

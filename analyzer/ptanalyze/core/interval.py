@@ -65,9 +65,7 @@ def less_sure(speedup: Interval, part: float) -> Interval:
 LEAST = 0.0005  # half of the last of three decimals
 PLACES = 3  # at most
 CLOSE = 0.01  # this close to 1, two decimals say too little
-CAREFUL = "careful: "  # in notes that stand beside any recommendation
 FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
-NOTHING = "fit the caches: placement can gain nothing to speak of"
 
 
 def gains(speedup: Interval) -> bool:

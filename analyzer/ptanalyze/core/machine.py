@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from .decode import Undecodable, plain_toml, struct_of
 from .errors import UsageError, bundled, meant
+from .finding import Finding
 from .interval import Interval
 from .safe_files import read_given
 
@@ -422,15 +423,16 @@ def sharing(machine: Machine, text: str) -> Machine:
     return _sharing(machine, own, (low, high))
 
 
-def cache_note(machine: Machine) -> str:
-    """A line for readers of results; empty where the share has no bounds."""
+def cache_told(machine: Machine) -> list[Finding]:
+    """How much of the LLC is taken to hold page tables; none where the share has no bounds."""
     if machine.llc.shares is None:
-        return ""
+        return []
     low, high = machine.llc.shares
-    return (
+    text = (
         f"{machine.llc.share:g} of the LLC holds page-table lines, an estimate; bounds of speed-ups cover "
         f"{low:g} to {high:g} (--cache-share)"
     )
+    return [Finding("cache-share", text, numbers={"share": machine.llc.share, "low": low, "high": high})]
 
 
 def _share_bounds(text: str) -> list[float]:

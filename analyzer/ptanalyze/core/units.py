@@ -5,6 +5,8 @@ from typing import Any
 
 from pandas import DataFrame
 
+from .finding import Finding, plain
+
 ENDS = (
     ("_share", "share"),  # 0 to 1
     ("_ns", "ns"),
@@ -75,17 +77,25 @@ def unit_of(column: str) -> str:
     return next((unit for end, unit in ENDS if column.endswith(end)), "count")
 
 
+def units_of(table: DataFrame) -> dict[str, str]:
+    """{column of numbers: unit}."""
+    return {str(name): unit_of(str(name)) for name in table.columns if table[name].dtype.kind in "iuf"}
+
+
 def described(
-    table: DataFrame, notes: Iterable[str] = (), provenance: Mapping[str, str] | None = None, **more: Any
+    table: DataFrame,
+    findings: Iterable[Finding] = (),
+    provenance: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> DataFrame:
-    """The table with attrs: units {column of numbers: unit}, notes [line], provenance {what: text}, `more`.
+    """The table with attrs: units {column of numbers: unit}, findings (finding.plain), provenance
+    {what: text}, `more`.
 
     Plain values only, so that attrs can be copied, compared and written as JSON.
     """
-    numbers = [str(name) for name in table.columns if table[name].dtype.kind in "iuf"]
     table.attrs = {
-        "units": {name: unit_of(name) for name in numbers},
-        "notes": list(dict.fromkeys(notes)),
+        "units": units_of(table),
+        "findings": plain(findings),
         "provenance": dict(provenance or {}),
         **more,
     }

@@ -26,6 +26,7 @@ import numpy as np
 from msgspec import structs
 
 from ..core import interval
+from ..core.finding import Finding
 from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
     FAULT,
@@ -546,15 +547,16 @@ def assumptions(
     )
 
 
-def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, str]:
+def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:
     """(instructions of a Trace from chunk `first` on, their source): counted, or from its accesses by an
     assumed ratio."""
     chunks = trace.chunks[first:]
     executed = int(chunks["instructions"].sum())
     if executed:
-        return float(executed), "instructions as counted"
+        return float(executed), Finding("instructions", "instructions as counted")
     ratio = costs.instructions_per_access
-    return float(chunks["accesses"].sum()) * ratio, f"instructions not counted: {ratio:g} per access assumed"
+    text = f"instructions not counted: {ratio:g} per access assumed"
+    return float(chunks["accesses"].sum()) * ratio, Finding("instructions", text)
 
 
 # The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
@@ -568,17 +570,18 @@ def held_ns(price: Price) -> float:
     return sum(call.ns * call.calls for call in price.system_calls if call.call in WRITERS)
 
 
-def lock_note(price: Price, cpus: int, ghz: float) -> str:
-    """A line where the lock is held for much of a run on so many CPUs: the wait for it is in no speed-up."""
+def lock_held(price: Price, cpus: int, ghz: float) -> list[Finding]:
+    """Where the lock is held for much of a run on so many CPUs: the wait for it is in no speed-up."""
     if cpus < 2 or not price.run_cycles:
-        return ""
+        return []
     share = held_ns(price) * ghz * cpus / price.run_cycles
     if share < BUSY:
-        return ""
-    return (
+        return []
+    text = (
         f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
         "would wait for each other, which speed-ups leave out"
     )
+    return [Finding("lock", text, numbers={"share": min(share, 1)})]
 
 
 # When a one-time cost is earned back, and what a policy takes over a longer time.

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.interval import CAREFUL, Interval, less_sure
+from ..core.finding import CAREFUL, OF_CAPTURE, Finding, found, plain
+from ..core.interval import Interval, less_sure
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
 
@@ -269,13 +270,8 @@ class Result:
     host_pages    host table pages, replicas included; host_single_copy as captured
     once          what happens once, and when it is earned back
     aside_pages   table pages kept, but no longer walked
-    gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
-    short_region  note where the caches hold what the region reads, as it is short; "" elsewhere
-    phases        note on the phases of the trace and the one that is answered; "" where there is but one
-    each_once     whether every mapped page counts once, as there is neither trace nor heat
-    cached        note where the caches hold all leaf entries, without a trace; "" elsewhere
-    elsewhere     note where the machine has another number of nodes than the captured one, without a trace
     facts         {name: number} of the policy when it reshaped the capture
+    findings      what a reader must know
     series        counts over time, None unless asked for
     """
 
@@ -298,14 +294,8 @@ class Result:
     price: Price
     once: Once
     aside_pages: int = 0
-    gone_share: float = 0.0
-    short_region: str = ""
-    phases: str = ""
-    each_once: bool = False
-    cached: str = ""
-    elsewhere: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
 
@@ -328,10 +318,19 @@ class Result:
         total: np.ndarray = self.host_calls.sum(axis=0)
         return total
 
+    def finding(self, *codes: str) -> Finding | None:
+        """The first finding of these codes, None where there is none."""
+        return found(self.findings, *codes)
+
     @property
-    def careful(self) -> list[str]:
-        """What its notes say must stand beside any recommendation."""
-        return [note.partition(CAREFUL)[2] for note in self.notes if CAREFUL in note]
+    def careful(self) -> list[Finding]:
+        """What must stand beside a recommendation of its policy."""
+        return [one for one in self.findings if one.weight == CAREFUL and one.code not in OF_CAPTURE]
+
+    @property
+    def notes(self) -> list[str]:
+        """Its findings, a line each."""
+        return [one.line for one in self.findings]
 
     @property
     def held_bytes(self) -> int:
@@ -352,7 +351,7 @@ class Result:
         held = {
             fact: round(number * times) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS)
         }
-        note = (
+        text = (
             f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect; "
             "a second capture of another size narrows that"
         )
@@ -362,7 +361,7 @@ class Result:
             price=replace(self.price, speedup=speedup),
             once=self.once.of_larger(times),
             facts=self.facts | held,
-            notes=(*self.notes, note),
+            findings=(*self.findings, Finding("of-one-size", text, numbers={"of the effect": unsure})),
         )
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
@@ -464,7 +463,7 @@ class Result:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
+        """A JSON-able dict: the row, the arrays as nested lists, findings and provenance."""
         return {
             **self.row(),
             "reads_by_bit_reader_server_dram": self.reads.tolist(),
@@ -487,7 +486,7 @@ class Result:
             "series": self.series.rows() if self.series else None,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
             "assumptions": self.price.assumptions,
-            "notes": list(self.notes),
+            "findings": plain(self.findings),
             "provenance": dict(self.provenance),
         }
 

@@ -40,6 +40,7 @@ import numpy as np
 from msgspec.structs import FieldInfo
 
 from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
+from ..core.finding import Finding
 from ..core.machine import Machine, Strict
 from ..kernels.jit import called_hook, hook, kernel
 from ..world.first_touches import placed_by_touch
@@ -99,7 +100,7 @@ class Policy(NamedTuple):
     source        the paper and section it follows
     needs         names of NEEDS, all required
     see_also      {parameter: policy that has it}, of parameters that people may look for here
-    note          what a reader of its results must know, a line
+    finding       what a reader of its results must know
     availability  how to get it on a machine: TODAY and the line to type, RESEARCH, or in words why not
     caveat        whom that line touches and what to know before it is typed, "" where there is nothing to do
     extra_needs   (params) -> names of NEEDS that these parameters require besides
@@ -122,7 +123,7 @@ class Policy(NamedTuple):
     wrap_guest: Callable[[PolicySide | None, Any, Any], tuple[PolicySide, Any]] | None = None
     extra_needs: Callable[[Any], Collection[str]] | None = None
     see_also: Mapping[str, str] | None = None
-    note: str = ""
+    finding: Finding | None = None
     availability: str = RESEARCH
     caveat: str = ""
 

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError
+from ..core.finding import Finding
 from ..core.machine import Latency, Machine, Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
 from .contract import Policy, World
@@ -27,19 +28,23 @@ class Params(Strict):
 def reshape(world: World, params: Params) -> World:
     """The World with a root above the roots; in a VM the guest's new root is in a frame beside the old."""
     snapshot = world.snapshot
-    notes: list[str] = []
+    found: list[Finding] = []
     if params.layers != "ept":
         if snapshot.guest.levels < MAX_LEVELS:
             frame = -1 if snapshot.native else free_frame(snapshot.guest, world.space.host_of)
             snapshot = replace(snapshot, guest=with_root_above(snapshot.guest, frame))
         else:
-            notes.append("five-level: the guest's tables have five levels already")
+            found.append(
+                Finding("five-levels", "the guest's tables have five levels already", policy="five-level")
+            )
     if params.layers != "gpt" and snapshot.host is not None:
         if snapshot.host.levels < MAX_LEVELS:
             snapshot = replace(snapshot, host=with_root_above(snapshot.host))
         else:
-            notes.append("five-level: the host's tables have five levels already")
-    return world.reshaped(snapshot=snapshot, notes=tuple(notes))
+            found.append(
+                Finding("five-levels", "the host's tables have five levels already", policy="five-level")
+            )
+    return world.reshaped(snapshot=snapshot, findings=found)
 
 
 POLICY = Policy(

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from ..core.errors import PtanalyzeError, UsageError
+from ..core.finding import Finding
 from ..core.machine import Machine
 from ..kernels.jit import is_ours, uncompiled
 from .contract import Policy, PolicySide, World, check_needs, nodes_of, share_out
@@ -42,9 +43,9 @@ class Plan(NamedTuple):
         }
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Policy.note of the members that have one."""
-        return tuple(policy.note for policy, _ in self.members if policy.note)
+    def findings(self) -> tuple[Finding, ...]:
+        """Policy.finding of the members that have one."""
+        return tuple(policy.finding for policy, _ in self.members if policy.finding)
 
     @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ..core.errors import UsageError
+from ..core.finding import Finding
 from ..core.machine import Strict
 from ..world.fragmentation import measure
 from ..world.reservations import Reservations, reserve
@@ -41,7 +42,7 @@ def reshape(world: World, params: Params) -> World:
             "ept_lines_per_gpt_line_before": measure(world.space).mean(),
             "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
-        notes=tuple(notes(groups, world)),
+        findings=[Finding(*one, policy="ptemagnet") for one in told(groups, world)],
     )
 
 
@@ -69,23 +70,29 @@ def facts(groups: Reservations) -> dict[str, Any]:
     }
 
 
-def notes(groups: Reservations, world: World) -> Iterator[str]:
-    """Notes for a reader of the results, a line each."""
+def told(groups: Reservations, world: World) -> Iterator[tuple[str, str]]:
+    """(code, text) of findings for a reader of the results."""
     if not world.traced:
-        yield "ptemagnet: no trace: pages fault by address, and what fewer cache lines save is not known"
+        yield (
+            "order-unknown",
+            "no trace: pages fault by address, and what fewer cache lines save is not known",
+        )
     elif groups.early:
-        yield f"ptemagnet: {groups.early} pages that no walk faults in were mapped first, by address"
+        yield "mapped-first", f"{groups.early} pages that no walk faults in were mapped first, by address"
     if groups.late:
-        yield f"ptemagnet: {groups.late} pages that the trace's events had freed were mapped last, by address"
+        yield (
+            "mapped-last",
+            f"{groups.late} pages that the trace's events had freed were mapped last, by address",
+        )
     if not len(world.snapshot.vmas):
-        yield "ptemagnet: the capture has no VMAs (maps); all pages are taken as anonymous memory"
+        yield "no-vmas", "the capture has no VMAs (maps); all pages are taken as anonymous memory"
     kept = [f"{pages} {reason}" for reason, pages in groups.kept.items() if pages]
     if kept:
-        yield f"ptemagnet: pages that keep their frames: {', '.join(kept)}"
+        yield "frames-kept", f"pages that keep their frames: {', '.join(kept)}"
     if groups.counts["fallbacks"]:
-        yield f"ptemagnet: {groups.counts['fallbacks']} faults found no block of frames left"
+        yield "no-block", f"{groups.counts['fallbacks']} faults found no block of frames left"
     if world.traced:
-        yield "ptemagnet: forks are not in traces; copies on write would get frames of their own"
+        yield "forks-unseen", "forks are not in traces; copies on write would get frames of their own"
 
 
 POLICY = Policy(

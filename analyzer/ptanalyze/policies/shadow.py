@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from ..core.interval import CAREFUL
+from ..core.finding import CAREFUL, Finding
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
@@ -34,9 +34,13 @@ PLACE = (
     "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "
     "serves, or of the guest's table page that it stands for"
 )
-UNMODELLED = (
-    f"shadow: {CAREFUL}context switches, forks and exits for accessed and dirty bits are not modelled, and "
-    "each costs VM exits: it can be far slower than this"
+UNMODELLED = Finding(
+    "unmodelled",
+    "context switches, forks and exits for accessed and dirty bits are not modelled, and "
+    "each costs VM exits: it can be far slower than this",
+    CAREFUL,
+    "not all VM exits are modelled",
+    policy="shadow",
 )
 
 
@@ -146,14 +150,15 @@ def _split(world: World) -> np.ndarray:
 def reshape(world: World, params: Params) -> World:
     """The World with a single dimension; facts compare its table with the guest's."""
     table = shadow_table(world.space)
-    notes = [UNMODELLED]
+    found = [UNMODELLED]
     if table.unmapped:
-        notes.append(f"shadow: {table.unmapped} pages of the guest that the host does not map are not mapped")
+        text = f"{table.unmapped} pages of the guest that the host does not map are not mapped"
+        found.append(Finding("unmapped", text, policy="shadow", numbers={"pages": table.unmapped}))
     return world.reshaped(
         snapshot=table.snapshot,
         aside_pages=int(np.count_nonzero(world.space.program_tables)),
         facts={"shadow_tables_of_split_pages": table.split_tables, "shadow_pages_unmapped": table.unmapped},
-        notes=tuple(notes),
+        findings=found,
     )
 
 

@@ -11,13 +11,14 @@ not: fragmentation=0.5 host_fragmentation=0.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import size_in_words
-from ..core.interval import CAREFUL
+from ..core.finding import CAREFUL, MADVISE, Finding
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
 from ..world import huge_pages
@@ -35,6 +36,9 @@ ACTS = {"gpt": {"page sizes of gPT"}, "ept": {"page sizes of ePT"}}
 ACTS["both"] = ACTS["gpt"] | ACTS["ept"]
 
 
+THP = partial(Finding, policy="thp")
+
+
 class Params(Strict):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
     fragmentation: Annotated[float, Meta(ge=0, le=1, description=FRAGMENTATION)] = 0.0
@@ -48,7 +52,7 @@ def reshape(world: World, params: Params) -> World:
     """The World with larger pages; facts tell the number of regions and wasted memory."""
     snapshot = world.snapshot
     facts: dict[str, int] = {}
-    notes: list[str] = []
+    found: list[Finding] = []
     gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
         ranges = forbidden(world)
@@ -58,9 +62,9 @@ def reshape(world: World, params: Params) -> World:
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
         gone.append(huge.tables)
-        notes += list(guest_notes(huge, world))
+        found += guest_findings(huge, world)
         bloat, own = huge.bloat_pages * PAGE_BYTES, world.space.program_tables
-        notes += bloat_notes(bloat, world.snapshot.guest, own, "program", snapshot.topology)
+        found += too_much(bloat, world.snapshot.guest, own, "program", snapshot.topology)
     if params.layers != "gpt" and not world.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
         huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
@@ -68,17 +72,17 @@ def reshape(world: World, params: Params) -> World:
         facts |= facts_of(huge, "ept_")
         gone.append(world.space.guest_tables + huge.tables)
         bloat, host = huge.bloat_pages * PAGE_BYTES, world.snapshot.nested
-        notes += bloat_notes(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
+        found += too_much(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
     copied, zeroed = collapsed(world, np.concatenate(gone))
     shaped = world.reshaped(
         snapshot=snapshot,
         facts=facts,
-        notes=tuple(notes),
+        findings=found,
         data_copied=world.data_copied + copied,
         data_zeroed=world.data_zeroed + zeroed,
     )
     if shaped.refiltered:
-        return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
+        return shaped.noted(THP("refiltered", "page sizes change TLB reach: a filter pass of its own"))
     return shaped
 
 
@@ -113,21 +117,21 @@ def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
     }
 
 
-def guest_notes(huge: huge_pages.Promoted, world: World) -> Iterator[str]:
-    """Notes for a reader of the results, a line each."""
+def guest_findings(huge: huge_pages.Promoted, world: World) -> Iterator[Finding]:
     space = world.space
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
     if gone:
-        yield f"thp: {gone} touched regions were gone at the snapshot: they stay 4 KiB"
+        yield THP("regions-gone", f"{gone} touched regions were gone at the snapshot: they stay 4 KiB")
     if huge.forbidden:
         why = PRCTL if allowed(world.snapshot, world.trace) == DISABLED else FORBIDDEN
-        yield f"thp: {huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone"
+        yield THP(MADVISE, f"{huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone")
     if huge.without_block:
-        yield f"thp: {huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+        text = f"{huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+        yield THP("no-block", text)
 
 
-def bloat_notes(bloat: int, tree: Tree, own: np.ndarray, whose: str, topology: Topology) -> Iterator[str]:
-    """Notes where huge pages add more than there is: `bloat` bytes to what the tables `own` (bool[T]) of a
+def too_much(bloat: int, tree: Tree, own: np.ndarray, whose: str, topology: Topology) -> Iterator[Finding]:
+    """Where huge pages add more than there is: `bloat` bytes to what the tables `own` (bool[T]) of a
     Tree map, or to more than the largest node of the captured machine holds."""
     if not bloat:
         return
@@ -136,14 +140,20 @@ def bloat_notes(bloat: int, tree: Tree, own: np.ndarray, whose: str, topology: T
     sizes = (int(np.diff(node.frames, axis=1).sum()) for node in topology.nodes)
     node = max(sizes, default=0) * PAGE_BYTES
     if bloat > has:
-        yield (
-            f"thp: {CAREFUL}huge pages add {size_in_words(bloat)} to the {size_in_words(has)} that the "
-            f"{whose} has: it uses few pages of each 2 MiB"
+        yield THP(
+            "bloat",
+            f"huge pages add {size_in_words(bloat)} to the {size_in_words(has)} that the "
+            f"{whose} has: it uses few pages of each 2 MiB",
+            CAREFUL,
+            "huge pages add more memory than the program has",
         )
     if 0 < node < bloat + has:
-        yield (
-            f"thp: {CAREFUL}with huge pages the {whose} takes {size_in_words(bloat + has)}, more than a node "
-            f"of the captured machine holds ({size_in_words(node)})"
+        yield THP(
+            "more-than-a-node",
+            f"with huge pages the {whose} takes {size_in_words(bloat + has)}, more than a node "
+            f"of the captured machine holds ({size_in_words(node)})",
+            CAREFUL,
+            "with huge pages it may not fit a node",
         )
 
 

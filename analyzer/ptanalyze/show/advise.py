@@ -11,7 +11,7 @@ from ..analysis.advise import Advice, Report, effect, label_of, missing, share_s
 from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
-from ..analysis.findings import owned_notes
+from ..analysis.findings import owned
 from ..analysis.leaf_classes import RESHAPED
 from ..core.errors import show_duration
 from ..core.interval import interval
@@ -44,7 +44,9 @@ def view(
     doubt = [report.workload.doubt] if report.workload.doubt else []
     said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
     yield Section(lines=[*beware(report.base, whose), *sized, *said_first])
-    yield from table(dict(zip(labels(results), results, strict=True)), said=said)
+    best = next(advice.result for advice in report.ranked if not advice.over)
+    shown_first = best.careful if best is not report.base else []
+    yield from table(dict(zip(labels(results), results, strict=True)), said=shown_first)
     if further:
         over = [label_of(advice.result) for advice in report.ranked if advice.over]
         if over:
@@ -68,8 +70,8 @@ def everything(report: Report) -> Iterator[Section]:
     refused += [f"- left out: {name}: {why}" for name, why in report.left_out.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
-    notes = owned_notes([report.base, *(advice.result for advice in report.ranked)])
-    lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
+    found = owned([report.base, *(advice.result for advice in report.ranked)])
+    lines = [f"- {line}" for line in (*report.workload.evidence(), *(one.line for one in found))]
     yield Section(lines=[""])
     yield Section(f"{report.workload.name} workload", (), lines)
 
@@ -163,7 +165,7 @@ def view_degrees(found: Chosen) -> Iterator[Section]:
     yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in order])
     title = f"All VMAs with one degree ({found.known.machine.name}; {threads_placed(found.known.placement)})"
     yield Section(title, list(together(found)), [CYCLES, *([] if found.sure.all() else [UNSURE])])
-    lines = [f"- {note}" for note in found.known.notes]
+    lines = [f"- {one.line}" for one in found.known.findings]
     yield Section("", (), [*lines, "", sentence(found), "", *setting_lines(found)])
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
+from ..core.finding import plain
 from ..core.walks import threads_placed
 from ..world.fragmentation import Fragmentation
 from ..world.world import World
@@ -163,12 +164,12 @@ def view_fragmentation(states: States, shaped: World | None) -> Iterator[Section
     else:
         yield Section(lines=[NOTHING, *asides_of])
     if shaped:
-        notes = [f"- {note}" for note in shaped.notes]
-        yield Section("Reservations", reservation_rows(shaped.facts), notes)
+        said = [f"- {one.line}" for one in shaped.findings]
+        yield Section("Reservations", reservation_rows(shaped.facts), said)
 
 
 def fragmentation_record(states: States, shaped: World | None) -> dict[str, Any]:
-    facts = {"facts": shaped.facts, "notes": shaped.notes} if shaped else {}
+    facts = {"facts": shaped.facts, "findings": plain(shaped.findings)} if shaped else {}
     return {when: record(seen) for when, seen in states.items()} | facts
 
 

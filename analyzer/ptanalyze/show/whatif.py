@@ -25,17 +25,17 @@ from ..analysis.advise import (
     without_trace,
 )
 from ..analysis.answer import Cell, Matrix, Quantity, Section
-from ..analysis.findings import HOST_MODEL, owned_notes, sentence_of
+from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
 from ..core.errors import show_duration, size_in_words, this_program
-from ..core.interval import CAREFUL, FROM_DRAM, Interval, faster
+from ..core.finding import CACHED, ELSEWHERE, MADVISE, Finding
+from ..core.interval import FROM_DRAM, Interval, faster
 from ..core.interval import interval as interval_interval
 from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
-from ..world.huge_pages import ADVISED, FORBIDDEN, PRCTL
 from .terminal import number
 
 if TYPE_CHECKING:
@@ -65,14 +65,17 @@ def worth(results: Sequence[Result], over: Collection[int] = ()) -> list[str]:
 
 def beware(base: Result, *more: str) -> list[str]:
     """Lines before the answer: that it is about another machine than the captured one, and `more` of them."""
-    said = [f"Note: {caution}." for caution in (base.elsewhere, *more) if caution]
+    other = base.finding(ELSEWHERE)
+    said = [f"Note: {caution}." for caution in (other and other.text, *more) if caution]
     return [*said, ""] if said else []
 
 
-def table(named: Mapping[str, Result], explained: bool = True, said: str = "") -> Iterator[Section]:
+def table(
+    named: Mapping[str, Result], explained: bool = True, said: Collection[Finding] = ()
+) -> Iterator[Section]:
     """A row per policy, the baseline first; below it the lines to type, for those that need no research.
 
-    said       text above it, whose cautions are not repeated
+    said       findings above it, which are not repeated
     explained  say what the baseline is, and of which time the memory is, too
     """
     base = next(iter(named.values()))
@@ -92,21 +95,18 @@ def table(named: Mapping[str, Result], explained: bool = True, said: str = "") -
         lines.append(f"{name} {how}")
         if first := caveat(result.policy):
             lines.append(f"  {first}.")
-    notes = dict.fromkeys(note for one in named.values() for note in known(one, base))
-    lines += [f"{note}." for note in notes if CAREFUL not in note or note.partition(CAREFUL)[2] not in said]
+    beside = dict.fromkeys(finding for one in named.values() for finding in known(one, base))
+    lines += [one.sentence for one in beside if one not in said]
     if any(availability(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
 
 
-def known(result: Result, base: Result) -> Iterator[str]:
-    """Notes that stand beside a number on the first screen: on advice about huge pages, and what to be
-    careful about with a policy that may gain."""
-    for note in result.notes:
-        if any(word in note for word in (FORBIDDEN, ADVISED, PRCTL)):
-            yield f"{note[0].upper()}{note[1:]}" if note.startswith(CAREFUL) else note
-        elif CAREFUL in note and (result is base or may_gain(result)):
-            yield note
+def known(result: Result, base: Result) -> list[Finding]:
+    """What stands beside a number on the first screen: advice about huge pages, and what to be careful about
+    with a policy that may gain."""
+    careful = result.careful if result is base or may_gain(result) else []
+    return [one for one in result.findings if one.code == MADVISE or one in careful]
 
 
 def doc(policy: str) -> str:
@@ -150,7 +150,7 @@ def walk_cycles(result: Result, base: Result) -> str:
     if result is base or not before:
         return cycles(after)
     change = f"{walk_percent(result, base) - 100:+z.1f} %"
-    if base.cached and not reshapes(result.policy):
+    if base.finding(CACHED) and not reshapes(result.policy):
         return "about 0 %"
     return "0 %" if change == "+0.0 %" else f"{MOST} {change}"
 
@@ -289,9 +289,9 @@ def view(
     gains = any(effect(one, first) > 0 for one in results[1:])
     worthwhile = worth(best) if gains or not sized else filter(None, [share_sentence(first)])
     yield Section(lines=[*beware(first, whose, nodes), *sized, said, "", *worthwhile, asked])
-    yield from table(dict(zip(labels(results), results, strict=True)), not further, said)
+    yield from table(dict(zip(labels(results), results, strict=True)), not further, recommended(results))
     if further:
-        more = len(owned_notes(results)) - 1
+        more = len(owned(results)) - 1
         yield Section(lines=left_out(refused or {}))
         yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
         yield Section(lines=[""])
@@ -300,7 +300,7 @@ def view(
     yield Section(lines=[""])
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
-    yield Section(lines=["", *parameters, *(f"- {note}" for note in owned_notes(results))])
+    yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
 
 
 def by_size(curve: SizeCurve | None) -> list[str]:
@@ -346,8 +346,14 @@ def advice(results: Sequence[Result]) -> str:
     candidates = [candidate(one, base, name=label_of(one, results)) for one in ranked]
     timed = base.price.speedup is not None
     named = label_of(base, results)
-    placed = "" if base.cached else placement_alone(ranked[0].policy, candidates, named, timed)
+    placed = "" if base.finding(CACHED) else placement_alone(ranked[0].policy, candidates, named, timed)
     return " ".join(filter(None, (missing(base), placed, sentence(results))))
+
+
+def recommended(results: Sequence[Result]) -> list[Finding]:
+    """What `sentence` asks to be careful about: of the best policy, if it gains."""
+    best = next(iter(best_first(results)), None)
+    return best.careful if best and effect(best, results[0]) > 0 else []
 
 
 def sentence(results: Sequence[Result]) -> str:
@@ -393,11 +399,8 @@ def without_run_time(base: Result, best: Result, name: str) -> str:
     """What walk cycles are saved at most, where there is no trace and so no run time."""
     if effect(best, base) > 0:
         return without_trace(base, best, f"With {name}", f", {takes(best, base)}.{careful(best)}")
-    return (
-        sentence_of(base.cached)
-        if base.cached
-        else f"No policy takes fewer walk cycles than {label_of(base)}."
-    )
+    held = base.finding(CACHED)
+    return held.sentence if held else f"No policy takes fewer walk cycles than {label_of(base)}."
 
 
 def takes(best: Result, base: Result) -> str:
@@ -585,7 +588,7 @@ def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
         windows = result.series.rows() if result.series else []
         title = f"{name} ({result.machine}; {threads_placed(result.placement)})"
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
-    notes = owned_notes(results, assumptions=False)
+    notes = [one.line for one in owned(results, assumptions=False)]
     nested = any(result.host_pages for result in results)
     yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pandas import DataFrame, concat
 
 from ..core.errors import bundled
+from ..core.finding import Finding
 from ..core.interval import Interval
 from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..core.units import described
@@ -226,7 +227,7 @@ def samples() -> DataFrame:
             bounds = {"low": known.share, "high": known.share}
             parts.append(sampled(known, name, variant.title, "published") | bounds)
     rows = concat([DataFrame(part) for part in parts], ignore_index=True)
-    return described(rows, [NOTE], {"machine": MACHINE})
+    return described(rows, [Finding("replayed", NOTE)], {"machine": MACHINE})
 
 
 def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, object]:

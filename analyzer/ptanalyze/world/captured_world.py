@@ -6,7 +6,7 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.interval import CAREFUL
+from ..core.finding import CAREFUL, MADVISE, Finding
 from ..core.machine import Machine
 from ..core.process import Progress, adding_up
 from ..core.snapshot import Snapshot
@@ -15,7 +15,7 @@ from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest
 from .mm_events import within_region
 from .moves import NOTHING_MOVES, Moves
 from .phases import ALL, SteadyPart, may_end_sooner, until
-from .scaling import AS_CAPTURED, StandsFor, growth, scale_notes, scaled_machine, scaled_moves
+from .scaling import AS_CAPTURED, StandsFor, growth, scaled_by, scaled_machine, scaled_moves
 from .site import Effort
 from .thread_placement import AUTO, place
 from .world import World, untouched
@@ -55,19 +55,19 @@ def captured_world(
             stands_for.must_have_a_trace()
         larger = growth(snapshot, stands_for)
         world = untouched(snapshot, scaled_machine(machine, larger.factor), left_out)
-        return replace(world, growth=larger).noted(*scale_notes(larger.factor), *larger.notes)
+        return replace(world, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
     trace = within_region(trace)
     larger = growth(snapshot, stands_for)
     scale = snapshot.scale * larger.factor
     machine, pace = scaled_machine(machine, scale), scaled_moves(moves or NOTHING_MOVES, scale)
-    notes = *scale_notes(scale), *larger.notes
+    said = *scaled_by(scale), *larger.findings
 
     def on_machine(trace: Trace, answered: SteadyPart | None = None) -> World:
         filtered = adding_up(progress, trace.touches, "filtering touches")
         again = adding_up(progress, trace.touches, "filtering touches again")
         placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
         effort = Effort(jobs, cache_dir, filtered, again)
-        world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, notes=notes)
+        world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
         return with_advice(replace(world, phase=phase, answered=answered))
 
     world = on_machine(trace)
@@ -79,14 +79,15 @@ def captured_world(
 def with_advice(world: World) -> World:
     """The World with huge pages where the program asked for them and natively has them.
 
-    An emulator does not pass the advice on, and its memory has none. Notes say how much of it is huge here,
-    and what is not though natively it is. Page tables of a program that ran natively are what it had.
+    An emulator does not pass the advice on, and its memory has none. Findings tell how much is huge here, and
+    what is not though natively it is. Page tables of a program that ran natively are what it had.
     """
     asked, snapshot, may = advice(world.trace.events), world.snapshot, allowed(world.snapshot, world.trace)
     if "qemu" not in str(world.trace.facts.get("tracer")) or not (len(asked.asked) or len(asked.collapsed)):
         return world
     if may == DISABLED:
-        return world.noted(f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})")
+        text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
+        return world.noted(Finding(MADVISE, text))
 
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
@@ -99,22 +100,30 @@ def with_advice(world: World) -> World:
     gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << np.uint64(REGION_SHIFT))))
     if huge.regions:
         world = replace(world, snapshot=replace(snapshot, guest=huge.tree))
-    return world.noted(*advice_notes(huge.regions, gone + huge.without_block, may))
+    return world.noted(*advice_findings(huge.regions, gone + huge.without_block, may))
 
 
-def advice_notes(regions: int, small: int, may: str | None) -> Iterator[str]:
-    """Notes on what the program asks huge pages for: `regions` of 2 MiB that are huge in the baseline,
+def advice_findings(regions: int, small: int, may: str | None) -> Iterator[Finding]:
+    """On what the program asks huge pages for: `regions` of 2 MiB that are huge in the baseline,
     `small` that are not though natively they are; may: as of `allowed`."""
     if may == "never":
-        yield f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
+        yield Finding(
+            MADVISE, f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
+        )
     if regions:
         unknown = "" if may else "; taken for granted that its machine gives them, which was not recorded"
-        yield (
+        yield Finding(
+            MADVISE,
             f"{regions * 2} MiB have huge pages under every policy: the program asks for them ({ADVISED}), "
-            f"and without the emulator it has them{unknown}"
+            f"and without the emulator it has them{unknown}",
+            numbers={"MiB": regions * 2},
         )
     if small:
-        yield (
-            f"{CAREFUL}{small * 2} MiB stay 4 KiB here that are huge without the emulator ({ADVISED}): they "
-            "were gone when the page tables were read; walks and faults there are too many"
+        yield Finding(
+            MADVISE,
+            f"{small * 2} MiB stay 4 KiB here that are huge without the emulator ({ADVISED}): they "
+            "were gone when the page tables were read; walks and faults there are too many",
+            CAREFUL,
+            "some memory is huge without the emulator",
+            numbers={"MiB": small * 2},
         )

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, UsageError
+from ..core.finding import Finding
 from ..core.snapshot import Tree
 from ..core.trace import Event, chunk_runs, give_back, read_only
 from ..kernels.steps import BALANCING, FLUSH, Rows, Shootdowns, Steps, node_now, slot_range
@@ -212,33 +213,34 @@ def by_host(site: Site) -> bool:
     return asked == "host"
 
 
-def moves_notes(site: Site) -> list[str]:
-    """Notes on moves of data, none without moves."""
+def moves_told(site: Site) -> list[Finding]:
+    """How data move, none where none does."""
     moves, told = site.moves, int(np.count_nonzero(site.trace.events["kind"] == Event.MOVE_PAGES))
-    notes = []
+    found = []
     if told:
-        notes = [
+        text = (
             f"{told} events moved data before the capture was taken: such pages begin where they are first "
-            "touched"
-        ]
+        )
+        found.append(Finding("moved-before", f"{text}touched", numbers={"events": told}))
     if not moves.autonuma:
-        return notes
+        return found
     who = "the hypervisor" if by_host(site) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
     marks = "its marks cost nothing" if by_host(site) else "a mark rewrites an entry in every copy"
     time = site.trace.chunks["time"]
     lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
     if lasts <= moves.delay_ms:
-        notes.append(
-            f"autonuma: the trace lasts {lasts:g} ms and marking begins after {moves.delay_ms:g} ms: no data "
-            "moves; give a smaller delay_ms and scan_period_ms"
+        text = (
+            f"the trace lasts {lasts:g} ms and marking begins after {moves.delay_ms:g} ms: no data moves; "
+            "give a smaller delay_ms and scan_period_ms"
         )
-    return [
-        *notes,
+        found.append(Finding("autonuma-too-late", text, policy="autonuma"))
+    text = (
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
         f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; {marks}, TLB misses stay as they "
-        "were",
-    ]
+        "were"
+    )
+    return [*found, Finding("autonuma", text)]
 
 
 def data_move(site: Site, past: History) -> bool:

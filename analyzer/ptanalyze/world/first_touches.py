@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
+from ..core.finding import Finding
 from ..core.trace import REGION_SHIFT, Event, Trace
 from ..core.walks import Placement
 from .address_space import AddressSpace
@@ -25,9 +26,10 @@ NOWHERE = -1
 ADDRESSES = np.uint64(1 << 57)  # what lies above is no address
 REGION = np.uint64(1 << REGION_SHIFT)
 ROWS_AT_ONCE = 4096
-WITHOUT = (
+WITHOUT = Finding(
+    "first-touches-unseen",
     "recorded without first touches: page tables and data mapped before the region of interest are taken to "
-    "be where the thread that mapped them ran"
+    "be where the thread that mapped them ran",
 )
 
 
@@ -187,8 +189,8 @@ def place_pages(site: Site, past: History, node: np.ndarray) -> None:
         node[rows] = np.where(mapped & (node[rows] == NOWHERE), there, node[rows])
 
 
-def first_touch_notes(site: Site, past: History) -> list[str]:
-    """A note where memory was mapped before the region of interest without a record of its first touch."""
+def first_touches_unseen(site: Site, past: History) -> list[Finding]:
+    """Whether memory was mapped before the region of interest without a record of its first touch."""
     noted = (site.trace.events["kind"] == Event.FIRST_TOUCH).any()
     return [WITHOUT] if past.premapped and not noted else []
 

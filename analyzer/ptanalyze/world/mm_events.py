@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.finding import Finding
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
 from ..kernels.steps import CLEAR, UPDATE
 
@@ -115,12 +116,12 @@ class RegionOfInterest(NamedTuple):
     """Indices of events: those from `begin` on and before `end` are the region's.
 
     begin  None: no event begins a region, the whole run was traced
-    notes  for people, a line each: a region that never ends, or has no beginning
+    findings  a region that never ends, or has no beginning
     """
 
     begin: int | None
     end: int
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def first(self) -> int:
@@ -137,15 +138,18 @@ def region_of_interest(events: np.ndarray) -> RegionOfInterest:
     if not len(starts):
         if not len(ends):
             return RegionOfInterest(None, len(events))
-        note = "the region of interest ends and never begins: it is taken to begin with the trace"
+        text = "the region of interest ends and never begins: it is taken to begin with the trace"
         of_phase = int(events["a"][ends[-1]]) == PHASE_END
-        return RegionOfInterest(None, int(ends[-1]), () if of_phase else (note,))
+        return RegionOfInterest(
+            None, int(ends[-1]), () if of_phase else (Finding("region-never-begins", text),)
+        )
     begin = int(starts[0])
     closing = ends[ends > starts[-1]]
     if len(closing):
         return RegionOfInterest(begin, int(closing[-1]))
     how = "ends before it begins" if len(ends) and ends[-1] < begin else "never ends"
-    return RegionOfInterest(begin, len(events), (f"the region of interest {how}: {UNTIL_THE_END}",))
+    text = f"the region of interest {how}: {UNTIL_THE_END}"
+    return RegionOfInterest(begin, len(events), (Finding("region-never-ends", text),))
 
 
 def within_region(trace: Trace) -> Trace:

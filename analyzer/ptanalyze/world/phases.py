@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import UsageError, is_whole
+from ..core.finding import PHASES, Finding
 from ..core.trace import EVENT_DTYPE, SLOT_BITS, Event, Trace, blocks
 from ..core.walks import Regions, WalkStream
 from .mm_events import KINDS, PHASE_END, region_of_interest, within_region
@@ -253,17 +254,13 @@ def phase_of(trace: Trace, chunks: Chunks, first: int, end: int) -> Phase:
 
 
 class SteadyPart(NamedTuple):
-    """chunk: its first; walks: of the first run from there on; note: for people, "" for a region.
-
-    end     past its last chunk: where the trace is cut before it is replayed
-    phases  for people: which there are, and which is answered; "" where there is but one
-    """
+    """chunk: its first; walks: of the first run from there on; found: which part of a whole run it is, none
+    for a region; end: past its last chunk, where the trace is cut before it is replayed."""
 
     chunk: int
     walks: int
-    note: str
+    found: tuple[Finding, ...] = ()
     end: int = 0
-    phases: str = ""
 
 
 def steady_part(
@@ -280,36 +277,39 @@ def steady_part(
     walks, end = int(by_chunk.sum()), len(trace.chunks)
     marked = region_of_interest(trace.events).begin is not None
     if not walks or (marked and asked in (LAST, ALL)):
-        return SteadyPart(0, walks, "", end)
+        return SteadyPart(0, walks, (), end)
     if asked == ALL:
-        return SteadyPart(0, walks, "the steady state is that of the whole run repeated", end)
+        text = "the steady state is that of the whole run repeated"
+        return SteadyPart(0, walks, (Finding("whole-run", text),), end)
     pages = first_walks(stream, regions)
     phases = phases_of(trace, pages, by_chunk)
     chosen = last_busy(phases) if asked == LAST else numbered(phases, asked)
     phase = phases[chosen]
     if len(phases) > 1:
-        note = in_words(phases, chosen)
+        found = Finding(
+            PHASES, in_words(phases, chosen), numbers={"phases": len(phases), "answered": chosen + 1}
+        )
         chunk = min(touched(pages[: phase.end]), phase.end)
         left = int(by_chunk[max(chunk, phase.first) : phase.end].sum())
         first = max(chunk, phase.first) if left >= max(SHARE * phase.walks, 1) else phase.first
-        return SteadyPart(first, int(by_chunk[first : phase.end].sum()), note, phase.end, note)
+        return SteadyPart(first, int(by_chunk[first : phase.end].sum()), (found,), phase.end)
     if marked:
-        return SteadyPart(0, walks, "", end)
+        return SteadyPart(0, walks, (), end)
     chunk = touched(pages)
     left = int(by_chunk[chunk:].sum())
     if left < SHARE * walks or not left:
-        note = (
+        text = (
             "the trace is of the whole run, which touches new pages until it ends: its steady state is that "
             "of the run repeated, first touches left out but for memory that the run itself maps or unmaps"
         )
-        return SteadyPart(0, walks, note, end)
+        return SteadyPart(0, walks, (Finding("whole-run", text),), end)
     accesses = trace.chunks["accesses"]
-    note = (
+    text = (
         "the trace is of the whole run: its steady state is that of its last "
         f"{int(accesses[chunk:].sum()):,} of {int(accesses.sum()):,} accesses, when "
         f"{100 * FIRST_TOUCHES:g} % of its pages had been touched"
     )
-    return SteadyPart(chunk, left, note, end)
+    return SteadyPart(chunk, left, (Finding("whole-run", text),), end)
 
 
 def touched(pages: np.ndarray) -> int:

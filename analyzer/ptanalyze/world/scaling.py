@@ -23,6 +23,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from ..core.errors import UsageError, parse_size, size_in_words
+from ..core.finding import Finding
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, blocks
@@ -85,14 +86,15 @@ def scaled_moves(moves: Moves, scale: float) -> Moves:
     return replace(moves, scan_size_mb=size, rate_limit_mb_s=limit)
 
 
-def scale_notes(scale: float) -> tuple[str, ...]:
-    """Notes for a reader, none for a capture of a program itself."""
+def scaled_by(scale: float) -> tuple[Finding, ...]:
+    """What the capture stands for, nothing where that is the program itself."""
     if scale == 1:
         return ()
-    return (
+    text = (
         f"stands for a program of {scale:g} times its memory: data caches, last-level TLBs, paging-structure "
-        f"caches and the pace of NUMA balancing are 1/{scale:g} of the machine's",
+        f"caches and the pace of NUMA balancing are 1/{scale:g} of the machine's"
     )
+    return (Finding("scale", text, numbers={"scale": scale}),)
 
 
 # What is asked: a factor or a size, and the memory that does not grow.
@@ -193,11 +195,11 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
 
 class Growth(NamedTuple):
     """factor: of the memory that grows; fixed: uint64[k, 2] first page, one past the last, of what does not;
-    notes: for a reader, a line each."""
+    findings: for a reader."""
 
     factor: float = 1.0
     fixed: np.ndarray = np.zeros((0, 2), np.uint64)
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 AS_IT_IS = Growth()
@@ -212,19 +214,19 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
         if asked.fixed not in ("", ALL_GROWS):
             why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
             raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
-        return Growth(factor, notes=("all its memory is taken to grow",))
+        return Growth(factor, findings=(Finding("all-memory-grows", "all its memory is taken to grow"),))
     mapped = mapped_bytes(snapshot)
     which = fixed_vmas(snapshot, mapped, asked.fixed)
     vmas, total = snapshot.vmas[which], max(int(mapped.sum()), 1)
     pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
     size = int(mapped[:-1][which].sum())
     largest = int(mapped[:-1][which].max(initial=0))
-    note = (
+    text = (
         f"{size_in_words(size)} of {size_in_words(total)} are taken not to grow"
         + (f" (VMAs of at most {size_in_words(largest)})" if size else "")
         + "; --fixed names others"
     )
-    return Growth(factor, pages, (note,))
+    return Growth(factor, pages, (Finding("fixed-memory", text),))
 
 
 def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:

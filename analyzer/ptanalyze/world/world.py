@@ -1,6 +1,6 @@
 """The input of policies: a capture on a machine, and the passes over it, made on first use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ..core.finding import Finding
 from ..core.machine import LINE_BYTES, Machine
 from ..core.snapshot import ENTRIES_PER_TABLE, Snapshot, Tree, leaf
 from ..core.snapshot import blocks as snapshot_blocks
@@ -16,7 +17,7 @@ from ..core.walks import Placement, Reads
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches
 from .data_migration import DataNodes, data_move, data_nodes, with_data_moves
-from .first_touches import first_touch_notes, host_homes, table_homes
+from .first_touches import first_touches_unseen, host_homes, table_homes
 from .history import History, history, once_more
 from .site import Site
 
@@ -91,29 +92,29 @@ class World(Site):
     """A Site, its memory manager's history, and the entries that walks read.
 
     facts        of reshaping, for the Result: {name: number}
-    notes        for a reader of the results, a line each
+    findings     for a reader of the results
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
     data_copied  data pages of 4 KiB that the reshaping copies once, when the trace begins
     data_zeroed  the same that it zeroes
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     aside_pages: int = 0
     data_copied: int = 0
     data_zeroed: int = 0
 
     def reshaped(
-        self, *, facts: dict[str, Any] | None = None, notes: tuple[str, ...] = (), **changes: Any
+        self, *, facts: dict[str, Any] | None = None, findings: Iterable[Finding] = (), **changes: Any
     ) -> Self:
-        """The World with other fields; facts and notes are added."""
-        facts, notes = {**self.facts, **(facts or {})}, (*self.notes, *notes)
-        return replace(self, facts=facts, notes=notes, origin=self, **changes)
+        """The World with other fields; facts and findings are added."""
+        facts, both = {**self.facts, **(facts or {})}, (*self.findings, *findings)
+        return replace(self, facts=facts, findings=both, origin=self, **changes)
 
-    def noted(self, *notes: str) -> Self:
-        """The same World with further notes; the passes that were made are kept."""
+    def noted(self, *findings: Finding) -> Self:
+        """The same World with further findings; the passes that were made are kept."""
         again = copy(self)
-        object.__setattr__(again, "notes", (*self.notes, *notes))
+        object.__setattr__(again, "findings", (*self.findings, *findings))
         return again
 
     @cached_property
@@ -188,9 +189,9 @@ class World(Site):
         return sum(int(gone[block >> SLOT_BITS].sum()) for block in blocks(walks, BLOCK)) / len(walks)
 
     @property
-    def first_touch_notes(self) -> list[str]:
-        """Notes on what is not known of first touches, a line each."""
-        return first_touch_notes(self, self._past)
+    def first_touches_unseen(self) -> list[Finding]:
+        """What is not known of first touches."""
+        return first_touches_unseen(self, self._past)
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""

@@ -12,6 +12,7 @@ from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import interval
 from ...core.errors import UsageError, size_as_read, size_in_words
+from ...core.finding import AS_TRACED, ASSUMED, CACHED
 from ...core.interval import Interval, as_read
 from ...core.interval import shown as interval_shown
 from ...core.walks import threads_placed
@@ -41,6 +42,7 @@ from .style import (
     numbers_beside,
     policy_labels,
     rows_high,
+    said,
     styled,
     title,
     usable,
@@ -72,10 +74,8 @@ def speedup(table: DataFrame) -> Figure:
     right = "right: faster" if timed else f"at most: {interval.FROM_DRAM}"
     scale = "; log scale" if axis.get_xscale() == "log" else ""
     axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right}{scale})")
-    notes = table.attrs.get("notes", [])
-    cold = any(note.startswith("as traced:") for note in notes)
+    cold, assumed = bool(said(table, AS_TRACED)), said(table, ASSUMED)
     title(figure, held(table) or headline(rows, base, timed) + " in the run as traced" * cold)
-    assumed = next((note for note in notes if "of walk cycles stall" in note), "")
     steady = "steady state: one-time costs are not in it" if timed and not cold else ""
     alike = f"as {base}: {', '.join(as_base)}" if as_base else ""
     context(figure, table, steady, alike, f"bars: {assumed}" if assumed and timed else "")
@@ -84,8 +84,8 @@ def speedup(table: DataFrame) -> Figure:
 
 def held(table: DataFrame) -> str:
     """That the caches hold all leaf entries, of a table without a trace; else ""."""
-    said = next((note for note in table.attrs.get("notes", []) if interval.NOTHING in note), "")
-    return f"{said[:1].upper()}{said[1:]}"
+    text = said(table, CACHED)
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def ranked(table: DataFrame) -> DataFrame:
@@ -477,7 +477,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     legend_beside(axis)
     title(figure, held(table) or headline_curve(data, key))
     banded = bool((data["high"] > data["low"]).any())
-    assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
+    assumed = said(table, ASSUMED)
     what = "intervals" if not joined else "bands"
     context(figure, table, *swept_over(table), f"{what}: {assumed}" if banded and assumed else "")
     return figure

@@ -24,8 +24,8 @@ from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormat
 from matplotlib.transforms import ScaledTranslation
 from pandas import DataFrame, Series
 
-from ...analysis.leaf_classes import UNTRACED
 from ...core.errors import UsageError, printable
+from ...core.finding import AS_TRACED, UNTRACED
 from ...core.walks import threads_placed
 from ...formats.atomic import atomic_write, must_be_writable
 from ...policies import BOUND, label
@@ -236,17 +236,26 @@ def title(figure: Figure, text: str) -> None:
     figure.suptitle(fill(text, scaled(TITLE_CHARACTERS), break_on_hyphens=False), x=0.01, ha="left")
 
 
+def said(table: DataFrame, *codes: str) -> str:
+    """Text of the first of a table's findings that has one of these codes; "" none."""
+    findings = table.attrs.get("findings", [])
+    return next((str(one["text"]) for one in findings if one["code"] in codes), "")
+
+
 def context(figure: Figure, table: DataFrame, *more: str) -> None:
     """A grey line below: the capture's name, the machine, the placement of threads, and `more`.
 
-    For results without a trace, their note instead of the placement.
+    For results without a trace, what pages count by instead of the placement.
     """
-    provenance, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
-    untraced = [note for note in notes if note.startswith(UNTRACED)]
+    provenance, untraced = table.attrs.get("provenance", {}), said(table, *UNTRACED)
     parts = [provenance["capture"].rstrip("/").rpartition("/")[2]] if "capture" in provenance else []
     parts += [provenance["machine"]] if "machine" in provenance else []
-    parts += untraced or ([threads_placed(provenance["placement"])] if "placement" in provenance else [])
-    parts += ["as traced, caches empty at first"] * any(note.startswith("as traced:") for note in notes)
+    parts += (
+        [untraced]
+        if untraced
+        else ([threads_placed(provenance["placement"])] if "placement" in provenance else [])
+    )
+    parts += ["as traced, caches empty at first"] * bool(said(table, AS_TRACED))
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:
         lines = fill(text, scaled(CONTEXT_CHARACTERS), break_on_hyphens=False)

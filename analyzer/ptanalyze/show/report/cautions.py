@@ -1,34 +1,31 @@
 """Cautions about a study, in plain words: failed checks, missing data, small samples, assumptions."""
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
 from ...analysis.advise import COUNTERS, NOTHING, at_least, at_most, candidate, narrow, placement_alone
 from ...analysis.advise import percent as share_of
-from ...analysis.findings import HOST_MODEL, equally, sentence_of
-from ...analysis.setup import alike
-from ...capture.check import FAILED, NOTE, PARTIAL, Finding
+from ...analysis.findings import HOST_MODEL, equally
+from ...capture.check import Finding as Check
 from ...capture.describe import PAGE_NAMES, PROCESS
 from ...core import interval
 from ...core.errors import plural
+from ...core.finding import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
 from ...core.interval import FROM_DRAM, shown
 from ...core.walks import threads_placed
 from .study import Study, remote_share
 
 FEW_WALKS = 10_000
+MORE = {
+    ELSEWHERE: f": write a model of it there ({HOST_MODEL}), and give it with -m host.toml",
+    TOGETHER: "; pictures of page tables are of the first alone",
+}
 WIDE = 0.2  # width of a speed-up's interval over its middle
 
 
-class Caution(NamedTuple):
-    """`weight` is "stop" (do not rely on it), "careful" or "note"; `short` fits into a sentence."""
-
-    weight: str
-    short: str
-    text: str
-
-
-def cautions(study: Study) -> list[Caution]:
-    """All cautions, the gravest first."""
+def cautions(study: Study) -> list[Finding]:
+    """What to be careful about, the gravest first."""
     every = [
         *checks(study),
         *recording(study),
@@ -38,130 +35,74 @@ def cautions(study: Study) -> list[Caution]:
         *noted(study),
         *assumed(study),
     ]
-    return sorted(every, key=lambda caution: ("stop", "careful", "note").index(caution.weight))
+    return sorted(every, key=lambda one: (FAILED, PARTIAL, CAREFUL, NOTE).index(one.weight))
 
 
-def checks(study: Study) -> list[Caution]:
+def checks(study: Study) -> list[Finding]:
     lines = []
-    for verdict, weight, word in ((FAILED, "stop", "failed"), (PARTIAL, "careful", "found data missing")):
-        some = study.with_verdict(verdict)
-        if some:
+    for verdict, word in ((FAILED, "failed"), (PARTIAL, "found data missing")):
+        if some := study.with_verdict(verdict):
             count = f"{plural(len(some), 'check')} of the capture {word}"
-            lines.append(Caution(weight, count, f"{count}: {'; '.join(map(said, some))}."))
-    lines += [Caution("note", "", f"{said(finding)}.") for finding in study.with_verdict(NOTE)]
+            lines.append(Finding("checks", f"{count}: {'; '.join(map(said, some))}", verdict, count))
+    lines += [Finding("checks", said(finding)) for finding in study.with_verdict(NOTE)]
     if study.sound:
-        lines.append(
-            Caution(
-                "note", "", f"All {len(study.findings)} checks of the capture's files found nothing wrong."
-            )
-        )
+        text = f"All {len(study.findings)} checks of the capture's files found nothing wrong"
+        lines.append(Finding("checks", text))
     return lines
 
 
-def said(finding: Finding) -> str:
+def said(finding: Check) -> str:
     count = f" ({finding.wrong:,} of {finding.examined:,})" if finding.examined else ""
     return f"{finding.name}{count}: {finding.reason}".rstrip(". ")
 
 
-def recording(study: Study) -> list[Caution]:
+def recording(study: Study) -> list[Finding]:
     """Data that the way of recording leaves out."""
     if not study.traced:
-        return [untraced(study)]
-    trace = study.facts["trace"]
-    lines = []
+        return []
+    trace, lines = study.facts["trace"], []
     if study.tables is None:
-        lines.append(
-            Caution(
-                "careful",
-                "the page tables are assumed",
-                "The capture holds no page tables: the memory that the trace touches is taken as mapped in "
-                "4 KiB pages, by tables that are made at first touch.",
-            )
+        text = (
+            "The capture holds no page tables: the memory that the trace touches is taken as mapped in 4 KiB "
+            "pages, by tables that are made at first touch"
         )
-    if trace.get("sampled") is True:
-        lines.append(
-            Caution(
-                "careful",
-                "the trace holds samples of the accesses",
-                "The trace holds samples, not all accesses. The contents of a TLB between two samples are "
-                "not known, so shares of walks are worth more than their number.",
-            )
-        )
+        lines.append(Finding("no-tables", text, CAREFUL, "the page tables are assumed"))
     lost, dropped = (int(trace.get(key, 0)) for key in ("lost bytes", "dropped touches"))
     if lost or dropped:
-        text = f"The trace is not whole: {lost:,} bytes of it were lost, {dropped:,} touches dropped."
-        lines.append(Caution("careful", "parts of the trace were lost", text))
+        text = f"The trace is not whole: {lost:,} bytes of it were lost, {dropped:,} touches dropped"
+        lines.append(Finding("trace-lost", text, CAREFUL, "parts of the trace were lost"))
     if "qemu" in str(trace.get("tracer", "")):
-        lines.append(
-            Caution(
-                "note",
-                "",
-                "The program ran under an emulator while it was traced. Its addresses and calls are real; "
-                "how its threads took turns is that of the emulator.",
-            )
+        text = (
+            "The program ran under an emulator while it was traced. Its addresses and calls are real; how "
+            "its threads took turns is that of the emulator"
         )
+        lines.append(Finding("emulated", text))
     return lines
 
 
-def processes(study: Study) -> list[Caution]:
-    """Which of the processes of a capture the page is about."""
+def processes(study: Study) -> list[Finding]:
+    """That a capture of several processes is asked about one of them."""
     number = sum(section.startswith(PROCESS) for section in study.facts)
-    if number < 2:
+    if number < 2 or study.results[0].finding(TOGETHER):
         return []
-    pictures = "Pictures of page tables are of the first alone."
-    if alike(number, by_heat=False) in study.results[0].notes:
-        text = (
-            f"Advice and shares count all {number} processes of the capture, each by what it maps, not by "
-            f"how busy it is. {pictures}"
-        )
-        return [Caution("note", f"{number} processes count alike", text)]
-    if alike(number, by_heat=True) in study.results[0].notes:
-        text = f"Advice and shares count all {number} processes of the capture, by their walks. {pictures}"
-        return [Caution("note", f"{number} processes count together", text)]
-    text = f"The capture holds {number} processes; all of this is about the first. The others are in pid-PID."
-    return [Caution("careful", f"it is about one of {number} processes", text)]
+    text = f"The capture holds {number} processes; all of this is about the first. The others are in pid-PID"
+    return [Finding("one-process", text, CAREFUL, f"it is about one of {number} processes")]
 
 
-def untraced(study: Study) -> Caution:
-    """What pages count by, and what is not known."""
-    lacks, why = "there is no trace", "The capture holds no trace"
-    if "trace" in study.facts:
-        lacks, why = "the trace is left out", "The capture's trace is left out, as asked"
-    missing = (
-        "There is no run time to estimate. Walk cycles that a policy saves are a bound, reached "
-        f"{interval.FROM_DRAM}. Policies that depend on the order of accesses are left out."
-    )
-    if (heat := study.facts.get("heat")) and not study.results[0].each_once:
-        return Caution(
-            "careful",
-            f"{lacks}: pages count by {plural(heat['samples'], 'sample')} of their accessed bits",
-            f"{why}: each page counts for every node by its walks, estimated from "
-            f"{heat['samples']:,} samples of accessed bits, {heat['sampled (s)']:.3g} s in all. {missing}",
-        )
-    return Caution(
-        "careful",
-        f"{lacks}, so every mapped page counts alike",
-        f"{why}: every mapped page counts once for each node. {missing}",
-    )
-
-
-def few_walks(study: Study) -> list[Caution]:
+def few_walks(study: Study) -> list[Finding]:
     walks = study.results[0].walks
     if not study.traced or walks >= FEW_WALKS:
         return []
     points = 100 * 1.96 * sqrt(0.25 / max(walks, 1))
-    return [
-        Caution(
-            "careful",
-            f"only {walks:,} page walks were counted",
-            f"Only {walks:,} page walks were counted. They are exact for this trace, but little to judge the "
-            f"whole program by: were they drawn at random from it, a share of 50 % would be known to within "
-            f"{points:.1f} points. A longer trace helps.",
-        )
-    ]
+    text = (
+        f"Only {walks:,} page walks were counted. They are exact for this trace, but little to judge the "
+        f"whole program by: were they drawn at random from it, a share of 50 % would be known to within "
+        f"{points:.1f} points. A longer trace helps"
+    )
+    return [Finding("few-walks", text, CAREFUL, f"only {walks:,} page walks were counted")]
 
 
-def estimate(study: Study) -> list[Caution]:
+def estimate(study: Study) -> list[Finding]:
     """Widths of the speed-ups' intervals, and rivals within them."""
     if not study.timed or study.best is study.base:
         return []
@@ -169,43 +110,50 @@ def estimate(study: Study) -> list[Caution]:
     low, high = best["speedup_low"], best["speedup_high"]
     _, least, most = interval.shown(best["speedup"], low, high)
     if not interval.faster(low):
-        text = f"{best['label']} may bring no gain: its interval is {least} to {most}."
-        lines.append(Caution("careful", "it may bring no gain", text))
+        text = f"{best['label']} may bring no gain: its interval is {least} to {most}"
+        lines.append(Finding("maybe-no-gain", text, CAREFUL, "it may bring no gain"))
     elif high - low > WIDE * best["speedup"]:
         why = (
             "counters of one run do not show how much of a walk the processor hides. A second run with "
-            "remote page tables narrows it: ptanalyze calibrate --remote."
+            "remote page tables narrows it: ptanalyze calibrate --remote"
             if study.calibrated
             else "a trace shows neither how much of a walk the processor hides nor how long the program "
-            "computes between walks. Counters of one run narrow it: ptanalyze calibrate."
+            "computes between walks. Counters of one run narrow it: ptanalyze calibrate"
         )
         text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
-        lines.append(Caution("careful", f"the interval is wide ({least} to {most})", text))
+        lines.append(Finding("wide-interval", text, CAREFUL, f"the interval is wide ({least} to {most})"))
     others = [row for row in study.rows if row is not best and not row["over"]]
     same = [row["label"] for row in others if study.written(row) == study.written(best)]
     if same:
-        text = f"As fast as far as the numbers tell: {listed(same)}. Of these {best['label']} costs least."
-        lines.append(Caution("note", f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast", text))
+        text = f"As fast as far as the numbers tell: {listed(same)}. Of these {best['label']} costs least"
+        short = f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast"
+        lines.append(Finding("as-fast", text, short=short))
     rivals = [
         row["label"] for row in others if row["label"] not in same and rival(row, best, study.calibrated)
     ]
     if rivals:
         text = (
             f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
-            "both fewer walk cycles and less upkeep than the other."
+            "both fewer walk cycles and less upkeep than the other"
         )
-        return [*lines, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
+        return [*lines, Finding("rivals", text, short=f"{listed(rivals, 2)} may be as good")]
     within = " within the budget" if any(row["over"] for row in study.rows) else ""
-    text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}."
-    return [*lines, Caution("note", "nothing else is faster under any of the assumptions", text)]
+    text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}"
+    return [*lines, Finding("best", text, short="nothing else is faster under any of the assumptions")]
 
 
-def noted(study: Study) -> list[Caution]:
-    """What notes on the baseline, and on the best policy, ask to be careful with."""
-    ours = study.results[0].careful
-    best = [text for one in study.results if one.policy == study.best["policy"] for text in one.careful]
-    texts = [*ours, *(f"{study.best['label']}, {text}" for text in dict.fromkeys(best) if text not in ours)]
-    return [Caution("careful", text.partition(":")[0], f"{text[0].upper()}{text[1:]}.") for text in texts]
+def noted(study: Study) -> list[Finding]:
+    """What findings on the baseline, and on the best policy, ask to be careful with."""
+    base, best = study.results[0], study.best["policy"]
+    ours = [one for one in base.findings if one.short or one.weight == CAREFUL]
+    its = [finding for one in study.results if one.policy == best for finding in one.careful]
+    own = [one for one in dict.fromkeys(its) if one not in ours]
+    return [*(replace(one, text=f"{one.text}{MORE.get(one.code, '')}") for one in ours), *own]
+
+
+def told(caution: Finding) -> str:
+    """Its sentence behind the weight, which the page says in a word of its own."""
+    return replace(caution, weight=NOTE).sentence
 
 
 def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
@@ -223,35 +171,19 @@ def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
     )
 
 
-def assumed(study: Study) -> list[Caution]:
+def assumed(study: Study) -> list[Finding]:
     captured = study.facts.get("machine", {}).get("NUMA nodes")
     modelled = study.results[0].reads.shape[1]
-    if captured is None or captured == modelled:
+    if captured is None or captured == modelled or not study.traced:
         return []
     there = plural(captured, "node")
-    if not study.traced:
-        return [
-            Caution(
-                "careful",
-                f"it was captured on {there} and replayed on {modelled}",
-                f"The capture comes from a machine with {there}, the answers are about one with "
-                f"{modelled}, each of which is taken to walk as much as the captured process did. About the "
-                f"captured machine they say nothing: write a model of it there ({HOST_MODEL}), and give it "
-                "with -m host.toml.",
-            )
-        ]
     where = (
-        "Its one thread is taken to run on one node all the time."
+        "Its one thread is taken to run on one node all the time"
         if study.facts["trace"]["threads"] == 1
-        else f"Where threads run is an assumption: {study.results[0].placement}."
+        else f"Where threads run is an assumption: {study.results[0].placement}"
     )
-    return [
-        Caution(
-            "careful",
-            f"it was recorded on {there} and replayed on {modelled}",
-            f"The capture comes from a machine with {there}, the replay is of one with {modelled}. {where}",
-        )
-    ]
+    text = f"The capture comes from a machine with {there}, the replay is of one with {modelled}. {where}"
+    return [Finding("placed", text, CAREFUL, f"it was recorded on {there} and replayed on {modelled}")]
 
 
 def listed(words: list[str], most: int = 4) -> str:
@@ -335,7 +267,7 @@ def glance(study: Study) -> list[Number]:
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
     if study.cached:
-        numbers.append(Number("nothing", "to gain by placement", sentence_of(study.cached)))
+        numbers.append(Number("nothing", "to gain by placement", study.cached.sentence))
     elif best is not base and study.timed:
         more = f"estimated speed-up, {' to '.join(shown(best['speedup_low'], best['speedup_high']))}"
         numbers.append(Number(f"{shown(study.ratio(best))[0]}×", f"with {best['label']}", more))

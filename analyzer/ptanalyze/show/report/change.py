@@ -453,6 +453,6 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
             continue
         if how.startswith(TODAY) == on_mainline:
             when, _, line = how.removeprefix(TODAY).partition(": ")
-            careful = [text for one in study.results if one.policy == row["policy"] for text in one.careful]
+            careful = [f.text for one in study.results if one.policy == row["policy"] for f in one.careful]
             first = "; ".join(filter(None, (caveat(str(row["policy"])), *dict.fromkeys(careful))))
             yield Action(str(row["label"]), study.written(row), when, line, first)

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from ...analysis.advise import missing
+from ...analysis.findings import owned
 from ...capture.describe import TITLES, for_people
 from ...core.errors import printable
 from ...core.process import Progress
@@ -23,7 +24,7 @@ from ...core.version import __version__
 from ...policies import policies
 from ..terminal import number
 from . import change, where
-from .cautions import alone, captured, cautions, glance, listed, second_sentence
+from .cautions import alone, captured, cautions, glance, listed, second_sentence, told
 from .picture import Column, Grid, Picture, count, grid, word
 from .study import Study
 from .where import walkers
@@ -174,6 +175,7 @@ def environment() -> Environment:
         "placement_alone": alone,
         "missing": missing,
         "cautions": cautions,
+        "told": told,
         "captured": captured,
         "glance": glance,
         "walkers": walkers,
@@ -223,7 +225,7 @@ def made_with(study: Study) -> dict[str, str]:
 
 
 def notes(study: Study) -> list[str]:
-    return list(study.ranked.attrs["notes"])
+    return [one.line for one in owned(study.results)]
 
 
 def used(policy: str, studies: Sequence[Study]) -> bool:

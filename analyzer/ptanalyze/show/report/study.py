@@ -9,6 +9,8 @@ from pandas import DataFrame, Series
 
 from ...capture.check import FAILED, PARTIAL, Finding
 from ...core import interval
+from ...core.finding import CACHED
+from ...core.finding import Finding as Caution
 from ...core.interval import Interval
 from ...cost.result import Result
 from ..plots.locality import WEIGHTS
@@ -93,9 +95,9 @@ class Study:
         return str(self.best["label"]) if self.timed else "none, as there is no run time"
 
     @property
-    def cached(self) -> str:
-        """A note where the caches hold all leaf entries, without a trace."""
-        return self.results[0].cached
+    def cached(self) -> Caution | None:
+        """That the caches hold all leaf entries, without a trace."""
+        return self.results[0].finding(CACHED)
 
     @cached_property
     def over(self) -> set[int]:

@@ -13,6 +13,7 @@ from ...analysis.advise import HOUR, Question
 from ...analysis.leaf_classes import weighed_by
 from ...analysis.setup import Options, Policies, Setup, policies_of, setup_of
 from ...core.errors import NO_LIMIT, UsageError
+from ...core.finding import EACH_ONCE
 from ...core.process import Progress
 from ...formats.atomic import must_be_writable
 from ...formats.capture import CaptureLike, PathLike, load
@@ -206,7 +207,7 @@ def classes(capture: Capture, advised: Advised, traced: bool) -> DataFrame:
     from ...analysis.classify import classify
 
     leaves, first = advised.replayed.leaves, advised.replayed.results[0]
-    weight = (first.run or "walks") if traced else "leaf" if first.each_once else "heat"
+    weight = (first.run or "walks") if traced else "leaf" if first.finding(EACH_ONCE) else "heat"
     base = leaves[leaves["policy"] == first.policy]
     walks = base.drop(columns=["policy", "params"]).assign(group="all", weight=weight)
     if not capture.has_snapshot or len(capture.snapshot.topology) < 2:
