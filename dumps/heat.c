@@ -32,6 +32,7 @@
 #define MOST_READ 4096     /* tables read again and again in a round: of larger processes those that chance has it */
 #define MOST_ROUNDS 128    /* in the whole time: more add records, and no knowledge to speak of */
 #define POLL 50e-6         /* seconds between two looks at how far clearing is */
+#define LONG_POLL 1e-3     /* once all is cleared */
 #define TICK 12e-3         /* seconds in which the kernel brings CPU times up to date, or longer */
 #define TRIED 32768        /* pages, more than TLBs hold */
 #define LOOKED_AT 8        /* tables, each time */
@@ -377,7 +378,7 @@ static bool next_reading(const struct round *round, const size_t *place, unsigne
 /* All lengths but the last, of tables that are still being cleared or are; false when it is enough. */
 static bool read_again_and_again(struct reader *reader, struct round *round, struct clearing *clearing)
 {
-	double due, now, noted = 0, last = clearing->began, part = 0;
+	double due, now, noted = 0, pause = POLL, last = clearing->began, part = 0;
 	size_t place[MOST_LENGTHS] = { 0 };
 	unsigned next = 0;
 
@@ -385,17 +386,18 @@ static bool read_again_and_again(struct reader *reader, struct round *round, str
 		now = monotonic_seconds();
 		if (enough)
 			return false;
-		if (now - noted > POLL) {
+		if (now - noted > pause) {
 			note_moment(round);
 			if (round->front < round->chosen)
 				follow(reader, round, clearing, &last, &part);
+			pause = round->front < round->chosen ? POLL : LONG_POLL;
 			noted = now;
 		} else if (due && due <= now) {
 			read_chosen(reader, round, next, place[next]);
 			if (++place[next] == round->chosen)
 				round->done[next] = now;
 		} else {
-			wait_seconds(due && due - now < POLL ? due - now : POLL);
+			wait_seconds(due && due - now < pause ? due - now : pause);
 		}
 	}
 	return true;
@@ -521,7 +523,7 @@ static double play(struct reader *reader, struct reading *reading, struct round 
 	memset(round->read_at, 0, last * MOST_READ * sizeof(*round->read_at));
 	round->moments = 0;
 	choose(round);
-	for (double begin = monotonic_seconds() + (last ? TICK : 0); !enough && monotonic_seconds() < begin; wait_seconds(POLL))
+	for (double begin = monotonic_seconds() + (last ? TICK : 0); !enough && monotonic_seconds() < begin; wait_seconds(LONG_POLL))
 		note_moment(round);
 	clearing_begin(clearing);
 	whole = !last || read_again_and_again(reader, round, clearing);
@@ -545,6 +547,8 @@ static double play(struct reader *reader, struct reading *reading, struct round 
 	if (last)
 		write_chosen(round, clearing, round->count, keep_same(round, &reading->tables));
 	write_last(round, clearing, &reading->tables, read);
+	if (fflush(stdout))
+		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
 	for (unsigned k = 0; k < round->lengths; k++)
 		took += round->reading[k];
 	round->number++;
@@ -606,7 +610,9 @@ static unsigned play_all(struct reader *reader, struct reading *reading, struct 
 		took = play(reader, reading, round, clearing);
 		if (took < 0)
 			break;
-		pause = account_pause(account, took, cpu_seconds() - cpu) - (monotonic_seconds() - began - took);
+		cpu = cpu_seconds() - cpu;
+		took = took > cpu ? took : cpu;
+		pause = account_pause(account, took, cpu) - (monotonic_seconds() - began - took);
 		left = began + seconds / MOST_ROUNDS - monotonic_seconds();
 		pause = pause > left ? pause : left;
 		left = until - monotonic_seconds();
@@ -666,8 +672,6 @@ int main(int count, char **arguments)
 	if (clock_getcpuclockid(process.pid, &round.clock))
 		fail(EXIT_PARTIAL, "PID %d: ended before a sample was complete", process.pid);
 	rounds = play_all(&reader, &reading, &round, &clearing, &account, seconds);
-	if (fflush(stdout))
-		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
 	if (!rounds)
 		fail(EXIT_PARTIAL, "PID %d: %s before a sample was complete", process.pid, enough ? "interrupted" : "ended");
 	return EXIT_OK;

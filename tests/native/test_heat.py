@@ -95,14 +95,9 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
 
 def ends_sampled(target, words, path):
     """(Heat of two areas used alike, bool[2, P] their pages, accesses to each per second by its count)."""
-
-    def count():
-        print(file=target.stdin, flush=True)
-        return np.array(target.stdout.readline().split(), float)
-
-    before = count()
+    before = asked(target)
     sample(target.pid, path, 6, [10])
-    seconds, accesses = count() - before
+    seconds, accesses = asked(target) - before
     heat = read_heat(path)
     start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
     return (
@@ -126,6 +121,32 @@ def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(progr
             ):
                 return
     raise AssertionError((walks, plain, accesses, heat.sampled_seconds))
+
+
+def test_the_footprint_of_random_walks_is_that_of_the_accesses_that_the_program_counts(programs, tmp_path):
+    """fp(w) = N (1 - exp(-a w / N)) of N lines and `a` accesses a second."""
+    with running(programs / "dump_ends", ENDS, 64, stdin=subprocess.PIPE) as (target, words):
+        for attempt in range(5):  # one in which the machine had time for both of us
+            before = asked(target)
+            sample(target.pid, tmp_path / f"bits{attempt}", 8)
+            seconds, accesses = asked(target) - before
+            found = read_heat(tmp_path / f"bits{attempt}").footprint
+            ours = sum(
+                (found.base - np.uint64(words[at]) < np.uint64(ENDS * 4096)) for at in ("first", "last")
+            )
+            lines, window = 2 * ENDS / 8, found.seconds / found.cpus
+            law = lines * -np.expm1(-accesses / seconds * window / lines)
+            seen = found.lines[ours > 0].sum(axis=0)
+            long = window > 0.02  # it catches up with the clock about each millisecond
+            if np.allclose(seen[long], law[long], rtol=0.12):
+                assert len(found.curve) > 3 and found.price >= 0
+                return
+    raise AssertionError((window, seen, law, found.cpus))
+
+
+def asked(target):
+    print(file=target.stdin, flush=True)
+    return np.array(target.stdout.readline().split(), float)
 
 
 def test_samples_are_added_to_a_dump_of_the_process_and_to_no_other(loop, tmp_path, capsys):
@@ -361,7 +382,7 @@ def begun(target, out, **how):
     ran = subprocess.Popen(command, text=True, **how)
     assert wait_for(lambda: sampler_of(ran.pid), 120)
     sampler = sampler_of(ran.pid)
-    assert wait_for(lambda: waits(sampler) > 6, 300)
+    assert wait_for(lambda: os.stat(f"/proc/{sampler}/fd/1").st_size > HEADER_DTYPE.itemsize, 300)
     return ran, sampler
 
 
@@ -371,11 +392,6 @@ def sampler_of(pid):
             if Path(f"/proc/{child}/comm").read_text().strip() == "ptheat":
                 return int(child)
     return None
-
-
-def waits(pid):
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from captures import write_rounds
 from naive.walker import lru_misses
+from ptanalyze.analysis.footprint import of_samples
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.finding import CAREFUL, NOTE
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
+from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
+from strategies import build_snapshot, small_machine
 
 pytestmark = pytest.mark.twin
 
@@ -281,3 +287,28 @@ def test_interpolation_is_that_of_numpy_row_by_row(data):
         known = grid <= x[-1] * 1.03
         assert np.isnan(row[~known]).all()
         assert np.allclose(row[known], np.interp(grid[known], np.append(0, x), np.append(0, y)))
+
+
+def world_of(lines, tmp_path):
+    """A World of sampled walks, one for each of `lines`, on a machine of few lines."""
+    samples = "".join(
+        f" 7 [000] 1.{k:06d}: mem_inst_retired.stlb_miss_loads:P: {HEAP + (line << 15):x}\n"
+        for k, line in enumerate(lines.tolist())
+    )
+    (tmp_path / "text").write_text(samples)
+    import_capture(None, tmp_path / "text", tmp_path / "capture")
+    pages = [(HEAP + (line << 15), line) for line in range(int(lines.max()) + 1)]
+    return Setup.of(machine=small_machine(1), costs="server-2020").world(
+        build_snapshot(pages), load(tmp_path / "capture").trace
+    )
+
+
+def test_samples_of_walks_say_what_caches_miss_and_too_few_say_so(tmp_path):
+    held = small_machine(1).llc.lines
+    (tmp_path / "many").mkdir()
+    many = uniform(4 * held, 40 * held, 3)
+    (said,) = of_samples(world_of(many, tmp_path / "many"))
+    exact = lru_misses(many, held) / len(many)
+    assert said.numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5 and said.weight == NOTE
+    (said,) = of_samples(world_of(np.arange(held // 2) * 8, tmp_path))
+    assert said.weight == CAREFUL and "too few samples" in said.text

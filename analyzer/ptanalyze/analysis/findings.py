@@ -25,6 +25,7 @@ from ..core.machine import LINE_BYTES, cache_told
 from ..world.data_migration import moves_told
 from ..world.mm_events import region_of_interest
 from ..world.world import ENTRIES_PER_LINE
+from .footprint import of_samples
 from .replay import by_socket
 
 if TYPE_CHECKING:
@@ -246,6 +247,7 @@ def of_run(done: Finished, counted: Finding) -> list[Finding]:
         found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
     if facts.get("sampled"):
         found.append(SAMPLES)
+        found += of_samples(world) if facts.get("walks") else []
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
         found.append(
             Finding("one-node", "recorded on one node: as captured (linux) all tables are on node 0")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.finding import Finding
-from ..core.footprint import together
+from ..core.errors import UsageError
+from ..core.finding import CAREFUL, NOTE, Finding
+from ..core.footprint import LINE_PAGES, heads, reads_per_walk, together
 from ..core.interval import Interval, faster, over_corners, slower
 from ..cost.price import NEVER
 from ..cost.result import Price
@@ -194,8 +195,41 @@ def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> lis
             "bound is of pages of their own"
         )
     if not found.steady:
-        notes.append("the CPU time of the process came in bursts while it was sampled: sample longer")
+        blur = ", and caches fill between two updates of it: reads may be twice as many"
+        notes.append(
+            "the CPU time of the process came in bursts while it was sampled"
+            f"{blur if found.blurred(lines.middle) else ''}; sample it where CPUs are free"
+        )
     return notes
+
+
+def of_samples(world: World) -> list[Finding]:
+    """On reads from DRAM by a trace of sampled walks: by closed form, or that samples are too few.
+
+    Between two samples lie walks that were not, so that replayed caches hold more than those of the program.
+    """
+    stream, placement = world.stream, world.placement
+    held = world.machine.llc.lines
+    if world.leaf_lines <= held or not len(stream):
+        return []
+    chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
+    line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
+    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
+    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
+    missed = 0.0
+    try:
+        for one in np.unique(node).tolist():
+            counts = np.unique(line[first & (node == one)], return_counts=True)[1]
+            missed += reads_per_walk(counts, held) * float(counts.sum())
+    except UsageError as few:
+        text = f"reads from DRAM are not known: on a node {few}"
+        return [Finding("reads-by-samples", text, CAREFUL, "too few samples to tell reads from DRAM")]
+    share = missed / len(stream)
+    text = (
+        f"in closed form, from {len(stream):,} samples of walks, {share:.2f} of the walks read their leaf "
+        "entry from DRAM"
+    )
+    return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]
 
 
 # Prices.

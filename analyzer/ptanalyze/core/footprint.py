@@ -24,6 +24,8 @@ ORDER = 0.05  # cyclic order, conflicts in sets, phases: a footprint says the re
 GROUPS = 10  # of rounds, for the jackknife
 BISECTIONS = 60
 MOST_TAKEN = 0.9  # of a window
+TICK = 0.004  # s of CPU time between two updates by the kernel of another process's
+BLUR = 2.0  # times: what reads were more than their best guess where caches fill faster
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,14 @@ class Footprint:
         middle = self.filled(lines.middle)[1]
         low = self.filled(nodes * lines.high, 0.0)[1]
         unsure = self.unsure(lines.middle)
+        if self.blurred(lines.middle):
+            high *= BLUR
         high = max(high * (1 + ORDER) + unsure, self._at_most(lines.low))
         return Interval(max(low * (1 - ORDER) - unsure, 0.0), middle, max(high, middle))
+
+    def blurred(self, lines: float) -> bool:
+        """Whether CPU time came in bursts, and a cache of so many lines fills between two updates of it."""
+        return not self.steady and self.filled(lines)[0] < TICK
 
     def _at_most(self, lines: float) -> float:
         """Where the windows end before the cache is full: the slope at their end, which only falls."""
