@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import re
 import signal
 import time
@@ -26,7 +27,7 @@ from ptanalyze.core.errors import (
 )
 from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.process import ASKED, seen_signals
+from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.manifest import MANIFEST, read_manifest
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
@@ -345,3 +346,28 @@ def test_zeros_are_zero_whatever_was_there():
     scratch = Scratch()
     scratch.empty("missed", 9, np.bool_)[:] = True
     assert not scratch.zeros("missed", 7, np.bool_).any()
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cpus"),
+    [
+        ({}, 64),
+        ({"a/b": "max 100000"}, 64),
+        ({"a/b": "150000 100000"}, 2),
+        ({"a": "100000 50000"}, 2),
+        ({"a/b": "400000 100000", "a": "300000 100000"}, 3),
+        ({"a/b": "1000 100000"}, 1),
+        ({"": "x"}, 64),
+    ],
+)
+def test_no_more_cpus_are_used_than_quotas_of_the_cgroup_and_those_above_it_pay_for(
+    quotas, cpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    own = tmp_path / "own"
+    own.write_text("1:name=systemd:/x\n0::/a/b\n")
+    (tmp_path / "cgroup/a/b").mkdir(parents=True)
+    for group, quota in quotas.items():
+        (tmp_path / "cgroup" / group / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cpus(tmp_path / "cgroup", own) == cpus
+    assert usable_cpus(tmp_path / "none", tmp_path / "none") == 64

@@ -20,7 +20,7 @@ from ptanalyze.kernels import lru, walker
 from ptanalyze.kernels.lru import EMPTY, ROW, bank, depth_in_row, find, row_bank, row_of
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import Steps, cache_pass
+from ptanalyze.world.cache_pass import Steps, cache_pass, work_by_thread
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.world import World
 from replay_cases import ask, cold_machine
@@ -74,7 +74,7 @@ def test_every_walk_reads_what_the_naive_walker_reads(data):
     machine = small_machine(nested=data.draw(st.booleans()), cache_lines=(4, data.draw(LLC_LINES)))
     llc = msgspec.structs.replace(machine.llc, share=0.5, shares=data.draw(SHARES))
     machine = msgspec.structs.replace(machine, llc=llc)
-    batch, threads = data.draw(st.sampled_from([1, 5, 1000])), data.draw(st.integers(1, 2))
+    batch, threads = data.draw(st.sampled_from([1, 5, 1000])), data.draw(st.integers(1, 3))
     assert_as_naive(snapshot, trace, machine, batch, threads)
 
 
@@ -427,8 +427,8 @@ def touch_one(bank, owner, array, tag):
 CHUNKS, WALKS = 40, 300
 
 
-@pytest.fixture
-def batches(monkeypatch):
+@pytest.fixture(params=[1, 2], ids=["taking turns", "by node"])
+def batches(request, monkeypatch):
     """What makes an iterator of Reads, in pieces of 128 walks; chunk 7 has no walk."""
     monkeypatch.setattr(walker, "PIECE", 128)
     rng, mapped = np.random.default_rng(6), [(GIB * (k + 1), 5 + k) for k in range(6)]
@@ -436,7 +436,7 @@ def batches(monkeypatch):
     addresses = [[] if chunk == 7 else row for chunk, row in enumerate(touched.tolist())]
     events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in range(0, CHUNKS, 3)]
     trace = build_trace([(chunk % 2, row) for chunk, row in enumerate(addresses)], events)
-    snapshot, machine = build_snapshot(mapped, []), small_machine(nested=True)
+    snapshot, machine = build_snapshot(mapped, []), small_machine(request.param, nested=True)
     space, placement = address_space(snapshot, trace.regions), place(trace, 2, machine.nodes)
     stream = every_touch_walks(trace)
     return lambda **how: cache_pass(space, placement, machine, stream, events=trace.events, **how)
@@ -450,6 +450,16 @@ def test_two_threads_find_what_one_finds(batches, batch):
         for column, other in zip(alone, shared, strict=True):
             np.testing.assert_array_equal(column, other)
     assert sum(len(reads.page) for _, reads in one) == (CHUNKS - 1) * WALKS
+
+
+def test_threads_have_whole_nodes_and_walks_as_even_as_these_allow():
+    cpu_node, walks = np.arange(32) // 2, np.random.default_rng(2).integers(980, 1020, 32)
+    for threads in (1, 2, 4, 8, 16, 99):
+        shares = work_by_thread(cpu_node, walks, threads)
+        assert (np.sum(shares, axis=0) == 1).all() and len(shares) == min(threads, 16)
+        assert all((mine[::2] == mine[1::2]).all() for mine in shares)
+        assert walks.sum() / max(walks[mine].sum() for mine in shares) > 0.95 * min(threads, 16)
+    assert len(work_by_thread(cpu_node, np.zeros(32, int), 4)) == 1
 
 
 def test_no_thread_is_left_when_nobody_asks_for_the_rest(batches):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 from ..core.errors import DEFAULT_MACHINE, UsageError, is_whole
 from ..core.finding import TOGETHER, Finding
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
+from ..core.process import usable_cpus
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
@@ -85,7 +86,8 @@ class Setup:
     stands_for    the run that the answer is about
     phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
     native        what the program took outside the tracer, where the capture has it: pricing.native_time
-    jobs          number of computing threads; counts do not depend on it
+    jobs          number of computing threads, default: all CPUs that the process may use; counts do not
+                  depend on it
     progress      called with (done, total, what)
     """
 
@@ -144,7 +146,7 @@ class Setup:
             weigh=options.get("weigh", AUTO),
             stands_for=larger,
             phase=phase_of(options),
-            jobs=options.get("jobs", 1),
+            jobs=options.get("jobs") or usable_cpus(),
             progress=options.get("progress"),
         )
 

@@ -12,6 +12,7 @@ import click
 
 from ..core.errors import DEFAULT_MACHINE, NO_LIMIT, UsageError, is_whole
 from ..core.finding import ELSEWHERE
+from ..core.process import usable_cpus
 from . import complete, echo, retyped
 from .output import NAMES
 
@@ -86,8 +87,8 @@ jobs_option = click.option(
     cls=Renamed,
     formerly="--threads",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
+    default=usable_cpus,
+    show_default="all that the process may use",
     help="Number of CPUs to compute on; results do not depend on it.",
 )
 on_option = click.option(

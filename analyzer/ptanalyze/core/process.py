@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -28,6 +29,32 @@ def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None
         progress(done, total, what)
 
     return add
+
+
+# CPUs that this process may use.
+
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def usable_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
+    """CPUs of its affinity, or as many as the quotas of its cgroup and of those above it pay for, if fewer.
+
+    A quota (cpu.max, Documentation/admin-guide/cgroup-v2.rst) of one and a half CPUs is two.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    try:
+        path = next(line[3:].strip() for line in own.read_text().splitlines() if line.startswith("0::"))
+        group = cgroups / path.lstrip("/")
+        for above in (group, *group.parents):
+            if not above.is_relative_to(cgroups):
+                break
+            limit = above / "cpu.max"
+            quota, _, period = limit.read_text().partition(" ") if limit.exists() else ("max", "", "")
+            if quota != "max":
+                cpus = min(cpus, max(-(-int(quota) // int(period)), 1))
+    except (OSError, StopIteration, ValueError):
+        pass  # without cgroups of version 2 there are no quotas to know of
+    return cpus
 
 
 # Signals that ask us to end: code in C may lose the KeyboardInterrupt of one, or make it another error.

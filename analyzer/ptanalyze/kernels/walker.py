@@ -119,10 +119,15 @@ def field(trees, table, what):
 
 
 @kernel
-def locate(page, regions, trees, scratch, out):
-    """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame."""
+def locate(page, cpu, mine, regions, trees, scratch, out):
+    """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame.
+
+    mine  bool[cpus]: whose walks
+    """
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
     for i in range(np.uint64(len(page))):
+        if not mine[cpu[i]]:
+            continue
         if nested:
             ask_for_entry(i + np.uint64(AHEAD), page, leaf, trees)
         region = page[i] >> np.uint32(9)
@@ -148,11 +153,12 @@ def ask_for_entry(i, page, leaf, trees):
 
 
 @kernel
-def descend(cpu, flushes, trees, caches, scratch, chain, out):
+def descend(cpu, mine, flushes, trees, caches, scratch, chain, out):
     """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `scratch`.
 
     cpu      int32[n] of each walk
-    flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
+    mine     bool[cpus]: whose walks
+    flushes  int64[k], sorted: before walk flushes[j] they drop their guest paging-structure caches
     chain    int64[2, 8]   scratch: tables on the way of a walk, by level: the guest's, the host's
 
     Returns the number of reads in `scratch`.
@@ -162,9 +168,11 @@ def descend(cpu, flushes, trees, caches, scratch, chain, out):
     out_leaf, out_host, out_read = out.leaf, out.host_leaf, out.read
     reads, flushed = np.int64(0), np.int64(0)
     for i in range(np.uint64(len(cpu))):
+        if not mine[cpu[i]]:
+            continue
         ask_for_tables(i + np.uint64(AHEAD), trees, out)
         if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
-            pwc.tags[:] = EMPTY
+            drop_all(pwc, mine)
             while flushed < len(flushes) and flushes[flushed] <= np.int64(i):
                 flushed += 1
         c, vpn, table, read = np.int64(cpu[i]), scratch.vpn[i], np.int64(out_leaf[i]), np.uint64(0)
@@ -194,7 +202,17 @@ def descend(cpu, flushes, trees, caches, scratch, chain, out):
             reads, bits = translate(to, reads, trees, caches, scratch, chain)
             read |= bits
         out_read[i] = read
+    if flushed < len(flushes):
+        drop_all(pwc, mine)
     return reads
+
+
+@hook
+def drop_all(bank, mine):
+    """Empty the arrays of the owners that are mine."""
+    for owner in range(len(mine)):
+        if mine[owner]:
+            bank.tags[owner * bank.stride : (owner + 1) * bank.stride] = EMPTY
 
 
 @hook

@@ -1,6 +1,6 @@
 """The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.machine import Array, Machine
 from ..core.trace import chunk_runs, give_back, read_only
-from ..core.walks import Fold, Placement, Reads, WalkStream
+from ..core.walks import Fold, Placement, Reads, Regions, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # The three steps of walks: where they end, which entries they read, and which of these come from DRAM.
 
 PIECES = 3  # that may be between two steps
+NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,23 @@ def _part(walks: Reads, first: int, size: int) -> Reads:
 
 
 class Steps:
-    """The kernels of a pass, and what they need besides the walks."""
+    """The kernels of a pass, and what they need besides the walks.
 
-    def __init__(self, space: AddressSpace, placement: Placement, caches: "walker.Caches") -> None:
+    mine  bool[cpus]: whose walks take the steps, those of all other CPUs are left out
+    """
+
+    def __init__(
+        self,
+        regions: Regions,
+        cpu_node: np.ndarray,
+        trees: "walker.Trees",
+        caches: "walker.Caches",
+        mine: np.ndarray,
+    ) -> None:
         from ..kernels import walker
 
-        self.kernels, self.caches, self.trees = walker, caches, trees_of(space)
-        self.regions, self.cpu_node = space.regions, placement.cpu_node
+        self.kernels, self.caches, self.trees = walker, caches, trees
+        self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
         self.scratch = [walker.scratch() for _ in range(PIECES)]
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
@@ -90,11 +101,11 @@ class Steps:
         yield self.kernels.locate, lambda: self._locating(piece.reads, 0)
 
     def _locating(self, walks: Reads, at: int) -> tuple[Any, ...]:
-        return walks.page, self.regions, self.trees, self.scratch[at], walks
+        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch[at], walks
 
     def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
         known = self.trees, self.caches, self.scratch[at], self.chain
-        return piece.seen.cpu, piece.flushes, *known, piece.seen
+        return piece.seen.cpu, self.mine, piece.flushes, *known, piece.seen
 
     def _fetching(self, piece: Batch, at: int, reads: int) -> tuple[Any, ...]:
         known = self.caches, self.scratch[at], self.missed
@@ -122,12 +133,60 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
 # one is located.
 
 
+def carry(steps: Steps, batch: Batch) -> Batch:
+    for piece in batch.pieces(steps.kernels.PIECE):
+        steps.locate(piece, 0)
+        steps.fetch(piece, 0, steps.descend(piece, 0))
+    return batch
+
+
 def in_turn(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
     for batch in batches:
-        for piece in batch.pieces(steps.kernels.PIECE):
-            steps.locate(piece, 0)
-            steps.fetch(piece, 0, steps.descend(piece, 0))
-        yield batch
+        yield carry(steps, batch)
+
+
+def by_node(parts: Sequence[Steps], batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, each while the next is under way: a thread for the CPUs of some nodes each, which
+    share no cache with those of others."""
+    pools = [ThreadPoolExecutor(1) for _ in parts]
+    before: list[Future[Batch]] = []
+    try:
+        for batch in batches:
+            begun = [pool.submit(carry, part, batch) for pool, part in zip(pools, parts, strict=True)]
+            yield from _all_done(before)
+            before = begun
+        yield from _all_done(before)
+    finally:
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
+
+
+def _all_done(parts: Sequence[Future[Batch]]) -> list[Batch]:
+    """[the Batch], when all have carried it; []: there was none."""
+    return [part.result() for part in parts][:1]
+
+
+def work_by_thread(cpu_node: np.ndarray, walks: np.ndarray, threads: int) -> list[np.ndarray]:
+    """[bool[cpus]]: CPUs of each thread, whole nodes, the most walks first to the thread with the fewest; all
+    of one thread where no other would have much to do.
+
+    walks  int64[cpus]
+    """
+    by_node = np.bincount(cpu_node, walks)
+    used = max(int(np.count_nonzero(by_node)), 1)
+    nodes: list[list[int]] = [[] for _ in range(min(threads, used))]
+    for node in np.argsort(-by_node, kind="stable").tolist():
+        min(nodes, key=lambda have: sum(by_node[have])).append(node)
+    if max(sum(by_node[have]) for have in nodes) >= NEARLY_ALL * by_node.sum():
+        return [np.ones(len(cpu_node), np.bool_)]
+    return [np.isin(cpu_node, have) for have in nodes]
+
+
+def _carried(batches: Iterator[Batch], shares: Sequence[Steps], pair: bool) -> Iterator[Batch]:
+    """pair: whether two threads take turns where the walks are not shared out."""
+    if len(shares) > 1:
+        return by_node(shares, batches)
+    return side_by_side(shares[0], batches) if pair else in_turn(shares[0], batches)
 
 
 def side_by_side(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -225,7 +284,8 @@ def cache_pass(
 
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
-    threads  2 or more: two threads share out the steps of walks
+    threads  2 or more: as many share out the walks by node; where nearly all come from one node, two take
+             turns at the steps of a VM's walks. A native walk is too short for that
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
@@ -243,7 +303,12 @@ def cache_pass(
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     caches = caches or empty_caches(space, placement, machine)
     flush_walk = _flushes(stream, events, begin)
-    steps = Steps(space, placement, caches)
+    walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
+    trees = trees_of(space)
+    shares_of_work = [
+        Steps(space.regions, placement.cpu_node, trees, caches, mine)
+        for mine in work_by_thread(placement.cpu_node, walks, threads)
+    ]
 
     def begun(run: tuple[int, int]) -> Batch:
         first, last = run
@@ -264,7 +329,7 @@ def cache_pass(
 
     at_once = at_once and share_a_cache(placement)
     batches = (begun(run) for run in chunk_runs(stream.offset, AT_ONCE if at_once else batch))
-    for done in in_turn(steps, batches) if threads < 2 else side_by_side(steps, batches):
+    for done in _carried(batches, shares_of_work, threads > 1 and not space.native):
         done.settle()
         yield done.chunks, done.reads
         give_back(done.reads.page)
@@ -304,7 +369,9 @@ def first_calls(
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
     none = no_reads()
-    return Steps(space, placement, caches).calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
+    cpu_node = placement.cpu_node
+    steps = Steps(space.regions, cpu_node, trees_of(space), caches, np.ones(len(cpu_node), np.bool_))
+    return steps.calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
 
 
 def no_reads(shares: int = 1) -> Reads:
