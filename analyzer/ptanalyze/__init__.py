@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .analysis.frames import page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
+    from .analysis.size import sizes, two_sizes
     from .analysis.sweep import sweep
     from .analysis.walk import walk, walk_map
     from .analysis.whatif import reads, replay, timeline, whatif
@@ -51,7 +52,9 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "replay": "analysis.whatif",
     "reads": "analysis.whatif",
     "timeline": "analysis.whatif",
+    "sizes": "analysis.size",
     "sweep": "analysis.sweep",
+    "two_sizes": "analysis.size",
     "compare": "analysis.compare",
     "degrees": "analysis.degrees",
     "advise": "analysis.advise",
@@ -87,9 +90,11 @@ __all__ = [
     "reads",
     "replay",
     "report",
+    "sizes",
     "sweep",
     "synth",
     "timeline",
+    "two_sizes",
     "walk",
     "walk_map",
     "whatif",

@@ -625,6 +625,20 @@ def test_an_answer_for_a_larger_run_says_so_and_what_it_cannot_answer(pt, tmp_pa
     assert pt("timeline", tmp_path / "made", "-p", "mitosis", "--stands-for", "512").code == 0
 
 
+def test_two_captures_of_one_program_answer_for_a_third_size(pt, tmp_path):
+    for size in ("16M", "64M"):
+        made = pt("synth", "-o", tmp_path / size, "--size", size, "--accesses", "40000", "--no-init-trace")
+        assert made.code == 0, made.err
+    both = tmp_path / "16M", tmp_path / "64M"
+    ran = pt("whatif", *both, "-p", "mitosis", "--stands-for", "8G")
+    assert ran.out.startswith("Best: mitosis") and f"whatif {both[0]} -p mitosis {both[1]} --stands-for" in (
+        " ".join(ran.out.split())
+    )
+    assert "in a line with both" in pt("whatif", *both, "-p", "mitosis", "--stands-for", "8G", "--full").out
+    for wrong in (both, (both[0], both[0], "--stands-for", "4"), (*both, "--stands-for", "20M")):
+        assert is_one_line(pt("whatif", *wrong), 2)
+
+
 # Every comparison names the policies that the capture does not allow, in all its forms, and goes on.
 
 COMPARISONS = {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import synth, whatif
+from ptanalyze import replay, synth, whatif
 from ptanalyze.analysis import size
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.size import size_curve
+from ptanalyze.analysis.size import matched, replay_two, size_curve
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -26,11 +26,13 @@ from ptanalyze.world.moves import Moves
 from ptanalyze.world.scaling import (
     StandsFor,
     fixed_vmas,
+    growth,
     mapped_bytes,
     scaled_machine,
     scaled_moves,
     stands_for,
 )
+from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
 
@@ -135,14 +137,17 @@ def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
 def test_a_factor_or_a_size_is_asked_for(tmp_path):
     capture = made(tmp_path / "made", size=64 * MIB, accesses=1000)
     assert stands_for(None) == StandsFor() and stands_for("16") == stands_for("16x") == stands_for(16)
-    assert stands_for("1G").factor(capture.snapshot) == pytest.approx(16)
-    assert stands_for("2.5").factor(capture.snapshot) == 2.5
+    assert growth(capture.snapshot, stands_for("1G")).factor == pytest.approx(16)
+    assert growth(capture.snapshot, stands_for("2.5")).factor == 2.5
+    assert stands_for("1G").factor(96 * MIB, 32 * MIB) == pytest.approx((1024 - 32) / 64)
     for wrong in ("", "x", "-4", "0.5", "0", "200Q", "1e9", "inf", "4 times", 10**9):
         with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|write how many)") as caught:
             stands_for(wrong)
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB"):
-        stands_for("32M").factor(capture.snapshot)
+        growth(capture.snapshot, stands_for("32M"))
+    with pytest.raises(UsageError, match="no page tables that tell its size"):
+        stands_for("32M").factor(0)
     assert stands_for(None, "heap") == StandsFor(fixed="heap") and not stands_for(None, "heap").larger
 
 
@@ -328,6 +333,13 @@ def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp
     assert part.of("mitosis")[1]["speedup"] == pytest.approx(whole.of("mitosis")[1]["speedup"], rel=0.05)
 
 
+def test_the_size_of_a_bare_trace_is_what_it_reaches(tmp_path):
+    capture = made(tmp_path / "made", size=16 * MIB, accesses=100_000)
+    world = world_of(capture)
+    bare = Setup.of(machine="vmitosis-cascade-lake").world(bare_snapshot(capture.trace), capture.trace)
+    assert world.extent == bare.extent == (16 * MIB, 512) and world.fits_caches and bare.fits_caches
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -340,3 +352,65 @@ def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp
 def test_sizes_that_cannot_be_answered(tmp_path, how, why):
     with pytest.raises(UsageError, match=why):
         size_curve(made(tmp_path / "made"), "mitosis", **how)
+
+
+# Two sizes of one program.
+
+
+def test_vmas_of_two_sizes_are_matched_and_those_that_stay_are_found():
+    def snapshot(sizes, *more):
+        start, vmas = GIB, []
+        for name, pages in (*sizes, *more):
+            vmas.append((start, start + pages * KIB4, name))
+            start += 512 * KIB4 * (1 + pages // 512)
+        at = [(a + KIB4 * page, 1) for a, b, _ in vmas for page in range((b - a) // KIB4)]
+        return build_snapshot(at, vmas=vmas)
+
+    small = snapshot([("", 100), ("", 64), ("[heap]", 20), ("/lib", 8)])
+    large = snapshot([("", 400), ("", 64), ("[heap]", 70), ("/lib", 8)], ("", 3))
+    found = matched(small, large)
+    starts = [[int(start) for start in one.vmas["start"]] for one in (small, large)]
+    assert found.fixed == tuple(",".join(f"{of[k]:#x}" for k in (1, 3)) for of in starts)
+    assert found.grows == (120 * KIB4, 473 * KIB4) and found.stays == (72 * KIB4, 72 * KIB4)
+    with pytest.raises(UsageError, match=r"no large VMA grows 1\.5 times"):
+        matched(small, small)
+
+
+def test_two_sizes_agree_with_a_direct_trace_and_reach_over_what_each_says(tmp_path):
+    known = {"accesses": 300_000, "threads": 4, "nodes": 4, "init": "parallel", "pattern": "zipf:0.8"}
+    machine = {"machine": scaled_data_caches("vmitosis-cascade-lake", 64), "cache_share": "0.25"}
+    captures = [made(tmp_path / size, **known | {"size": int(size) * MIB}) for size in ("16", "64", "256")]
+    direct = whatif(captures[2], "mitosis", **machine)["speedup"][1]
+    by_one = [
+        replay(one, "mitosis", stands_for=StandsFor(times, alone=False), **machine).results[1].price.speedup
+        for one, times in zip(captures, (16, 4), strict=False)
+    ]
+    first, second = (
+        replay_two(*pair, "mitosis", stands_for=how, **machine).results[1]
+        for pair, how in ((captures[:2], 4), (captures[1::-1], "256M"))
+    )
+    assert first.price.speedup == second.price.speedup, "in any order, by factor or by size"
+    low, middle, high = first.price.speedup
+    assert middle == pytest.approx(2 * by_one[1].middle - by_one[0].middle)
+    assert low <= 1 + 0.98 * (min(one.low for one in by_one) - 1) < 1 + 1.02 * (max(
+        one.high for one in by_one) - 1) <= high  # fmt: skip
+    assert middle - 1 == pytest.approx(direct - 1, rel=0.1)
+    assert any("in a line with both" in note for note in first.notes)
+    assert not any("of one size" in note for note in first.notes)
+    assert first.row()["pt_bytes"] == pytest.approx(
+        4 * whatif(captures[1], "mitosis", **machine)["pt_bytes"][1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({}, "two captures: give --stands-for too"),
+        ({"stands_for": 4, "fixed": "none"}, "--fixed none: two captures tell"),
+        ({"stands_for": "20M"}, r"--stands-for 20\.0 MiB: the capture maps 32\.0 MiB"),
+    ],
+)
+def test_two_captures_that_cannot_answer(tmp_path, how, why):
+    pair = [made(tmp_path / size, size=int(size) * MIB, accesses=2000) for size in ("8", "32")]
+    with pytest.raises(UsageError, match=why):
+        replay_two(*pair, "mitosis", **how)

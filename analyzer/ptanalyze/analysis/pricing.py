@@ -66,7 +66,8 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series)
-        results.append(result.of_larger(one.world.growth.factor))
+        larger = one.world.growth
+        results.append(result.of_larger(larger.factor, larger.alone))
     return results
 
 

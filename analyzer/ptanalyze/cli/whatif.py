@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import is_whole
+from . import complete
 from .options import (
     BRIEF,
     baseline_option,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 @click.command("whatif")
 @capture_argument
+@click.argument("other", required=False, type=click.Path(), shell_complete=complete.captures)
 @policy_option
 @set_option
 @baseline_option
@@ -47,6 +49,7 @@ def command(
     context: click.Context,
     /,
     capture: str | None,
+    other: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
     sizes: str | None,
@@ -56,13 +59,15 @@ def command(
 ) -> None:
     """Replay CAPTURE's page walks under other placements of its page tables.
 
-    Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
-    `ptanalyze machines` list what there is. `ptanalyze compare` reads the files that -o writes.
+    With OTHER, a capture of the same program at another size: what the run that --stands-for names gains,
+    from both. Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze
+    policies` and `ptanalyze machines` list what there is. `ptanalyze compare` reads the files that -o writes.
 
     \b
     Examples:
       ptanalyze whatif app -p mitosis,hydra --set prefetch=0
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
+      ptanalyze whatif small large --stands-for 200G
     """
     from ..analysis.answer import Answer
     from ..analysis.setup import asked_of_processes
@@ -76,8 +81,13 @@ def command(
         opened = capture_of(capture)
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
-        replayed = replay(opened, policies, setup)
-        curve = sizes_of(sizes, opened, policies, setup)
+        if other is None:
+            replayed = replay(opened, policies, setup)
+            curve = sizes_of(sizes, opened, policies, setup)
+        else:
+            from ..analysis.size import replay_two
+
+            replayed, curve = replay_two(opened, capture_of(other), policies, setup), None
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
     steps, named = steps_from(context, capture, asked, results), zip(results, labels(results), strict=True)

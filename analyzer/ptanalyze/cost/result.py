@@ -337,14 +337,14 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(self, times: float) -> Result:
+    def of_larger(self, times: float, alone: bool = True) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        Its speed-up is known less: see BY_SIZE.
+        Its speed-up is known less: see BY_SIZE; not where it is not `alone`.
         """
         if times == 1:
             return self
-        unsure = min(BY_SIZE * math.log(times, 4), 1.0)
+        unsure = min(BY_SIZE * math.log(times, 4), 1.0) if alone else 0.0
         speedup = self.price.speedup and less_sure(self.price.speedup, unsure)
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
         grown = {name: round(getattr(self, name) * times) for name in (*pages, "aside_pages")}
@@ -355,13 +355,14 @@ class Result:
             f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect; "
             "a second capture of another size narrows that"
         )
+        note = Finding("of-one-size", text, numbers={"of the effect": unsure})
         return replace(
             self,
             **grown,
             price=replace(self.price, speedup=speedup),
             once=self.once.of_larger(times),
             facts=self.facts | held,
-            findings=(*self.findings, Finding("of-one-size", text, numbers={"of the effect": unsure})),
+            findings=(*self.findings, *[note] * alone),
         )
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:

@@ -111,11 +111,13 @@ class StandsFor(NamedTuple):
     """The run that an answer is about: `times` as large as the captured one, or of `size` bytes.
 
     fixed  memory that does not grow: "" the rule of `fixed_vmas`, "none", or names, addresses and sizes
+    alone  whether this one capture must answer: intervals are wider
     """
 
     times: float = 1.0
     size: float = 0.0
     fixed: str = ""
+    alone: bool = True
 
     @property
     def larger(self) -> bool:
@@ -130,22 +132,22 @@ class StandsFor(NamedTuple):
                 "leave --weight out where there is one"
             )
 
-    def factor(self, snapshot: Snapshot) -> float:
-        """Times the memory that the capture stands for; UsageError where its size is not known or larger."""
+    def factor(self, mapped: float, fixed: float = 0.0) -> float:
+        """Times the memory that grows, of so many `mapped` bytes of which some are fixed; UsageError where
+        the size asked for is none of a larger run."""
         if not self.size:
             return self.times
-        mapped = float(sum(mapped_bytes(snapshot))) * snapshot.scale
+        asked = size_in_words(int(self.size))
         if not mapped:
             raise UsageError(
-                f"--stands-for {size_in_words(int(self.size))}: the capture has no page tables that tell its "
-                "size; give a factor, as 16"
+                f"--stands-for {asked}: the capture has no page tables that tell its size; give a factor"
             )
-        if self.size < mapped:
+        if self.size < mapped or mapped <= fixed:
             raise UsageError(
-                f"--stands-for {size_in_words(int(self.size))}: the capture maps "
-                f"{size_in_words(int(mapped))}; give a larger size, or leave it out"
+                f"--stands-for {asked}: the capture maps {size_in_words(int(mapped))}, "
+                f"{size_in_words(int(fixed))} of which does not grow; give a larger size, or leave it out"
             )
-        return _in_range(self.size / mapped, size_in_words(int(self.size)))
+        return _in_range((self.size - fixed) / (mapped - fixed), asked)
 
 
 AS_CAPTURED = StandsFor()
@@ -195,11 +197,12 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
 
 class Growth(NamedTuple):
     """factor: of the memory that grows; fixed: uint64[k, 2] first page, one past the last, of what does not;
-    findings: for a reader."""
+    findings: for a reader; alone: as of StandsFor."""
 
     factor: float = 1.0
     fixed: np.ndarray = np.zeros((0, 2), np.uint64)
     findings: tuple[Finding, ...] = ()
+    alone: bool = True
 
 
 AS_IT_IS = Growth()
@@ -207,26 +210,27 @@ AS_IT_IS = Growth()
 
 def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
     """Growth of a capture's memory, as asked."""
-    factor = asked.factor(snapshot)
-    if factor == 1:
+    if not asked.larger:
         return AS_IT_IS
+    mapped, scale = mapped_bytes(snapshot), snapshot.scale
+    total = int(mapped.sum())
     if not snapshot.native or not len(snapshot.vmas):
         if asked.fixed not in ("", ALL_GROWS):
             why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
             raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
-        return Growth(factor, findings=(Finding("all-memory-grows", "all its memory is taken to grow"),))
-    mapped = mapped_bytes(snapshot)
+        grows = Finding("all-memory-grows", "all its memory is taken to grow")
+        return Growth(asked.factor(total * scale), findings=(grows,))
     which = fixed_vmas(snapshot, mapped, asked.fixed)
-    vmas, total = snapshot.vmas[which], max(int(mapped.sum()), 1)
+    vmas, size = snapshot.vmas[which], int(mapped[:-1][which].sum())
     pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
-    size = int(mapped[:-1][which].sum())
     largest = int(mapped[:-1][which].max(initial=0))
     text = (
         f"{size_in_words(size)} of {size_in_words(total)} are taken not to grow"
         + (f" (VMAs of at most {size_in_words(largest)})" if size else "")
-        + "; --fixed names others"
+        + ("; --fixed names others" if asked.alone else ", as in the two captures")
     )
-    return Growth(factor, pages, (Finding("fixed-memory", text),))
+    said = (Finding("fixed-memory", text),)
+    return Growth(asked.factor(total * scale, size * scale), pages, said, asked.alone)
 
 
 def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:

@@ -12,13 +12,14 @@ from ..core.finding import Finding
 from ..core.machine import LINE_BYTES, Machine
 from ..core.snapshot import ENTRIES_PER_TABLE, Snapshot, Tree, leaf
 from ..core.snapshot import blocks as snapshot_blocks
-from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trace, blocks
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Trace, blocks
 from ..core.walks import Placement, Reads
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches
 from .data_migration import DataNodes, data_move, data_nodes, with_data_moves
 from .first_touches import first_touches_unseen, host_homes, table_homes
 from .history import History, history, once_more
+from .scaling import mapped_bytes
 from .site import Site
 
 if TYPE_CHECKING:
@@ -160,11 +161,23 @@ class World(Site):
         """Cache lines with a leaf entry; finding them reads all tables."""
         return leaf_lines(self)
 
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """(bytes of memory, cache lines with their leaf entries): all that is mapped, or, where
+        no page tables were captured, what walks reach."""
+        if self.leaf_lines:
+            return int(mapped_bytes(self.snapshot).sum()), self.leaf_lines
+        reached = np.zeros(len(self.space.regions.va) << SLOT_BITS, bool)
+        for block in blocks(self.stream.page, BLOCK):
+            reached[block] = True
+        lines = reached.reshape(-1, ENTRIES_PER_LINE).any(axis=1)
+        return int(np.count_nonzero(reached)) << PAGE_SHIFT, int(np.count_nonzero(lines))
+
     @property
     def fits_caches(self) -> bool:
         """Whether a node's LLC holds the leaf entries of a trace's program, whose replay thus says nothing of
         a larger run; not where the capture stands for one by itself."""
-        return self.traced and self.snapshot.scale == 1 and self.leaf_lines <= self.machine.llc.lines
+        return self.traced and self.snapshot.scale == 1 and self.extent[1] <= self.machine.llc.lines
 
     @cached_property
     def first_homes(self) -> np.ndarray:
