@@ -77,6 +77,27 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
     assert remote.sum() == remote.trace()
 
 
+@pytest.mark.parametrize("name", ["linux", "mitosis", "hydra"])
+@pytest.mark.parametrize(
+    "kind, flags, cleared", [(Event.MMAP, 0x22, 0), (Event.MMAP, 0x32, 4), (Event.BRK, 0, 0)]
+)
+def test_what_a_further_run_maps_at_free_addresses_lands_on_nothing_of_the_first(name, kind, flags, cleared):
+    """Nothing unmaps it; the second node's thread would be interrupted. MAP_FIXED lands on what there is."""
+    area = HEAP + REGION
+    pages = [area + k * PAGE for k in range(4)]
+    calls = {
+        Event.MMAP: [(2, 0, kind, (0, 4 * PAGE, 3, flags), area)],
+        Event.BRK: [(2, 0, kind, (end,), end) for end in (area, area + 4 * PAGE)],
+    }
+    trace = build_trace([(0, [HEAP]), (1, [HEAP]), (0, pages)], [BEGINS, *calls[kind]], 2)
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
+    run, *_ = twice(world_of(case(snapshot, trace, 2)), name)
+    first, further = events(run.first), events(run.counters)
+    assert further["faults", 0, 0] == first["faults", 0, 0] == 4
+    assert further["pte_writes", 0, 0] == 4 + cleared
+    assert (further.get(("ipis", 0, 1), 0) + further.get(("ipis_saved", 0, 1), 0) > 0) == bool(cleared)
+
+
 @pytest.mark.parametrize("begin, at", [(0, [1, 2]), (2, [0])])
 def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(begin, at):
     page, chunks = HEAP, 5

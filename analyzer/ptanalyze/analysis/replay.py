@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -518,9 +519,28 @@ def replay_again(
         changed=np.zeros(steps, np.int32),
         made=np.zeros(steps, np.uint8),
     )
+    _unmap(runs, again, now)
     _carry(runs, again, batches, now, progress, Windows(again, 0))
     _settle(runs, again, mapped)
     return now
+
+
+def _unmap(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
+    """Clear what a further run finds unmapped, which no program waits for: states change, counts do not."""
+    steps = again.history.unmapped
+    if steps is None:
+        return
+    history, before, unmapped = again.history, copy(again), replace(again.history, steps=steps)
+    vars(before)["history"], pending = unmapped, mapped.pending.copy()
+    now = mapped._replace(changed=np.zeros(len(steps.at), np.int32), made=np.zeros(len(steps.at), np.uint8))
+    for step in range(len(steps.at)):
+        carry_out(step, history.rows, again.space.tables.parent, steps, now)
+    mapped.pending[:] = pending
+    for run in runs:
+        counted = run.counters
+        run.counters = Counters(*(array.copy() for array in counted))
+        run.replay(before, no_reads(), np.zeros(0, np.uint8), now, 0, last=True)
+        run.counters, run.step = counted, 0
 
 
 def _carry(

@@ -26,9 +26,9 @@ from ..kernels.memory_manager import (
     write_steps,
 )
 from ..kernels.replay import Mapped
-from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
+from ..kernels.steps import CALLS, CLEAR, FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
-from .mm_events import addresses, carried_out, made, merging, numbers, region_of_interest
+from .mm_events import addresses, carried_out, made, merging, numbers, on_free_addresses, region_of_interest
 from .thread_placement import HomeMove, LiveCpus
 
 # A trace's memory-management calls as steps: arrays that kernels.memory_manager works on, and what it made.
@@ -272,6 +272,7 @@ class History:
     last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
     home        node on which most live threads ran at first
     live        LiveCpus, after the trace
+    unmapped    Steps that clear, uncounted and before all others, what a further run finds unmapped
     """
 
     steps: Steps
@@ -286,6 +287,7 @@ class History:
     last: tuple[np.ndarray, np.ndarray, np.ndarray]
     home: int
     live: LiveCpus
+    unmapped: Steps | None = None
 
     @property
     def premapped(self) -> int:
@@ -342,12 +344,13 @@ def history(
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
-def once_more(past: History, again: WalkStream, chunk: int) -> History:
+def once_more(past: History, again: WalkStream, chunk: int, events: np.ndarray, regions: Regions) -> History:
     """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.
 
-    past   of the whole trace; again: walks of the second run
+    past   of the whole trace; again: walks of the second run; events: Trace.events
     The same calls are made before the same chunks. What they find mapped is another matter: memory that was
-    mapped in the first run and not unmapped is still there, and faults no more. Where
+    mapped in the first run and not unmapped is still there, and faults no more, but for what a call of the
+    region maps where it finds free addresses: a further one finds others, where nothing is mapped. Where
     the trace ended with most threads on another node than at `chunk`, a RUN back comes first.
     """
     steps = past.steps
@@ -360,7 +363,24 @@ def once_more(past: History, again: WalkStream, chunk: int) -> History:
         back.at[:], back.chunk[:] = again.offset[chunk], chunk
         back.was[:], back.to[:], back.node[:] = end, begin, begin
         more = Steps(*map(np.concatenate, zip(back, more, strict=True)))
-    return replace(past, steps=more)
+    region = region_of_interest(events)
+    named = events[region.first : region.end]
+    free = on_free_addresses(named[named["chunk"] >= chunk])
+    return replace(past, steps=more, unmapped=_clearing(free, past, regions))
+
+
+def _clearing(ranges: tuple[np.ndarray, np.ndarray], past: History, regions: Regions) -> Steps | None:
+    """Steps that clear what lies in byte ranges; None where these are empty."""
+    slots = Slots(regions)
+    spans = slots.spans(*ranges)
+    if not len(spans.of):
+        return None
+    steps: Steps = blank_steps(len(spans.of))
+    entry = regions.slot[spans.region]
+    steps.kind[:], steps.call[:], steps.node[:] = CLEAR, CALLS.index("mmap"), past.home
+    steps.row[:], steps.was[:] = past.rows.of_region[spans.region], past.home
+    steps.lo[:], steps.hi[:] = np.where(entry < 0, spans.lo, entry), np.where(entry < 0, spans.hi, entry + 1)
+    return steps
 
 
 def _main_node(trace: Trace, placement: Placement) -> int:

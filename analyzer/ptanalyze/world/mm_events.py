@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,48 @@ VMA_FLAGS = np.uint64(0x46000)  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB tell VM
 KINDS = (
     Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK, Event.MOVE_PAGES,
 )  # fmt: skip
+
+
+def on_free_addresses(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends), uint64: what mmaps without MAP_FIXED and a growing heap map, and no event before them.
+
+    The kernel found nothing there, neither when the first of `events` came nor when they did.
+    """
+    done = events[carried_out(events)]
+    where, kind = addresses(done), done["kind"]
+    start, end = where[:, 0].copy(), np.maximum(where[:, 1], where[:, 2])
+    brk = np.flatnonzero(kind == Event.BRK)
+    start[brk[1:]], end[brk[1:]] = np.sort([start[brk[:-1]], start[brk[1:]]], axis=0)
+    grown = np.zeros(len(done), bool)
+    grown[brk[1:]] = where[brk[1:], 0] > where[brk[:-1], 0]
+    free = (kind == Event.MMAP) & ~_replaces(done["d"]) | grown
+    there = np.flatnonzero(kind == Event.MREMAP)
+    start, end = np.append(start, where[there, 3]), np.append(end, where[there, 4])
+    free, number = np.append(free, np.zeros(len(there), bool)), np.append(np.arange(len(done)), there)
+    return _first_named(start, end, number, free) if free.any() else (start[:0], end[:0])
+
+
+def _replaces(flags: np.ndarray) -> np.ndarray:
+    """bool: mmap's flags let it land on what is mapped."""
+    replaces: np.ndarray = (flags & np.uint64(MAP_FIXED) != 0) & (flags & np.uint64(MAP_FIXED_NOREPLACE) == 0)
+    return replaces
+
+
+def _first_named(
+    start: np.ndarray, end: np.ndarray, number: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends): bytes of which the lowest `number` of all ranges that hold them is a wanted range's."""
+    edges, order = np.unique(np.concatenate([start, end])), np.argsort(start, kind="stable")
+    first, past = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    found, begun, open_ranges = np.zeros(max(len(edges) - 1, 0), bool), 0, list[tuple[int, int]]()
+    for at in range(len(found)):
+        while begun < len(order) and first[order[begun]] <= at:
+            heappush(open_ranges, (int(number[order[begun]]), int(order[begun])))
+            begun += 1
+        while open_ranges and past[open_ranges[0][1]] <= at:
+            heappop(open_ranges)
+        found[at] = bool(open_ranges) and wanted[open_ranges[0][1]]
+    return merged(edges[:-1][found], edges[1:][found])
 
 
 def carried_out(events: np.ndarray) -> np.ndarray:
@@ -225,7 +268,7 @@ def invalidations(events: np.ndarray) -> np.ndarray:
     done = result >= 0
     moved = (kind == Event.MREMAP) & (result > 0) & (address != a)
     cut = (kind == Event.MREMAP) & (result > 0) & (address == a) & (c < b)
-    fixed = ((d & np.uint64(MAP_FIXED)) != 0) & ((d & np.uint64(MAP_FIXED_NOREPLACE)) == 0)
+    fixed = _replaces(d)
     shrunk, old_brk = _shrinking_brks(events)
     advised = (kind == Event.MADVISE) & np.isin(c, np.array(ADVICE_THAT_UNMAPS, np.uint64))
     plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT, Event.MOVE_PAGES)) | advised

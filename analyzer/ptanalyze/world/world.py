@@ -143,7 +143,9 @@ class World(Site):
         (_, data), then = self._moved, copy(self)
         passes = vars(then)
         passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
-        passes["_past"] = once_more(self._past, self.again_stream, self.steady.chunk)
+        passes["_past"] = once_more(
+            self._past, self.again_stream, self.steady.chunk, self.trace.events, self.space.regions
+        )
         passes.pop("_moved")
         for name in ("history", "walks_by_chunk"):
             passes.pop(name, None)
