@@ -1,10 +1,13 @@
 """Machine and cost files: read, written, and what is wrong with them."""
 
 import re
+from collections import OrderedDict
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ptanalyze import whatif
@@ -20,16 +23,26 @@ from ptanalyze.core.machine import (
     machine_names,
     sharing,
 )
+from ptanalyze.cost import price as cost
+from ptanalyze.cost.load import (
+    SUSTAINED,
+    Pages,
+    Traffic,
+    busy_walk_cycles,
+    data_lines,
+    table_share,
+    told_share,
+)
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import with_latency, write_machine
-from ptanalyze.kernels.replay import at_share
+from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
-COSTS = ["epyc-7543", "hydra-haswell", "server-2020"]
+COSTS = ["epyc-7543", "hydra-haswell", "ports-sandy-bridge", "server-2020"]
 NAMES = [
     "emerald-rapids",
     "epyc-7543-16-nodes",
@@ -38,6 +51,7 @@ NAMES = [
     "granite-rapids",
     "hydra-haswell",
     "ice-lake",
+    "ports-sandy-bridge",
     "ptemagnet-broadwell",
     "sapphire-rapids",
     "vmitosis-cascade-lake",
@@ -175,7 +189,7 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
         ("ipi_local_ns = 47.0", "ipi_local_ns = 470.0", "ipi_local_ns = 470.0: above ipi_remote_ns, 183.0"),
         ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must not be above high"),
         ("low = 0.5, high = 0.9", "low = -0.5, high = 0.9", "exposed.low = -0.5: must be a finite number"),
-        ("low = 0.5, high = 0.9", "low = 0.5, high = 1.9", "exposed.high = 1.9: a share is at most 1"),
+        ("low = 0.5, high = 0.9", "low = 0.5, high = 2.9", "exposed.high = 2.9: at most 2 threads share"),
         ("low = 0.5, high = 0.9", 'low = "few", high = 0.9', "exposed.low = 'few': Expected `float`"),
         ("low = 0.5, high = 0.9", "low = 0.5", "exposed.high: missing"),
         (
@@ -358,3 +372,98 @@ def test_bounds_survive_writing_a_machine_file(tmp_path):
     file = tmp_path / "machine.toml"
     write_machine(file, MACHINE)
     assert load_machine(file) == MACHINE
+
+
+# The tables' share of the LLC, and the load of memory, as a capture tells them (cost/load.py).
+
+
+@given(st.floats(0.01, 2), st.floats(1, 64))
+def test_tables_that_always_miss_take_the_share_of_the_lines_that_they_bring(missed, lines):
+    assert table_share([1 / 64, 1 / 2], [missed, missed], lines) == pytest.approx(
+        missed / (missed + lines), abs=2e-3
+    )
+
+
+@pytest.mark.parametrize(("tables", "lines"), [(300, 1), (300, 3), (900, 1), (900, 4), (4000, 2)])
+def test_the_share_is_that_of_an_lru_cache_of_tables_and_data(tables, lines):
+    """Reads of random lines of tables, each followed by `lines` new lines of data, in one cache of 1,000."""
+    cache, hold, rng, held, missed = OrderedDict(), 1000, np.random.default_rng(1), 0, 0
+    for walk in range(30_000):
+        for key in (int(rng.integers(tables)), *((walk, k) for k in range(lines))):
+            missed += walk >= 10_000 and key not in cache and isinstance(key, int)
+            cache[key] = True
+            cache.move_to_end(key)
+            if len(cache) > hold:
+                cache.popitem(last=False)
+        if walk % 500 == 0 and walk >= 10_000:
+            held += sum(isinstance(key, int) for key in cache) / hold / 40
+    alone = [max(1 - at * hold / tables, 0.0) for at in np.linspace(0.01, 0.99, 99)]
+    share = table_share(np.linspace(0.01, 0.99, 99), alone, lines)
+    assert share == pytest.approx(held, rel=0.05)
+    assert missed / 20_000 == pytest.approx(max(1 - share * hold / tables, 0.0), abs=0.03)
+
+
+@given(st.floats(0, 500), st.floats(0, 100))
+def test_data_bring_a_line_per_visit_at_least_and_two_per_access_at_most(accesses, visits):
+    least, middle, most = data_lines(accesses, visits)
+    assert 1 <= least <= middle <= most <= max(2 * accesses, visits, 1)
+    shares = [told_share([0.1, 0.5], [1.0, 0.5], Interval(least, middle, most))]
+    assert all(0 < low <= middle <= high < 1 for low, middle, high in shares)
+
+
+LOADED = msgspec.structs.replace(MACHINE, node_gb_s=100.0)
+
+
+def waiting(local, remote, cpus, outside, machine=LOADED, exposed=1.0):
+    """(idle, at its own load, at most) walk cycles of reads of node 0's memory by nodes 0 and 1."""
+    count = counters(machine.nodes)
+    count.reads[8, 0, 0, 1], count.reads[8, 1, 0, 1] = local, remote
+    idle = sum(cost.walk_cycles(count.reads, machine))
+    traffic = Traffic(cpus, 0.0, 0.0)
+    return idle, *busy_walk_cycles(count.reads, local + remote, machine, traffic, outside, exposed)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 96), st.floats(0, 1e9))
+def test_the_runs_own_load_lies_between_idle_and_contended_latencies(local, remote, cpus, outside):
+    idle, own, most = waiting(local, remote, cpus, outside)
+    assert idle <= own * (1 + 1e-9) and own <= most * (1 + 1e-9)
+    busier = waiting(local, remote, 2 * cpus, outside)[1]
+    assert busier >= own * (1 - 1e-6), "more CPUs at once, the same reads"
+
+
+def test_one_thread_finds_memory_idle_and_a_node_that_all_read_queues():
+    idle, own, _ = waiting(0, 10**6, 1, 1e9)
+    assert own == pytest.approx(idle, rel=0.002)
+    slow = msgspec.structs.replace(LOADED, node_gb_s=10.0)
+    idle, own, most = waiting(0, 10**6, 96, 0.0, slow)
+    needs = 10**6 * 64 * 96 * slow.ghz / (SUSTAINED * slow.node_gb_s)
+    contended = 10**6 * slow.latency.contended[1][0] * slow.ghz
+    assert own == pytest.approx(contended) and needs > contended
+    assert most == pytest.approx(needs), "no shorter than the node takes to serve them"
+
+
+def test_a_node_that_serves_a_third_of_what_it_can_is_half_way_to_contended():
+    far, loaded = (matrix[1][0] * LOADED.ghz for matrix in (LOADED.latency.idle, LOADED.latency.contended))
+    walk = far + (loaded - far) / 2  # r = 1/3
+    reads_, cpus = 10**6, 16
+    whole = 3 * reads_ * 64 * cpus * LOADED.ghz / (SUSTAINED * LOADED.node_gb_s)
+    _, own, _ = waiting(0, reads_, cpus, whole - reads_ * walk)
+    assert own == pytest.approx(reads_ * walk, rel=1e-4)
+
+
+def test_what_a_machine_file_does_not_say_is_not_made_up():
+    nowhere = msgspec.structs.replace(LOADED, node_gb_s=None)
+    idle, own, most = waiting(10, 10**6, 96, 0.0, nowhere)
+    assert own == idle < most
+    quiet = msgspec.structs.replace(LOADED, latency=msgspec.structs.replace(LOADED.latency, contended=None))
+    idle, own, most = waiting(10, 10**6, 96, 0.0, quiet)
+    assert idle == own == most
+
+
+def test_pages_tell_what_their_nodes_share_and_what_caches_cannot_hold():
+    pages = Pages(by_node=400, distinct=100, beyond=30, held=100.0)
+    assert (pages.shared, pages.missing(0.2), pages.missing(0.9)) == (0.75, 0.75, 0.9)
+    assert Pages(0, 0, 0, 0.0).shared == Pages(0, 0, 0, 0.0).missing(0.0) == 0.0
+    far = Traffic(1, 1.0, pages.shared).farther(MACHINE)
+    latency = MACHINE.latency_cycles()
+    assert far == pytest.approx(1 + 0.75 * (latency.mean() / latency[0, 0] - 1))

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze import synth
 from ptanalyze.capture.synth.process import START, new_group
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.validate import hydra, ports, ptemagnet
+from ptanalyze.validate import hydra, ports, ptemagnet, small_traces
 from ptanalyze.validate import row as files
 from ptanalyze.validate.bench import DESIGNS, HYDRA, LINUX, bench
 from ptanalyze.validate.ports import FIGURES
@@ -599,3 +600,36 @@ def test_programs_without_counters_are_not_reproduced(workshop):
     rows = [*ptemagnet.figure_6(workshop), *ptemagnet.figure_7(workshop)]
     assert {row.kind for row in rows} == {NOT_REPRODUCIBLE}
     assert all(row.ours is None and row.error is None for row in rows)
+
+
+# Programs of the ports, predicted from small traces.
+
+
+def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
+    """What the pages of the manual say of them: the sign and the rank hold, the size is coarse."""
+    rows = list(small_traces.small_traces(None))
+    programs = {one.program for one in small_traces.replayed()}
+    assert programs == {"btree", "canneal", "bc", "cc", "pr"} and len(rows) == tally(rows)["judged"] > 150
+    assert len({one.figure.name for one in rows}) == len(rows)
+    plain = [one for one in rows if "earlier" not in one.figure.quantity]
+    clear = [one for one in plain if one.figure.value > 1.05]
+    assert len(clear) > 40 and all(one.ours.middle > 1.01 for one in clear)
+    known = [one.figure.value for one in plain]
+    order = np.corrcoef(
+        np.argsort(np.argsort(known)), np.argsort(np.argsort([one.ours.middle for one in plain]))
+    )
+    assert order[0, 1] > 0.7
+    assert 0.05 < tally(plain)["ratio_median_error"] < 0.12
+
+
+def test_a_row_of_a_small_trace_is_what_its_replay_counts(tmp_path):
+    """A tiny capture through the script's own path, and back from the file's text."""
+    made = synth(tmp_path / "small", 64 << 20, accesses=60_000, threads=8, init="single", init_trace=False)
+    one = small_traces.counted(str(made.directory), "ports-sandy-bridge", 256, "uniform", "")
+    assert one.machine == "ports-sandy-bridge" and one.threads == 64 and one.one_node == 1
+    assert list(one.missed) == sorted(one.missed, reverse=True) and 0 < one.missed[0] <= one.reads < 4
+    assert 1 <= one.visits <= one.accesses < 1.5 and one.distinct <= one.by_node <= 4 * one.distinct
+    text = dict(zip(one._fields, small_traces.line(one), strict=True))
+    assert text["missed"].split()[0] == f"{one.missed[0]:.4g}" and int(text["walks"]) == one.walks
+    first, second = (small_traces.predicted(one, interleaved)[0] for interleaved in (False, True))
+    assert first.middle >= second.middle > 1.05, "all tables on one node, which every thread reads"

@@ -16,6 +16,7 @@ from .interval import Interval
 from .safe_files import read_given
 
 LINE_BYTES = 64
+ONE = "a share is at most 1"
 INTERVALS = ("exposed", "cycles_per_instruction", "data_exposed")  # of Costs
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -131,6 +132,7 @@ class Machine(Strict):
     sources: dict[str, str]  # of each number
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
     bandwidth: Matrix | None = None  # GB/s of reads, [reader's node][serving node]; no replay uses it
+    node_gb_s: float | None = None  # GB/s that the memory of a node serves at most, of all readers together
 
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
@@ -216,7 +218,7 @@ class Costs(Strict):
     ipi_local_ns: float  # per interrupted CPU on the initiator's socket; the initiator's
     ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
     ipi_handler_ns: float  # lost by each interrupted CPU
-    exposed: Interval  # share of walk cycles that stalls the program
+    exposed: Interval  # cycles that the program stalls per walk cycle; above 1 where threads share a walker
     cycles_per_instruction: Interval  # outside page walks and waits for the data of walks
     data_exposed: Interval  # waits for the node's own DRAM per walk, for the data walked for
     instructions_per_access: float  # where the trace has no instruction counts
@@ -324,6 +326,8 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     if machine.latency.contended is not None:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
+    if machine.node_gb_s is not None and not 0 < machine.node_gb_s <= MOST:
+        yield "node_gb_s", machine.node_gb_s, f"must be GB/s above 0, at most {MOST:,}, or left out"
     if machine.bandwidth is not None:
         yield from _bandwidth_faults(machine.bandwidth, machine.nodes)
 
@@ -376,9 +380,9 @@ def _cost_faults(costs: Costs) -> Iterator[Fault]:
             yield name, f"{low}..{high}", "low must not be above high"
         elif not low <= middle <= high:
             yield f"{name}.middle", middle, f"not between low and high, {low}..{high}"
-    for name in ("exposed", "data_exposed"):
-        if getattr(costs, name).high > 1:
-            yield f"{name}.high", getattr(costs, name).high, "a share is at most 1"
+    for name, most, why in (("exposed", 2, "at most 2 threads share a walker"), ("data_exposed", 1, ONE)):
+        if getattr(costs, name).high > most:
+            yield f"{name}.high", getattr(costs, name).high, why
     if costs.ipi_local_ns > costs.ipi_remote_ns:
         yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
 

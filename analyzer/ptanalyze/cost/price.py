@@ -45,12 +45,14 @@ from ..kernels.replay import (
 )
 from ..kernels.steps import CALLS
 from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
+from .load import busy_walk_cycles
 from .result import CallCost, Price, SystemCalls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
     from .law import Calibration
+    from .load import Traffic
     from .result import Once
 
 
@@ -69,6 +71,8 @@ CLEARING = (
 WALK = CALLS.index("walk")
 LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
+IDLE, LOAD = 0.0, Interval(0.0, 0.5, 1.0)  # of memory: as the run makes it in the middle
+WINDOW = 64.0  # instructions of which a read of data is waited for once (ADR 25)
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
@@ -151,11 +155,20 @@ def walks_with_data_in_dram(counters: Counters) -> int:
     return max(leaves - faults, 0)
 
 
-def with_data_in_dram(costs: Costs, share: float) -> Costs:
-    """Costs with the least wait for data where those of a share of the walks come from DRAM (ADR 20)."""
+def with_data_in_dram(
+    costs: Costs, least: float, missing: float | None = None, instructions: float = 0.0
+) -> Costs:
+    """Costs with the waits for data where those of a share of the walks come from DRAM (ADR 20, 25).
+
+    least         share of the walks whose data are in DRAM for sure: a tenth of a read is waited for at least
+    missing       reads of data from DRAM per walk, in reads of the node's own; None: not known
+    instructions  per walk: in the middle a read is waited for once in WINDOW of them, for a tenth at least
+    """
     low, middle, high = costs.data_exposed
-    least = min(max(low, share / OVERLAP), high)
-    return structs.replace(costs, data_exposed=Interval(least, max(middle, least), high))
+    low = min(max(low, least / OVERLAP), high)
+    if missing is not None:
+        middle = missing * min(max(instructions / WINDOW, 1 / OVERLAP), 1.0)
+    return structs.replace(costs, data_exposed=Interval(low, min(max(middle, low), high), high))
 
 
 def dram_shares(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
@@ -344,6 +357,7 @@ def price(
     calibration: Calibration | None = None,
     collapsed_ns: Cycles = 0.0,
     native: Native | None = None,
+    traffic: Traffic | None = None,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
@@ -373,9 +387,15 @@ def price(
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration, native)
+    if law is not None and traffic is not None and not contended and calibration is None and native is None:
+        priced = _loaded(priced, counters, machine, traffic, law)
+        law = run_law(baseline or priced, costs, instructions, calibration, native)
+        base = baseline or priced
     if law is not None:
         run, unknown = law
-        walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
+        walkless = replace(
+            priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0, busy_walk_cycles=(0.0, 0.0)
+        )
 
         def share_beyond(less: Price) -> Interval:
             return _extremes(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
@@ -389,6 +409,18 @@ def price(
             table_share=share_beyond(replace(walkless, management_cycles=0.0)),
         )
     return priced if counters.reads.ndim > READS_AXES else priced.of(())
+
+
+def _loaded(priced: Price, counters: Counters, machine: Machine, traffic: Traffic, law: RunLaw) -> Price:
+    """The Price with its walk cycles under load."""
+    run, unknown = law
+    exposed, *others = (interval.middle for interval in unknown)
+    outside = np.asarray(run(replace(priced, walk_cycles=0.0), exposed, *others))
+    found = np.zeros((2, *outside.shape))
+    for at in np.ndindex(outside.shape):
+        reads, walks, beside = counters.reads[at], float(counters.classes[at].sum()), float(outside[at])
+        found[(slice(None), *at)] = busy_walk_cycles(reads, walks, machine, traffic, beside, exposed)
+    return replace(priced, busy_walk_cycles=(found[0], found[1]))
 
 
 def _call_costs(
@@ -449,16 +481,17 @@ def collapse_ns(copied: int, zeroed: int, costs: Costs) -> float:
 
 
 def _assumed(base: Price, instructions: Cycles, costs: Costs) -> RunLaw | None:
-    """By e, cycles per instruction and waits for data; None where instructions are not known."""
+    """By e, cycles per instruction, waits for data and, where it is known, how busy memory is; None where
+    instructions are not known."""
     if not np.all(instructions):
         return None
     unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
 
-    def run(priced: Price, exposed: float, cycles: float, waits: float) -> Cycles:
+    def run(priced: Price, exposed: float, cycles: float, waits: float, load: float = IDLE) -> Cycles:
         outside = instructions * cycles + waits * base.data_cycles
-        return outside + exposed * priced.walk_cycles + priced.management_cycles
+        return outside + exposed * priced.walking(load) + priced.management_cycles
 
-    return run, unknown
+    return run, (unknown if base.busy_walk_cycles is None else (*unknown, LOAD))
 
 
 class Native(NamedTuple):

@@ -18,6 +18,7 @@ from .bench import Bench, Design
 from .leave_one_out import of_ports
 from .prior import mean_run, ports
 from .row import MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
+from .small_traces import small_traces
 from .wide import speedup
 
 # Kernels of GAP on 16 nodes under Linux, Mitosis and Hydra: the step between 2^27 and 2^30 vertices.
@@ -241,4 +242,5 @@ FIGURES = {
     "cc": components,
     "orders": orders,
     "Xeon": policies,
+    "small traces": small_traces,
 }

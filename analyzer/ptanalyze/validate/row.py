@@ -95,10 +95,11 @@ def published(name: str) -> Paper:
 
 
 REPLAYED, MODELLED, FITTED = "replayed", "modelled", "fitted"
+TRACED = "traced small"
 DEFINITION = "by definition"
 NOT_REPRODUCIBLE = "not reproducible"
-KINDS = (REPLAYED, MODELLED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
-EVIDENCE = (REPLAYED, MODELLED)
+KINDS = (REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
+EVIDENCE = (REPLAYED, MODELLED, TRACED)
 LEAST_EFFECT = 0.05  # of a ratio: smaller published effects are noise
 
 
@@ -108,8 +109,9 @@ class Row:
 
     ours  Interval, None where we have no number
     kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its
-          published description; fitted: calibrated on this very number, or made from published results of
-          the same experiment, which is no evidence; by definition: an assumption of the model or plain
+          published description; traced small: the program itself, traced
+          at a small size; fitted: calibrated on this very number, or made from published results of the
+          same experiment, which is no evidence; by definition: an assumption of the model or plain
           arithmetic, no evidence either; not reproducible: the note says why; it is judged all the same if
           there is a number of ours
     note  assumptions and scaling, in a sentence
@@ -251,13 +253,15 @@ def tally(rows: Sequence[Row]) -> dict[str, Any]:
 def predictions(rows: Sequence[Row]) -> list[Row]:
     """The Rows that are judged; of rows that one prediction stands for, the one it misses most.
 
-    Two figures of a paper often show one configuration, and one number of ours stands beside both.
+    Two figures of a paper often show one configuration, and one number of ours stands beside both. Runs that
+    were measured each for itself count each.
     """
     worst: dict[tuple[object, ...], Row] = {}
     for row in rows:
         if not row.counts:
             continue
-        key = row.figure.paper, row.figure.unit, *row.number
+        measured_alone = row.figure.name if row.kind == TRACED else ""
+        key = row.figure.paper, row.figure.unit, measured_alone, *row.number
         known = worst.get(key)
         if known is None or missed_by(row) > missed_by(known):
             worst[key] = row

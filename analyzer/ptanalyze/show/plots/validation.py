@@ -14,6 +14,7 @@ from .style import (
     GREY,
     ORANGE,
     PURPLE,
+    SKY,
     VERMILION,
     WIDE,
     broken,
@@ -30,6 +31,7 @@ from .style import (
 KINDS = {  # validate.row.KINDS: colour, marker, whether it is evidence
     "replayed": (BLUE, "o", True),
     "modelled": (ORANGE, "^", True),
+    "traced small": (SKY, "v", True),
     "fitted": (PURPLE, "s", False),
     "by definition": (GREY, "D", False),
     "not reproducible": (VERMILION, "X", False),
