@@ -34,7 +34,7 @@ from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import place
@@ -93,7 +93,9 @@ def test_a_recorded_region_run_once_more_is_not_interrupted_by_its_loader_s_call
     recorded, _, _ = run(known, "touch", out=out, roi_marker="on")
     bare, machine = without_calls_outside(recorded), load_machine("vmitosis-cascade-lake")
     assert len(bare.events) < len(recorded.events) - 5
-    once, without = (captured_world(bare_snapshot(trace), trace, machine) for trace in (recorded, bare))
+    once, without = (
+        captured_world(bare_snapshot(trace), trace, Scenario(machine=machine)) for trace in (recorded, bare)
+    )
     assert len(once.stream) >= PAGES
     assert len(once.again_stream) == len(without.again_stream) == 0
 

@@ -13,7 +13,7 @@ from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, REGION, build_snapshot, build_topology, build_trace, small_machine
 
@@ -31,7 +31,7 @@ def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
     if placement == "recorded":
         trace.chunks["cpu"] = trace.chunks["thread"]
     machine = msgspec.structs.replace(small_machine(nodes), cpus_per_node=cpus)
-    return captured_world(snapshot, trace, machine, placement)
+    return captured_world(snapshot, trace, Scenario(machine=machine, threads_on=placement))
 
 
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
@@ -153,7 +153,9 @@ def test_memory_in_huge_pages_counts_and_the_tracers_does_not():
         (HEAP + 2 * REGION, HEAP + 3 * REGION, "t", True),
     ]
     trace = build_trace([(0, [HEAP])])
-    world = captured_world(build_snapshot(pages, vmas=vmas), trace, small_machine(2), "round-robin")
+    world = captured_world(
+        build_snapshot(pages, vmas=vmas), trace, Scenario(machine=small_machine(2), threads_on="round-robin")
+    )
     assert workload(world).mapped_bytes == 2 * REGION + (1 << 30)
 
 

@@ -15,7 +15,7 @@ from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.finding import PHASES
 from ptanalyze.core.trace import Event
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.phases import (
     STRAY,
     Places,
@@ -154,7 +154,7 @@ def whole_run(chunks, phase, events=()):
         [(va, 1000 + k) for k, va in enumerate(some)], nodes=2, vmas=[(HEAP, HEAP + len(some) * PAGE, "h")]
     )
     trace = build_trace([(thread, pages(first, EACH)) for thread, first in chunks], events)
-    return captured_world(snapshot, trace, small_machine(2), phase=phase)
+    return captured_world(snapshot, trace, Scenario(machine=small_machine(2), phase=phase))
 
 
 def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for():

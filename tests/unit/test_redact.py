@@ -35,7 +35,7 @@ from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.formats.vm import Root, Vcpu, write_vm
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
 # Redacted captures: the same results, and nothing of where things were or what they were called.
@@ -318,6 +318,7 @@ def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
     bare = without_calls_outside(recorded.trace)
     assert len(bare.events) < len(recorded.trace.events)
     with_calls, without = (
-        captured_world(recorded.snapshot, trace, setup.machine) for trace in (recorded.trace, bare)
+        captured_world(recorded.snapshot, trace, Scenario(machine=setup.machine))
+        for trace in (recorded.trace, bare)
     )
     assert equal(both_runs(with_calls), both_runs(without))

@@ -26,7 +26,7 @@ from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.steps import CLEAR
 from ptanalyze.policies import plan_for
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part
 from ptanalyze.world.site import Effort
@@ -467,14 +467,14 @@ def test_a_world_has_the_walks_of_the_region_alone():
     pages = [HEAP + PAGE * k for k in range(8)]
     snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(pages)], nodes=2)
     trace = build_trace([(0, pages), (0, pages[:3]), (0, pages)], [(1, 0, BEGIN, (), 0), (2, 0, END, (), 0)])
-    world = captured_world(snapshot, trace, small_machine(2))
+    world = captured_world(snapshot, trace, Scenario(machine=small_machine(2)))
     assert len(world.stream) == 3 and int(world.hits.sum()) == 3
 
 
 def test_a_region_without_touches_is_refused():
     trace = build_trace([(0, [HEAP])], [(1, 0, BEGIN, (), 0)])
     with pytest.raises(CaptureError, match="all 1 touches lie outside it"):
-        captured_world(build_snapshot([(HEAP, 1)]), trace, small_machine(2))
+        captured_world(build_snapshot([(HEAP, 1)]), trace, Scenario(machine=small_machine(2)))
 
 
 # The replay loop and all policies against their naive twins.

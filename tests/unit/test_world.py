@@ -17,7 +17,7 @@ from ptanalyze.core.machine import Array, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world import stream_store
-from ptanalyze.world.captured_world import captured_world
+from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.moves import Moves
 from ptanalyze.world.site import Site
 from ptanalyze.world.world import World
@@ -152,7 +152,7 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     few = replace(machine.tlb, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
-    world = captured_world(capture.snapshot, capture.trace, machine)
+    world = captured_world(capture.snapshot, capture.trace, Scenario(machine=machine))
     dram = sum(int(np.bitwise_count(reads.dram).sum()) for _, reads in world.reads())
 
     pages = np.concatenate([touches.page for touches in capture.trace.batches(1)])

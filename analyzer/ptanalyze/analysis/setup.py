@@ -14,10 +14,10 @@ from ..core.process import usable_cpus
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
-from ..world.captured_world import captured_world
+from ..world.captured_world import Scenario, captured_world
 from ..world.moves import Moves, moves_from
 from ..world.phases import ALL, LAST
-from ..world.scaling import AS_CAPTURED, StandsFor, stands_for
+from ..world.scaling import StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
 from ..world.thread_placement import AUTO
 from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
@@ -67,46 +67,29 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
-    """Machine, placement and options of every replay; `Setup.of` takes names and files.
+class Setup(Scenario):
+    """A Scenario and how it is priced: the input of every replay; `Setup.of` takes names and files.
 
-    threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
-                  world.thread_placement.place
     baseline      policy that speed-ups are over; "auto": linux where the capture has several nodes or no
                   trace, else first-touch (on one node every table is on node 0)
     calibration   scales run-time estimates to this measured run
     contended     use loaded instead of idle DRAM latencies
-    moves         how data pages move, None: by the trace's events alone
-    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see
-                  world.thread_placement
     windows       number of equal-length time windows that each Result.series has
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
                   with what a policy does before it, instead of a further run with warm ones
     weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
-    stands_for    the run that the answer is about
-    phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
     native        what the program took outside the tracer, where the capture has it: pricing.native_time
-    jobs          number of computing threads, default: all CPUs that the process may use; counts do not
-                  depend on it
-    progress      called with (done, total, what)
     """
 
-    machine: Machine
     costs: Costs
-    threads_on: str = AUTO
     baseline: str = AUTO
     calibration: Calibration | None = None
     contended: bool = False
-    moves: Moves | None = None
-    move_threads: str = ""
     windows: int = 0
     cold: bool = False
     weigh: str = AUTO
-    stands_for: StandsFor = AS_CAPTURED
     phase: str = LAST
     native: Native | None = None
-    jobs: int = 1
-    progress: Progress = None
 
     @property
     def as_traced(self) -> bool:
@@ -124,53 +107,28 @@ class Setup:
                 f"{', '.join(sorted(unknown))}: no such option; there are: "
                 f"{', '.join(Options.__annotations__)}"
             )
-        machine = machine_of(options.get("machine", DEFAULT_MACHINE))
-        if (share := options.get("cache_share")) is not None:
+        asked: dict[str, Any] = {**options}
+        machine = machine_of(asked.pop("machine", DEFAULT_MACHINE))
+        if (share := asked.pop("cache_share", None)) is not None:
             machine = sharing(machine, str(share))
-        contended = options.get("contended", False)
-        machine.latency_cycles(contended)  # UsageError before anything is computed
-        larger = larger_run(options.get("stands_for"), options.get("fixed", ""))
-        if larger.larger and options.get("cold", False):
+        machine.latency_cycles(asked.get("contended", False))  # UsageError before anything is computed
+        larger = larger_run(asked.pop("stands_for", None), asked.pop("fixed", ""))
+        if larger.larger and asked.get("cold", False):
             raise UsageError("--stands-for: a run as traced is of the traced size; leave out --cold")
-        return cls(
-            machine=machine,
-            costs=costs_of(machine, options.get("costs")),
-            threads_on=options.get("threads_on", AUTO),
-            baseline=options.get("baseline", AUTO),
-            calibration=calibration_of(options.get("calibration")),
-            contended=contended,
-            moves=moves_of(options.get("autonuma", False)),
-            move_threads=options.get("move_threads", ""),
-            windows=options.get("windows", 0),
-            cold=options.get("cold", False),
-            weigh=options.get("weigh", AUTO),
-            stands_for=larger,
-            phase=phase_of(options),
-            jobs=options.get("jobs") or usable_cpus(),
-            progress=options.get("progress"),
-        )
+        asked["costs"] = costs_of(machine, asked.get("costs"))
+        asked["calibration"] = calibration_of(asked.get("calibration"))
+        asked["moves"] = moves_of(asked.pop("autonuma", False))
+        asked["phase"], asked["jobs"] = phase_of(options), asked.get("jobs") or usable_cpus()
+        return cls(**asked, machine=machine, stands_for=larger)
 
     def world(self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None) -> World:
         """The World of a Snapshot and a Trace on this machine, before any policy.
 
         cache_dir  directory where the walk stream is kept, None: not kept
         """
-        captured = trace
-        snapshot, trace = weighed(snapshot, trace, self.weigh)
-        return captured_world(
-            snapshot,
-            trace,
-            self.machine,
-            threads_on=self.threads_on,
-            jobs=self.jobs,
-            cache_dir=cache_dir,
-            progress=self.progress,
-            moves=self.moves,
-            move_threads=self.move_threads,
-            left_out=trace is not captured,
-            stands_for=self.stands_for,
-            phase=ALL if self.as_traced else self.phase,
-        )
+        weighted, walked = weighed(snapshot, trace, self.weigh)
+        asked = replace(self, phase=ALL) if self.as_traced else self
+        return captured_world(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 
 def setup_of(setup: Setup | None, options: Options) -> Setup:

@@ -1,7 +1,7 @@
 """The World of a capture on a machine, before any policy."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 
 import numpy as np
@@ -21,57 +21,69 @@ from .thread_placement import AUTO, place
 from .world import World, untouched
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What is asked of a capture before any policy.
+
+    threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
+                  world.thread_placement.place
+    moves         how data pages move, None: by the trace's events alone
+    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see
+                  world.thread_placement
+    stands_for    the run that the answer is about
+    phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
+    jobs          number of computing threads, of a Setup all CPUs that the process may use; counts do not
+                  depend on it
+    progress      called with (done, total, what)
+    """
+
+    machine: Machine
+    threads_on: str = AUTO
+    moves: Moves | None = None
+    move_threads: str = ""
+    stands_for: StandsFor = AS_CAPTURED
+    phase: str = ALL
+    jobs: int = 1
+    progress: Progress = None
+
+
 def captured_world(
     snapshot: Snapshot,
     trace: Trace | None,
-    machine: Machine,
-    threads_on: str = AUTO,
-    jobs: int = 1,
+    asked: Scenario,
     cache_dir: str | PathLike[str] | None = None,
-    progress: Progress = None,
-    moves: Moves | None = None,
-    move_threads: str = "",
     left_out: bool = False,
-    stands_for: StandsFor = AS_CAPTURED,
-    phase: str = ALL,
 ) -> World:
     """The World of a Snapshot and a Trace's region of interest, up to the end of the phase that is asked for.
 
-    trace         None: no page is touched and no event happens; a larger run needs a Footprint then
-    threads_on    node of each thread, see placement.place; move_threads: later moves, see thread_moves
-    jobs          threads for computing; counts do not depend on it
-    cache_dir     directory where the walk stream is kept, None: not kept
-    progress      called with (done, total, what) by the TLB filter pass
-    moves         how data pages move, None: by the trace's events alone
-    left_out      whether the capture has a trace, which was left out as asked
-    stands_for    the run that the answer is about
-    phase         whose steady state is asked for: phases.LAST, ALL or a number from 1 on
+    trace      None: no page is touched and no event happens; a larger run needs a Footprint then
+    cache_dir  directory where the walk stream is kept, None: not kept
+    left_out   whether the capture has a trace, which was left out as asked
 
     For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
     scaled.
     """
+    if trace is None and (snapshot.heat is None or snapshot.heat.footprint is None):
+        asked.stands_for.must_have_a_trace()
+    larger = growth(snapshot, asked.stands_for)
     if trace is None:
-        if snapshot.heat is None or snapshot.heat.footprint is None:
-            stands_for.must_have_a_trace()
-        larger = growth(snapshot, stands_for)
-        world = untouched(snapshot, scaled_machine(machine, larger.factor), left_out)
+        world = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
         return replace(world, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
     trace = within_region(trace)
-    larger = growth(snapshot, stands_for)
     scale = snapshot.scale * larger.factor
-    machine, pace = scaled_machine(machine, scale), scaled_moves(moves or NOTHING_MOVES, scale)
+    machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.moves or NOTHING_MOVES, scale)
     said = *scaled_by(scale), *larger.findings
 
     def on_machine(trace: Trace, answered: SteadyPart | None = None) -> World:
-        filtered = adding_up(progress, trace.touches, "filtering touches")
-        again = adding_up(progress, trace.touches, "filtering touches again")
-        placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
-        effort = Effort(jobs, cache_dir, filtered, again)
+        filtered = adding_up(asked.progress, trace.touches, "filtering touches")
+        again = adding_up(asked.progress, trace.touches, "filtering touches again")
+        placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
+        effort = Effort(asked.jobs, cache_dir, filtered, again)
         world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
-        return with_advice(replace(world, phase=phase, answered=answered))
+        return with_advice(replace(world, phase=asked.phase, answered=answered))
 
     world = on_machine(trace)
-    if may_end_sooner(trace, phase) and world.steady.end < len(trace.chunks):
+    if may_end_sooner(trace, asked.phase) and world.steady.end < len(trace.chunks):
         return on_machine(until(trace, world.steady.end), world.steady)
     return world
 
