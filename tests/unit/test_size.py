@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import replay, synth, whatif
+from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import matched, replay_two, size_curve
@@ -211,6 +211,11 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
     with pytest.raises(UsageError, match=rf"^--stands-for.*{why}") as caught:
         whatif(capture, "mitosis", stands_for=4, **how)
     assert "\n" not in str(caught.value)
+
+
+def test_policies_that_make_all_pages_huge_are_answered_for_a_larger_run_too(tmp_path):
+    found = advise(made(tmp_path / "made", size=16 * MIB), policies=["thp", "mitosis"], stands_for=512)
+    assert {"thp", "mitosis"} <= set(found.frame["policy"])
 
 
 def test_a_trace_that_the_first_tlb_level_holds_tells_nothing_about_a_larger_run(tmp_path):

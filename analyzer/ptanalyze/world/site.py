@@ -182,10 +182,10 @@ class Site:
         return self.growth.factor > 1 and not self.trace.facts.get("walks")
 
     def _fold(self, missed: WalkStream) -> Fold | None:
-        found = fold(self.growth, self.space.regions, missed)
-        pages = int(first_walks(missed, self.space.regions).sum())
-        must_say_something(self.growth, self.machine.tlb, self.space.regions, pages)
-        return found
+        if self.origin is None:
+            pages = int(first_walks(missed, self.space.regions).sum())
+            must_say_something(self.growth, self.machine.tlb, self.space.regions, pages)
+        return fold(self.growth, self.space.regions, missed)
 
     @cached_property
     def _near(self) -> TlbFilter:
