@@ -214,8 +214,11 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
 
 
 def test_policies_that_make_all_pages_huge_are_answered_for_a_larger_run_too(tmp_path):
-    found = advise(made(tmp_path / "made", size=16 * MIB), policies=["thp", "mitosis"], stands_for=512)
+    capture = made(tmp_path / "made", size=16 * MIB)
+    found = advise(capture, policies=["thp", "mitosis"], stands_for=512)
     assert {"thp", "mitosis"} <= set(found.frame["policy"])
+    limited = advise(capture, policies=["mitosis"], stands_for=512, memory="50%")
+    assert not any(one.over for one in limited.report.ranked), "a share of the larger run's memory"
 
 
 def test_a_trace_that_the_first_tlb_level_holds_tells_nothing_about_a_larger_run(tmp_path):

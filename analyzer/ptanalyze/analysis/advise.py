@@ -546,7 +546,8 @@ def advise(
     """
     how, known = setup_of(setup, options), opened(capture)
     world, others = known.world(how), known.others(how)
-    limits = budget(memory, updates, sum(workload(one).mapped_bytes for one in (world, *others)))
+    mapped = sum(workload(one).mapped_bytes for one in (world, *others))
+    limits = budget(memory, updates, round(world.growth.factor * mapped))
     report = advise_world(world, limits, how, known.provenance, horizon, others, policies)
     return advised(report, how.machine)
 
