@@ -396,7 +396,7 @@ def both_runs(world):
     caches, found = world.caches(), []
     for replayed in (world, world.again()):
         found += [
-            np.concatenate([np.zeros(0, np.int64), *(getattr(reads, name) for _, reads in batches)])
+            np.concatenate([np.zeros(0, np.int64), *(np.ravel(getattr(reads, name)) for _, reads in batches)])
             for batches in [list(replayed.reads(caches=caches))]
             for name in ("page", "read", "dram")
         ]
