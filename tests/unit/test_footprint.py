@@ -11,6 +11,7 @@ from captures import write_rounds
 from naive.walker import lru_misses
 from ptanalyze.analysis.footprint import of_samples
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.finding import CAREFUL, NOTE
@@ -312,3 +313,19 @@ def test_samples_of_walks_say_what_caches_miss_and_too_few_say_so(tmp_path):
     assert said.numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5 and said.weight == NOTE
     (said,) = of_samples(world_of(np.arange(held // 2) * 8, tmp_path))
     assert said.weight == CAREFUL and "too few samples" in said.text
+
+
+def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is_of(tmp_path):
+    held = small_machine(2).llc.lines
+    rounds = random_rounds(64 * held, 0.05, 12, tables=4)
+    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS))
+    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
+    snapshot = replace(build_snapshot(pages, nodes=2, table_nodes=[0]), heat=heat)
+    setup = Setup.of(machine=small_machine(2), costs="server-2020")
+    linux, mitosis = replay_snapshot(snapshot, None, [("mitosis", {})], setup)
+    assert linux.price.speedup == Interval(1.0, 1.0, 1.0)
+    assert 1 < mitosis.price.speedup.low < mitosis.price.speedup.middle < mitosis.price.speedup.high
+    of = linux.reads[8, ..., 1]
+    assert of[1, 0] > 0 and mitosis.reads[8, 1, 1, 1] == of[1, 0]
+    bound = replay_snapshot(snapshot, None, [("mitosis", {})], replace(setup, weigh="leaf"))[0]
+    assert bound.price.speedup is None

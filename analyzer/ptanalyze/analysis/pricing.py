@@ -421,9 +421,13 @@ def _untraced(
         one.world is not world for one, world in zip(each, worlds, strict=True)
     ):
         return _Untraced(cost.price(count, machine, setup.costs, contended=setup.contended), once)
-    price = cost.price(
-        with_reads(count, use, servers, worlds), machine, setup.costs, contended=setup.contended
-    )
+    count = with_reads(count, use, servers, worlds)
+    for one in each:  # results count the reads of all processes in the first
+        reads = np.zeros_like(one.run.counters.reads)
+        if one is each[0]:
+            reads[..., 0], reads[..., -1] = count.reads[..., 0], count.reads[..., 1]
+        one.run.counters = one.run.counters._replace(reads=reads)
+    price = cost.price(count, machine, setup.costs, contended=setup.contended)
     latency = mean_latency(use, servers, machine, setup.contended)
     captured = mean_latency(use, [captured_at(world) for world in worlds], machine, setup.contended)
     baseline = base.latency if base and base.latency is not None else latency
