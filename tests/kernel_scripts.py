@@ -158,7 +158,7 @@ def leaf_reads(case):
     read = np.uint64(1) << (8 * regions.level[region]).astype(np.uint64)
     return Reads(
         case.placement.chunk_cpu[chunk], page, write, regions.leaf[region], slot.astype(np.int16),
-        none.astype(np.int32), none.astype(np.int16), read, np.zeros(len(page), np.uint64),
+        none.astype(np.int32), none.astype(np.int16), read, np.zeros((len(page), 1), np.uint64),
     )  # fmt: skip
 
 
