@@ -109,9 +109,10 @@ def plain(world):
     pages = world.stream.page.astype(np.int64)
     walks = (regions.va[pages >> 9].astype(np.int64) << 9 | pages & 511).tolist()
     first = {r: int(tables.base[t]) >> 12 for r, t in enumerate(history.rows.leaf) if tables.level[t] == 1}
-    columns = [column.tolist() for column in history.steps]
+    taken = history.steps
+    columns = [getattr(taken, name).tolist() for name in ("at", "kind", "row", "lo", "hi", "number", "to")]
     steps = []
-    for at, kind, row, lo, hi, _, other, to, *_ in zip(*columns, strict=True):
+    for at, kind, row, lo, hi, other, to in zip(*columns, strict=True):
         if kind in (1, 3) and row in first:
             steps.append((at, kind, first[row] + lo, hi - lo, first[other] + to if kind == 3 else 0))
     valid = np.unpackbits(history.valid.view(np.uint8), axis=1, bitorder="little")
