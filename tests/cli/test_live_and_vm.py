@@ -172,7 +172,7 @@ def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
     assert "Speed-ups" not in policies_differ(study) and FROM_DRAM in policies_differ(study)
     assert "none, as there is no run time" in lead([study, study])
     assert [row[-2].text for row in side_by_side([study]).rows] == ["–"]
-    assert any(FROM_DRAM in caution.text for caution in cautions(study))
+    assert any("of walk cycles is a bound" in caution.text for caution in cautions(study))
     held = glance(fitting)[-1]
     assert (held.value, held.what) == ("nothing", "to gain by placement") and held.more.endswith(FITS)
     assert fitting.sentence == held.more and not change.today(fitting) and not alone(fitting)
@@ -204,7 +204,7 @@ def test_of_a_capture_with_a_trace_and_one_without_the_comparison_says_so(once, 
 def test_the_report_says_what_pages_count_by_and_which_machine_it_is_about(study, plain):
     words = " ".join(caution.text for caution in cautions(study))
     assert "estimated from 40 samples of accessed bits" in words and "counts once" not in words
-    assert "a machine with 1 node, the answers are about one with 4" in words and "--from-host" in words
+    assert "captured on 1 node, replayed on 4" in words and "--from-host" in words
     (other,) = studies([plain], Setup.of())
     assert any("every mapped page counts once" in caution.text for caution in cautions(other))
 

@@ -69,6 +69,7 @@ NO_TABLE = {
     "redact": "one line: what was written",
     "report": "a page that has its plots inside",
     "completion": "a script",
+    "cache": "a line for each directory",
 }
 OTHER_NAMES = {"calibrate": "calibration"}
 OWN_FILE = {"synth", "join", "calibrate", "topology measure", "topology latency"}  # -o is what they make

@@ -144,14 +144,14 @@ def test_statistics_are_never_rounded_to_fit(pt):
         (["--local", "LL", "--remote", "RRI", "--placement", "XY"], 2, "placement 'XY'"),
         (["--local", "LL", "--remote", "RRI", "--placement", "LL"], 2, "all tables are local"),
         (["--local", "RRI", "--remote", "LL", "--placement", "RRI"], 2, "LL: remote run: cycles"),
-        (["--local", "MUX"], 1, "MUX: cycles:u = counted 45 % of the time"),
-        (["--local", "NATIVE"], 1, "ept.walk_pending:u: missing"),
+        (["--local", "MUX"], 2, "MUX: cycles:u = counted 45 % of the time"),
+        (["--local", "NATIVE"], 2, "ept.walk_pending:u: missing"),
         (["--local", "LONG"], 2, "LONG: local run: walk cycles = "),
         (["--local", "LL", "-o", "x.json"], 2, "-o x.json: name it FILE.toml"),
         (["--local", "LL", "-o", "no/where/x.toml"], 2, "there is no directory no/where"),
         (["--local", "LL", "-m", "abacus"], 2, "machine abacus: unknown"),
-        (["--local", "LL", "--latency", "LL"], 1, "LL: contents"),
-        (["--local", "LL", "--latency", "."], 1, "no directory of NUMA nodes"),
+        (["--local", "LL", "--latency", "LL"], 2, "LL: contents"),
+        (["--local", "LL", "--latency", "."], 2, "no directory of NUMA nodes"),
     ],
 )
 def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options, code, why):

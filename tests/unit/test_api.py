@@ -85,7 +85,11 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 def test_what_type_checkers_see_is_what_python_finds():
     package = ast.parse(Path(ptanalyze.__file__).read_text())
-    (typed,) = (node for node in package.body if isinstance(node, ast.If))
+    (typed,) = (
+        node
+        for node in package.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
     seen = {alias.name: found.module for found in typed.body if found.level for alias in found.names}
     assert seen == ptanalyze.API
     assert {*ptanalyze.API, "__version__"} == set(ptanalyze.__all__)

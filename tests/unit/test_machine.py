@@ -234,7 +234,8 @@ def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
 def test_costs_of_an_unknown_name_are_refused(tmp_path):
     path = write(tmp_path, 'costs = "server-2020"', 'costs = "free"')
     with pytest.raises(
-        UsageError, match="cost free: unknown; there are: epyc-7543, hydra-haswell, server-2020"
+        UsageError,
+        match="cost free: unknown; there are: epyc-7543, hydra-haswell, ports-sandy-bridge, server-2020",
     ):
         load_costs(load_machine(str(path)))
 

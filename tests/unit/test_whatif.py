@@ -181,7 +181,7 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
 @pytest.mark.twin
 def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
     snapshot, trace = process()
-    whole = ask(snapshot, trace, [("ideal", {})])[0]
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
     cut = ask(snapshot, replace(trace, facts={"ended": "size limit"}), [("ideal", {})])[0].notes
     assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
 
@@ -189,7 +189,7 @@ def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
 @pytest.mark.twin
 def test_a_sampled_trace_is_said_to_be_one():
     snapshot, trace = process()
-    whole = ask(snapshot, trace, [("ideal", {})])[0]
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
     walks = replace(trace, facts={"sampled": True, "walks": True})
     sampled = ask(snapshot, walks, [("ideal", {})])[0]
     assert sampled.finding(SAMPLED).weight == CAREFUL and not whole.finding(SAMPLED)

@@ -140,6 +140,12 @@ class GroupedRun(Run):
         self.first_counts = self.counts
         self.counts = Grouped(*map(np.zeros_like, self.counts))
 
+    def take_uncounted(self, world: World, mapped: Mapped) -> None:
+        counted = self.counts
+        self.counts = Grouped(*(array.copy() for array in counted))
+        super().take_uncounted(world, mapped)
+        self.counts = counted
+
     def parts(self) -> tuple[Grouped, Grouped]:
         """Counts of the run as traced and of the further run, zeros without one, at the machine's share of
         the LLC."""

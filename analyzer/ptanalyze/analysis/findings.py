@@ -98,7 +98,7 @@ def bound(readers: int) -> Finding:
         "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
         f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
     )
-    return Finding("bound", text)
+    return Finding("bound", text, short="savings are upper bounds")
 
 
 def cached(worlds: Sequence[World], share: float | None = None) -> list[Finding]:

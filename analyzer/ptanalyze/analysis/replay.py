@@ -422,6 +422,13 @@ class Run:
         )
         self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
+    def take_uncounted(self, world: World, mapped: Mapped) -> None:
+        """Take all steps of a World: states change, counts do not."""
+        counted = self.counters
+        self.counters = Counters(*(array.copy() for array in counted))
+        self.replay(world, no_reads(), np.zeros(0, np.uint8), mapped, 0, last=True)
+        self.counters, self.step = counted, 0
+
     def settle(self, world: World, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
         pages = (self.first or self.counters).pages
@@ -537,10 +544,7 @@ def _unmap(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
         carry_out(step, history.rows, again.space.tables.parent, steps, now)
     mapped.pending[:] = pending
     for run in runs:
-        counted = run.counters
-        run.counters = Counters(*(array.copy() for array in counted))
-        run.replay(before, no_reads(), np.zeros(0, np.uint8), now, 0, last=True)
-        run.counters, run.step = counted, 0
+        run.take_uncounted(before, now)
 
 
 def _carry(

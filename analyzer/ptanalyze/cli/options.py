@@ -504,7 +504,10 @@ def sizes_of(asked: str | None, capture: Capture, policies: Policies, setup: Set
     from ..analysis.size import TIMES, size_curve
 
     if asked is None:
-        return size_curve(capture, policies, setup, TIMES)
+        try:
+            return size_curve(capture, policies, setup, TIMES)
+        except UsageError:  # too small to stand for another; the question itself has its answer
+            return None
     times = [float(one) for one in asked.split(",") if re.fullmatch(r"\d{1,7}(\.\d+)?", one)]
     if len(times) != asked.count(",") + 1:
         raise UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")
