@@ -1,4 +1,5 @@
-/* Fills 64 MiB and gives them back before it ends; "freed stopped": not before it was stopped and continued. */
+/* Fills 64 MiB and gives them back before it ends; "freed stopped": not before it was stopped and continued.
+ * Meanwhile it grows by memory that the kernel fills, so that a reading is due and no traced page is new. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -19,6 +20,10 @@ int main(int argc, char **argv) {
     signal(SIGCONT, note);
     for (size_t at = 0; at < bytes; at += 4096) memory[at] = 1;
     continued = 0; /* of readings before it was full */
-    for (int i = 0; argc > 1 && !continued && i < 600; i++) usleep(100000);
+    for (int i = 0; argc > 1 && !continued && i < 600; i++) {
+        int filled = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+        if (i < 64) mmap(NULL, bytes / 8, PROT_READ | PROT_WRITE, filled, -1, 0);
+        usleep(100000);
+    }
     return munmap(memory, bytes) != 0;
 }
