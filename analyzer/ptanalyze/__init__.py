@@ -18,6 +18,18 @@ import sys
 
 if os.environ.get("SUDO_UID", "0") != "0" and os.geteuid() == 0:
     sys.dont_write_bytecode = True  # it would be root's, in the checkout or venv of whoever typed sudo
+    try:  # what Python wrote for this file before it ran
+        cache, name = os.path.split(str(__spec__ and __spec__.cached))
+        inside = os.open(cache, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.stat(__file__).st_uid and not os.lstat(name, dir_fd=inside).st_uid:
+                os.unlink(name, dir_fd=inside)
+            if os.stat(__file__).st_uid and not os.fstat(inside).st_uid:
+                os.rmdir(cache)  # fails unless it is empty
+        finally:
+            os.close(inside)
+    except OSError:
+        pass
 
 from .core.version import __version__
 

@@ -16,7 +16,6 @@ class Terminated(KeyboardInterrupt):
 def main() -> "NoReturn":
     """Run the command line. SIGTERM and SIGHUP end it as Ctrl-C does, with exit code 128 + their number."""
     asked = 0
-    leave_no_byte_code()
 
     def end(number: int, frame: "FrameType | None") -> None:
         nonlocal asked
@@ -38,28 +37,6 @@ def main() -> "NoReturn":
     if asked:
         leave_quietly()
     raise SystemExit(128 + asked if asked else code)
-
-
-def leave_no_byte_code() -> None:
-    """Under sudo, remove what Python wrote for the package's own __init__.py before that could forbid it."""
-    package = sys.modules[str(__package__)]
-    home, kept = str(package.__file__), package.__cached__
-    if not sys.dont_write_bytecode or os.geteuid() or not kept:
-        return
-    folder, name = os.path.split(kept)
-    try:
-        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        if os.stat(home).st_uid and not os.lstat(name, dir_fd=inside).st_uid:
-            os.unlink(name, dir_fd=inside)
-        if not os.fstat(inside).st_uid and os.stat(home).st_uid:
-            os.rmdir(folder)  # fails unless it is empty
-    except OSError:
-        pass
-    finally:
-        os.close(inside)
 
 
 def leave_quietly() -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from inspect import cleandoc
 
 import click
@@ -13,10 +14,12 @@ import pytest
 from pandas import DataFrame
 
 from command_line import EVERY, LEAVES, is_one_line
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES, run
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import meant
+from ptanalyze.core.options import Options
 from ptanalyze.policies import names
 from ptanalyze.show.terminal import latex, markdown
 
@@ -215,6 +218,17 @@ def test_an_option_says_what_it_is_and_its_default(name, option):
 def test_an_option_shows_its_default_where_it_has_one_and_does_not_say_it_twice(name, option):
     one = OPTIONS[name, option]
     assert not (one.show_default and "Default:" in one.help)
+
+
+def test_the_fields_of_options_are_the_options_and_the_manual():
+    asked = [one.name for one in fields(Options) if one.name != "progress"]
+    known = {one.name for one in EVERY["timeline"].params + EVERY["whatif"].params}
+    assert {*asked} <= known and all(f"\n{name:<13} " in Setup.__doc__ for name in asked)
+    everywhere = [one.name for one in EVERY["degrees"].params if one.name in asked]
+    assert everywhere == asked[: asked.index("baseline")], "in the order of the fields"
+    assert "stands_for: parts of VMAs" in re.sub(
+        r"\s+", " ", Setup.__doc__
+    )  # --stands-for on the command line
 
 
 def test_defaults_that_are_told_in_words_are_those_of_the_code():

@@ -21,7 +21,7 @@ from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.heat import leave_out
 from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
-from ptanalyze.core.jackknife import margins, share_bounds
+from ptanalyze.core.interval import margins, share_bounds
 from ptanalyze.core.snapshot import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import HEADER_DTYPE, costs, read_heat

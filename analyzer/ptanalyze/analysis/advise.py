@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from pandas import DataFrame
@@ -37,7 +37,7 @@ from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
 from .leaf_classes import USED_OR_NOT
 from .replay import must_allow
-from .setup import Options, Policies, Setup, opened, policies_of, setup_of
+from .setup import Policies, Setup, opened, policies_of, setup_of
 from .whatif import baseline_of, planned, replay_world
 
 if TYPE_CHECKING:
@@ -532,7 +532,7 @@ def advise(
     updates: float | str = NO_LIMIT,
     horizon: float = HOUR,
     policies: Policies = (),
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Advised:
     """Policies ranked by estimated run time within a budget.
 
@@ -549,7 +549,7 @@ def advise(
     mapped = sum(workload(one).mapped_bytes for one in (world, *others))
     limits = budget(memory, updates, round(world.growth.factor * mapped))
     report = advise_world(world, limits, how, known.provenance, horizon, others, policies)
-    return advised(report, how.machine)
+    return advised(report, how.machine, world.fits_caches)
 
 
 def advise_world(
@@ -625,8 +625,8 @@ class Advised:
         return lines([*said, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
 
 
-def advised(report: Report, machine: Machine) -> Advised:
-    """Advised of a Report."""
+def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advised:
+    """Advised of a Report; fits_caches: of its World."""
     ranked = [advice.result for advice in report.ranked]
     table = whatif_frame(ranked, machine)
     for name in ("extra_bytes", "extra_updates", "over", "gain"):
@@ -634,7 +634,7 @@ def advised(report: Report, machine: Machine) -> Advised:
     table.attrs["units"] = units_of(table)
     work, others = report.workload, [result for result in ranked if result is not report.base]
     refused = report.refused | report.left_out
-    replayed = Replayed([report.base, *others], machine)
+    replayed = Replayed([report.base, *others], machine, fits_caches=fits_caches)
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 

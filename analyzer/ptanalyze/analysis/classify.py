@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..world.address_space import address_space
 from ..world.phases import ALL
 from .frames import classes_frame
 from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
-from .setup import Options, Setup, heated, others, provenance_of, setup_of
+from .setup import Setup, heated, others, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +31,7 @@ def classify(
     weight: str = "leaf",
     by: str = "all",
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from ..world.history import History
 from ..world.world import World
 from .findings import of_run, short_region
 from .replay import Finished, Run, replay_again, replay_walks, start, system_calls
-from .setup import Options, Setup, opened, setup_of
+from .setup import Setup, opened, setup_of
 from .whatif import baseline_of
 
 if TYPE_CHECKING:
@@ -600,7 +600,7 @@ def degrees(
     *,
     prefetch_on: str = "first",
     repeat: float = 0,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Cost of every degree of Hydra's prefetching and every sharing tier, by VMA; the capture needs a trace.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.fragmentation import Fragmentation, measure
 from .frames import fragmentation_frame
-from .setup import Options, Settings, Setup, opened, provenance_of, setup_of
+from .setup import Settings, Setup, opened, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,7 +26,7 @@ def fragmentation(
     by: str = "all",
     after: bool | Settings = False,
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """gPT cache lines by number of their ePT cache lines: group, lines, ept_lines, count, share, state.
 

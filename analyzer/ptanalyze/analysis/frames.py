@@ -381,11 +381,13 @@ class Replayed:
 
     results  [result.Result], the baseline's first: integer arrays behind the tables
     refused  {policy: why the capture does not allow it}
+    fits_caches  World.fits_caches: nothing is said of larger runs
     """
 
     results: list[Result]
     machine: Machine
     refused: Mapping[str, str] = field(default_factory=dict)
+    fits_caches: bool = False
 
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""

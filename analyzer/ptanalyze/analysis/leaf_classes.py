@@ -17,7 +17,7 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.errors import UsageError, plural
 from ..core.finding import BY_HEAT, CAREFUL, EACH_ONCE, Finding
-from ..core.jackknife import share_bounds
+from ..core.interval import share_bounds
 from ..core.snapshot import Tree
 from ..core.trace import Trace, chunk_runs, give_back, read_only
 from ..core.walks import Placement, WalkStream

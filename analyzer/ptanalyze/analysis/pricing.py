@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.errors import RefusedError, UsageError
 from ..core.finding import Finding
-from ..core.jackknife import share_bounds
+from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
+from dataclasses import dataclass, field, fields, replace
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ..core.errors import DEFAULT_MACHINE, UsageError, is_whole
+from ..core.errors import UsageError, is_whole
 from ..core.finding import TOGETHER, Finding
 from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
+from ..core.options import Options, manual
 from ..core.process import usable_cpus
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
@@ -19,12 +21,10 @@ from ..world.moves import Moves, moves_from
 from ..world.phases import ALL, LAST
 from ..world.scaling import StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
-from ..world.thread_placement import AUTO
 from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
 from .leaf_classes import weighed, weighed_by
 
 if TYPE_CHECKING:
-    from ..core.process import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
@@ -36,59 +36,15 @@ MachineLike: TypeAlias = "PathLike | Machine"
 Settings: TypeAlias = Mapping[str, Any]
 
 
-class Options(TypedDict, total=False):
-    """A Setup as people write it: names and files may stand for their contents.
-
-    machine       name of `list_machines`, a TOML file or a Machine; costs: a file or Costs instead of its own
-    cache_share   share of the LLC left to page tables, "0.25", or its bounds, "0.1:0.5"; None: the machine's
-    calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
-    autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
-    stands_for    times as large as the captured one the run is that the answer is about, or its size, "200G"
-    fixed         memory that does not grow with it, see world.scaling.fixed_vmas
-    """
-
-    machine: MachineLike
-    costs: PathLike | Costs | None
-    cache_share: str | float | None
-    threads_on: str
-    baseline: str
-    calibration: PathLike | Calibration | None
-    contended: bool
-    autonuma: bool | Settings | Moves | None
-    move_threads: str
-    windows: int
-    cold: bool
-    weigh: str
-    stands_for: str | float | StandsFor | None
-    fixed: str
-    phase: str | int
-    jobs: int
-    progress: Progress
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setup(Scenario):
-    """A Scenario and how it is priced: the input of every replay; `Setup.of` takes names and files.
+    """Options of a replay, read and checked: the input of every question; `Setup.of` takes names and files.
 
-    baseline      policy that speed-ups are over; "auto": linux where the capture has several nodes or no
-                  trace, else first-touch (on one node every table is on node 0)
-    calibration   scales run-time estimates to this measured run
-    contended     use loaded instead of idle DRAM latencies
-    windows       number of equal-length time windows that each Result.series has
-    cold          count the first run, TLBs and caches empty at first and everything touched first within it,
-                  with what a policy does before it, instead of a further run with warm ones
-    weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
-    native        what the program took outside the tracer, where the capture has it: pricing.native_time
+    native        What the program took outside the tracer, where the capture has it: pricing.native_time.
     """
 
-    costs: Costs
-    baseline: str = AUTO
+    costs: Costs = field()
     calibration: Calibration | None = None
-    contended: bool = False
-    windows: int = 0
-    cold: bool = False
-    weigh: str = AUTO
-    phase: str = LAST
     native: Native | None = None
 
     @property
@@ -97,29 +53,30 @@ class Setup(Scenario):
         return self.cold or bool(self.move_threads)
 
     @classmethod
-    def of(cls, **options: Unpack[Options]) -> Setup:
-        """The Setup that Options describe; UsageError for latencies that the machine file lacks.
-
-        TypeError for a name that is not in Options, as Python does not enforce types.
-        """
-        if unknown := options.keys() - Options.__annotations__.keys():
-            raise TypeError(
-                f"{', '.join(sorted(unknown))}: no such option; there are: "
-                f"{', '.join(Options.__annotations__)}"
-            )
-        asked: dict[str, Any] = {**options}
-        machine = machine_of(asked.pop("machine", DEFAULT_MACHINE))
-        if (share := asked.pop("cache_share", None)) is not None:
-            machine = sharing(machine, str(share))
-        machine.latency_cycles(asked.get("contended", False))  # UsageError before anything is computed
-        larger = larger_run(asked.pop("stands_for", None), asked.pop("fixed", ""))
-        if larger.larger and asked.get("cold", False):
+    def of(cls, **options: Any) -> Setup:
+        """The Setup of Options; UsageError for latencies that the machine file lacks, TypeError for a name
+        that is no option."""
+        known = [one.name for one in fields(Options)]
+        if unknown := sorted(options.keys() - {*known}):
+            raise TypeError(f"{', '.join(unknown)}: no such option; there are: {', '.join(known)}")
+        asked = Options(**options)
+        machine = machine_of(asked.machine)
+        if asked.cache_share is not None:
+            machine = sharing(machine, str(asked.cache_share))
+        machine.latency_cycles(asked.contended)  # UsageError before anything is computed
+        larger = larger_run(asked.stands_for, asked.fixed)
+        if larger.larger and asked.cold:
             raise UsageError("--stands-for: a run as traced is of the traced size; leave out --cold")
-        asked["costs"] = costs_of(machine, asked.get("costs"))
-        asked["calibration"] = calibration_of(asked.get("calibration"))
-        asked["moves"] = moves_of(asked.pop("autonuma", False))
-        asked["phase"], asked["jobs"] = phase_of(options), asked.get("jobs") or usable_cpus()
-        return cls(**asked, machine=machine, stands_for=larger)
+        read = {
+            "machine": machine,
+            "stands_for": larger,
+            "costs": costs_of(machine, asked.costs),
+            "calibration": calibration_of(asked.calibration),
+            "autonuma": moves_of(asked.autonuma),
+            "phase": phase_of(asked),
+            "jobs": asked.jobs or usable_cpus(),
+        }
+        return cls(**(vars(asked) | read))
 
     def world(self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None) -> World:
         """The World of a Snapshot and a Trace on this machine, before any policy.
@@ -131,7 +88,10 @@ class Setup(Scenario):
         return captured_world(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 
-def setup_of(setup: Setup | None, options: Options) -> Setup:
+Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
+
+
+def setup_of(setup: Setup | None, options: Mapping[str, Any]) -> Setup:
     """`setup`, or a Setup of keyword arguments; TypeError for both at once."""
     if setup is None:
         return Setup.of(**options)
@@ -142,12 +102,12 @@ def setup_of(setup: Setup | None, options: Options) -> Setup:
 
 def phase_of(options: Options) -> str:
     """Options.phase; UsageError for what is no phase, and where the run is counted as traced."""
-    phase = str(options.get("phase", LAST))
+    phase = str(options.phase)
     if phase in (LAST, ALL):
         return phase
     if not is_whole(phase) or not int(phase):
         raise UsageError(f"phase {phase}: give {LAST}, {ALL} or the number of a phase, from 1 on")
-    if options.get("cold") or options.get("move_threads"):
+    if options.cold or options.move_threads:
         raise UsageError(
             f"phase {phase}: the run as traced has all phases; leave --cold and --move-threads out"
         )

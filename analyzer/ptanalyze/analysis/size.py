@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..world.mm_events import part_of, within_region
 from ..world.scaling import ALL_GROWS, StandsFor, mapped_bytes
 from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
-from .setup import Options, Policies, Setup, asked_or_usual, opened, policies_of, setup_of
+from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of
 from .whatif import chosen, replay_world
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def size_curve(
     policies: Policies = (),
     setup: Setup | None = None,
     times: Sequence[float] = TIMES,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> SizeCurve:
     """The capture replayed as itself and as runs so many `times` as large, under policies that leave page
     sizes and frames as they are. Arguments as in `whatif.replay`.
@@ -229,7 +229,7 @@ def replay_two(
     second: CaptureLike,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Replayed:
     """What a run larger than two captures of one program gains: from both, in a straight line over the
     logarithm of the size. Arguments as in `whatif.replay`; stands_for is needed, as a size or as times the
@@ -294,7 +294,7 @@ def two_sizes(
     second: CaptureLike,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Effects of policies on a run larger than two captures of one program: columns as of `whatif`, arguments
     as of replay_two: `two_sizes("small", "large", "mitosis", stands_for="200G")`."""
@@ -306,7 +306,7 @@ def sizes(
     policies: Policies = (),
     setup: Setup | None = None,
     times: Sequence[float] = TIMES,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Effects of policies on runs `times` as large, the captured one first: a row per size and policy.
 

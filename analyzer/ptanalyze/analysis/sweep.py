@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
@@ -19,7 +19,7 @@ from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
 from .replay import label, told
-from .setup import Options, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
+from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
 from .whatif import chosen, replay_snapshot, replay_world
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def sweep(
     setup: Setup | None = None,
     *,
     on: str = "",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..world import address_space
 from ..world.phases import ALL
 from .frames import walk_frame
 from .replay import windows_of
-from .setup import Options, Setup, opened, provenance_of, setup_of
+from .setup import Setup, opened, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -172,7 +172,7 @@ def walk_map(
     setup: Setup | None = None,
     *,
     rows: int = ROWS,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Walks by address and time: start, end (addresses), vma, time_ns (the window's end), walks.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
@@ -25,7 +25,7 @@ from ..world.world import World
 from .frames import Replayed
 from .pricing import priced, static_results
 from .replay import Finished, Run, label, replay_again, replay_walks, start, told
-from .setup import Options, Policies, Setup, asked_or_usual, opened, setup_of, together
+from .setup import Policies, Setup, asked_or_usual, opened, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -149,35 +149,27 @@ def replay(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of a single run.
 
     policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in
               place of a name; or a list of these; none: asked_policies.asked_or_usual
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
-              (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
+              (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
     how, known = setup_of(setup, options), opened(capture)
-    refused: dict[str, str] = {}
-    results = replay_snapshot(
-        known.snapshot,
-        known.trace,
-        asked_or_usual(policies, known.snapshot),
-        how,
-        cache_dir=known.capture.cache,
-        provenance=known.provenance,
-        refused=refused,
-        others=together(known.capture, how.weigh),
-    )
-    return Replayed(results, how.machine, refused)
+    world, others, refused = known.world(how), known.others(how), dict[str, str]()
+    asked = asked_or_usual(policies, known.snapshot)
+    results = _results(world, asked, how, known.provenance, refused, others)
+    return Replayed(results, how.machine, refused, world.fits_caches)
 
 
 def whatif(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
@@ -191,7 +183,7 @@ def reads(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Reads of page-table entries between nodes: policy, params, dimension, level, reader, server, from,
     count. Arguments as in `replay`; details: answers.reads_frame."""
@@ -220,11 +212,20 @@ def replay_snapshot(
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
-    world = setup.world(snapshot, trace, cache_dir)
+    worlds = [setup.world(one, None) for one in others]
+    return _results(setup.world(snapshot, trace, cache_dir), policies, setup, provenance, refused, worlds)
+
+
+def _results(
+    world: World,
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
+    setup: Setup,
+    provenance: Mapping[str, str] | None,
+    refused: dict[str, str] | None,
+    others: Sequence[World],
+) -> list[Result]:
     plans = chosen(policies, world, setup)
-    results = replay_world(
-        world, plans, setup, provenance, refused, [setup.world(one, None) for one in others]
-    )
+    results = replay_world(world, plans, setup, provenance, refused, others)
     return told(results, refused or {}, len(results) - len(plans) + len(policies))
 
 
@@ -237,7 +238,7 @@ def timeline(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> DataFrame:
     """Locality over time: one row per policy and window of equal time; the capture needs a trace.
 

@@ -11,6 +11,7 @@ from .options import (
     capture_argument,
     capture_of,
     full_option,
+    option,
     plots_of,
     question,
     question_options,
@@ -19,7 +20,6 @@ from .options import (
     sizes_of,
     sizes_option,
     steps_from,
-    weight_option,
 )
 from .output import Output, emit, output_options
 
@@ -27,7 +27,7 @@ from .output import Output, emit, output_options
 @click.command("advise")
 @capture_argument
 @question_options
-@weight_option
+@option("weigh")
 @sizes_option
 @full_option
 @replay_options
@@ -65,7 +65,7 @@ def command(
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **question(memory, updates, horizon, names))
-        curve = sizes_of(sizes, opened, (), setup)
+        curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     report, whose = advised.report, asked_of_processes(opened, setup)
     steps = steps_from(context, capture, (), [report.base])
     emit(

@@ -9,10 +9,8 @@ import click
 from .info import table_pages
 from .options import (
     capture_argument,
-    jobs_option,
-    machine_option,
     open_or_default,
-    threads_on_option,
+    option,
 )
 from .output import Output, emit, output_options
 
@@ -39,9 +37,9 @@ if TYPE_CHECKING:
     help="Groups to count: all together, each VMA, each thread of the trace, each process of the capture, or "
     "each page that `ptanalyze heat` found used.",
 )
-@machine_option
-@threads_on_option
-@jobs_option
+@option("machine")
+@option("threads_on")
+@option("jobs")
 @output_options("locality", "map")
 def command(
     capture: str | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, machine_option, open_or_default, pair_of
+from .options import capture_argument, open_or_default, option, pair_of
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Parameter of --after: group or reserve_limit; repeatable. Default: as `ptanalyze policies` lists.",
 )
-@machine_option
+@option("machine")
 @output_options()
 def command(
     capture: str | None, by: str, after: bool, settings: tuple[str, ...], machine: str, output: Output

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.errors import DEFAULT_MACHINE, NO_LIMIT, UsageError, is_whole
+from ..core.errors import NO_LIMIT, UsageError, is_whole
 from ..core.finding import ELSEWHERE
-from ..core.process import usable_cpus
+from ..core.options import EVERYWHERE, Option, as_options
 from . import complete, echo, retyped
 from .output import NAMES
 
@@ -63,34 +63,40 @@ class Renamed(click.Option):
         parser.add_option(obj=self, opts=[self.formerly], dest=self.name, action="store", nargs=1)
 
 
-machine_option = click.option(
-    "-m",
-    "--machine",
-    default=DEFAULT_MACHINE,
-    show_default=True,
-    help="Machine model: a name that `ptanalyze machines` lists, or a TOML file.",
-    shell_complete=complete.machines,
-)
-threads_on_option = click.option(
-    "--threads-to-nodes",
-    "threads_on",
-    metavar="NODES",
-    shell_complete=complete.words("auto", "recorded", "round-robin", "block"),
-    default="auto",
-    show_default=True,
-    help="NUMA nodes of the threads: auto, recorded, round-robin, block, or one node per thread as 0,0,1,1.",
-)
-jobs_option = click.option(
-    "-j",
-    "--jobs",
-    "jobs",
-    cls=Renamed,
-    formerly="--threads",
-    type=click.IntRange(1),
-    default=usable_cpus,
-    show_default="all that the process may use",
-    help="Number of CPUs to compute on; results do not depend on it.",
-)
+def parameter(one: Option) -> Callable[[C], C]:
+    """The click option of an Option."""
+    how: dict[str, Any] = {"help": one.help, "multiple": one.multiple}
+    if one.default is not None:
+        how["default"] = one.default
+    if one.default is False:
+        how["is_flag"] = True
+    elif one.default or one.shown:
+        how["show_default"] = one.shown or True
+    if one.formerly:
+        how |= {"cls": Renamed, "formerly": one.formerly}
+    if one.kind == "path":
+        how["type"] = click.Path()
+    elif one.kind:
+        words = isinstance(one.kind[0], str)
+        how["type"] = click.Choice(one.kind) if words else click.IntRange(*one.kind)
+    if isinstance(one.complete, str):
+        how["shell_complete"] = getattr(complete, one.complete) if one.complete else None
+    else:
+        how["shell_complete"] = complete.words(*one.complete)
+    return click.option(*one.flags.split(), one.parameter, metavar=one.metavar, **how)
+
+
+def option(*names: str) -> Callable[[C], C]:
+    """Decorator: what core.options.Options says of these fields, in their order."""
+
+    def decorate(command: C) -> C:
+        for one in reversed([one for name in names for one in as_options(name)]):
+            command = parameter(one)(command)
+        return command
+
+    return decorate
+
+
 on_option = click.option(
     "--on",
     metavar="dask:HOST:PORT",
@@ -255,78 +261,7 @@ BRIEF = (  # columns of results for Markdown and LaTeX
     "pt_bytes_extra",
     "ept_bytes_extra",
 )
-BALANCING = ("delay_ms=", "scan_period_ms=", "scan_size_mb=", "rate_limit_mb_s=", "by=guest", "by=host")
-
-larger_run_options = (
-    click.option(
-        "--stands-for",
-        metavar="N|SIZE",
-        help="Answer for a run N times as large as CAPTURE, or of SIZE, as 200G: caches hold 1/N of theirs. "
-        "Default: the run as captured.",
-    ),
-    click.option(
-        "--fixed",
-        default="",
-        metavar="VMA,...",
-        help="Memory that does not grow with --stands-for: parts of VMAs' names, addresses in them, a size "
-        "for all that map no more, or none. Default: code, stacks, and the smallest VMAs with 2 % of all.",
-    ),
-)
-OPTIONS = (
-    machine_option,
-    threads_on_option,
-    click.option("--costs", type=click.Path(), help="Cost file. Default: the machine's own costs."),
-    click.option(
-        "--cache-share",
-        metavar="SHARE",
-        help="Share of the LLC that holds page-table lines, 0.25, or its bounds, 0.1:0.5, which intervals "
-        "cover. Default: the machine's.",
-    ),
-    click.option(
-        "--calibration",
-        type=click.Path(),
-        metavar="FILE.toml",
-        help="Calibration file; scales run-time estimates to that run. Default: none.",
-    ),
-    click.option(
-        "--cold",
-        is_flag=True,
-        help="Count the run as traced instead of its steady state: caches empty at first, and all copies "
-        "that a policy makes, before the first access or later, part of the run.",
-    ),
-    click.option(
-        "--phase",
-        default="last",
-        show_default=True,
-        metavar="last|all|N",
-        help="Phase of the trace whose steady state is counted, where it has several: a fill, then the work. "
-        "The answer lists them.",
-    ),
-    click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
-    *larger_run_options,
-    jobs_option,
-    click.option(
-        "--move-threads",
-        default="",
-        metavar="A:B@30%,...",
-        help="Move node A's threads to node B after 30 % of the trace, or at a time (@2.5s). "
-        "Default: no moves.",
-    ),
-    click.option(
-        "--autonuma",
-        is_flag=True,
-        help="Migrate data pages towards the nodes that access them, like Linux NUMA balancing.",
-    ),
-    click.option(
-        "--autonuma-set",
-        "balancing",
-        multiple=True,
-        metavar="KEY=VALUE",
-        shell_complete=complete.words(*BALANCING),
-        help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
-        "host); repeatable. Default: Linux's values.",
-    ),
-)
+replay_options = option(*EVERYWHERE)
 
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:
@@ -374,22 +309,6 @@ horizon_option = click.option(
     show_default=True,
     help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
 )
-weight_option = click.option(
-    "--weight",
-    "weigh",
-    type=click.Choice(["auto", "walks", "heat", "leaf"]),
-    default="auto",
-    show_default=True,
-    help="Replay the trace (walks), or count pages by their accessed bits (heat) or all alike (leaf); auto: "
-    "the first that CAPTURE has.",
-)
-baseline_option = click.option(
-    "--baseline",
-    default="auto",
-    show_default=True,
-    help="Policy that the others are compared with.",
-    shell_complete=complete.policies,
-)
 sizes_option = click.option(
     "--sizes",
     metavar="N,...",
@@ -413,15 +332,10 @@ BUDGET = (
     ),
 )
 SHARED = frozenset(  # options that whatif, advise and report have in common, or two of them
-    option(click.Command("")).params[0].name for option in (*OPTIONS, *BUDGET, horizon_option, weight_option)
+    str(one.name)
+    for add in (option(*EVERYWHERE, "weigh"), *BUDGET, horizon_option)
+    for one in add(click.Command("")).params
 )
-
-
-def replay_options(command: C) -> C:
-    """The options of `setup_from`, in their order."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
 
 
 def question_options(command: C) -> C:
@@ -452,7 +366,7 @@ def capture_of(directory: str | None) -> Capture:
 
 
 def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
-    """The Setup that replay_options and --baseline stand for, by their names."""
+    """The Setup that core.options stand for, by their names."""
     from ..analysis.setup import Setup
 
     plain = dict(options)
@@ -491,22 +405,21 @@ def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple
     ]
 
 
-def sizes_of(asked: str | None, capture: Capture, policies: Policies, setup: Setup) -> SizeCurve | None:
+def sizes_of(
+    asked: str | None, capture: Capture, policies: Policies, setup: Setup, replayed: Replayed
+) -> SizeCurve | None:
     """The SizeCurve that --sizes asks for, or that a capture needs whose leaf entries the caches hold."""
-    from ..analysis.setup import opened
-
-    if asked is None:
-        known = opened(capture)
-        if setup.stands_for.larger or setup.as_traced or not known.world(setup).fits_caches:
-            return None
-    elif asked == "1":
+    if asked == "1":
+        return None
+    if asked is None and (setup.stands_for.larger or setup.as_traced or not replayed.fits_caches):
         return None
     from ..analysis.size import TIMES, size_curve
+    from ..world.scaling import TooSmallError
 
     if asked is None:
         try:
             return size_curve(capture, policies, setup, TIMES)
-        except UsageError:  # too small to stand for another; the question itself has its answer
+        except TooSmallError:  # the question itself has its answer
             return None
     times = [float(one) for one in asked.split(",") if re.fullmatch(r"\d{1,7}(\.\d+)?", one)]
     if len(times) != asked.count(",") + 1:

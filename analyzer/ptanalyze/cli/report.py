@@ -9,11 +9,11 @@ from . import complete, echo, retyped
 from .options import (
     capture_of,
     on_option,
+    option,
     question,
     question_options,
     replay_options,
     setup_from,
-    weight_option,
 )
 from .output import must_end_with
 
@@ -32,7 +32,7 @@ from .output import must_end_with
     help="HTML file to write; an existing file is replaced.",
 )
 @question_options
-@weight_option
+@option("weigh")
 @replay_options
 @on_option
 @click.pass_context

@@ -10,10 +10,10 @@ from ..core.errors import UsageError
 from . import complete
 from .options import (
     BRIEF,
-    baseline_option,
     capture_argument,
     capture_of,
     on_option,
+    option,
     pair_of,
     policy_option,
     replay_options,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     help="Axis: a policy's parameter, or nodes, placement, contended, latency_ratio, with values 0:9 (both "
     "ends), 0:8:2, 2,4,8 or 0,1;2,3; repeatable.",
 )
-@baseline_option
+@option("baseline")
 @replay_options
 @on_option
 @output_options()

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from .options import (
-    baseline_option,
     capture_argument,
     capture_of,
     configured,
+    option,
     policy_option,
     replay_options,
     set_option,
@@ -37,14 +37,7 @@ BRIEF = (  # columns for Markdown and LaTeX
 @capture_argument
 @policy_option
 @set_option
-@click.option(
-    "--windows",
-    type=click.IntRange(1, 10000),
-    default=20,
-    show_default=True,
-    help="Number of equal-length time windows.",
-)
-@baseline_option
+@option("windows", "baseline")
 @replay_options
 @output_options()
 def command(

@@ -11,11 +11,11 @@ from ..core.errors import is_whole
 from . import complete
 from .options import (
     BRIEF,
-    baseline_option,
     capture_argument,
     capture_of,
     configured,
     full_option,
+    option,
     plots_of,
     policy_option,
     replay_options,
@@ -25,7 +25,6 @@ from .options import (
     sizes_option,
     steps_from,
     usual,
-    weight_option,
 )
 from .output import Output, emit, output_options
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 @click.argument("other", required=False, type=click.Path(), shell_complete=complete.captures)
 @policy_option
 @set_option
-@baseline_option
-@weight_option
+@option("baseline")
+@option("weigh")
 @sizes_option
 @full_option
 @replay_options
@@ -83,7 +82,7 @@ def command(
         policies = policies or configured(asked, settings)
         if other is None:
             replayed = replay(opened, policies, setup)
-            curve = sizes_of(sizes, opened, policies, setup)
+            curve = sizes_of(sizes, opened, policies, setup, replayed)
         else:
             from ..analysis.size import replay_two
 

@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from .errors import UsageError
-from .interval import Interval
-from .jackknife import margins
+from .interval import Interval, margins
 
 LINE_PAGES = 8  # entries of a 64-byte line of a page table
 ORDER = 0.05  # cyclic order, conflicts in sets, phases: a footprint says the reads from DRAM within this part

@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar
 
-from ..analysis.setup import Options, Setup
+from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.plan import Parameters
@@ -59,7 +59,7 @@ class Bench:
         policies: Sequence[str | Design],
         machine: str | Machine = "vmitosis-cascade-lake",
         /,
-        **how: Unpack[Options],
+        **how: Any,
     ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
@@ -71,9 +71,8 @@ class Bench:
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        options: Options = {**how, "machine": machine}
         results = replay_snapshot(
-            capture.snapshot, trace, asked, Setup.of(**options), cache_dir=capture.cache
+            capture.snapshot, trace, asked, Setup.of(**how, machine=machine), cache_dir=capture.cache
         )
         names = [result.policy for result in results]
         return {

@@ -1,14 +1,15 @@
 """The World of a capture on a machine, before any policy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 import numpy as np
 
 from ..core.finding import CAREFUL, MADVISE, Finding
 from ..core.machine import Machine
-from ..core.process import Progress, adding_up
+from ..core.options import Options
+from ..core.process import adding_up
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
@@ -17,34 +18,22 @@ from .moves import NOTHING_MOVES, Moves
 from .phases import ALL, SteadyPart, may_end_sooner, until
 from .scaling import AS_CAPTURED, StandsFor, growth, scaled_by, scaled_machine, scaled_moves
 from .site import Effort
-from .thread_placement import AUTO, place
+from .thread_placement import place
 from .world import World, untouched
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """What is asked of a capture before any policy.
+class Scenario(Options):
+    """What is asked of a capture before any policy, names and files read.
 
-    threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
-                  world.thread_placement.place
-    moves         how data pages move, None: by the trace's events alone
-    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see
-                  world.thread_placement
-    stands_for    the run that the answer is about
-    phase         of the trace, whose steady state is asked for: "last", "all" or its number; see world.phases
-    jobs          number of computing threads, of a Setup all CPUs that the process may use; counts do not
-                  depend on it
-    progress      called with (done, total, what)
+    autonuma  how data pages move, None: by the trace's events alone
     """
 
-    machine: Machine
-    threads_on: str = AUTO
-    moves: Moves | None = None
-    move_threads: str = ""
+    machine: Machine = field()
+    autonuma: Moves | None = None
     stands_for: StandsFor = AS_CAPTURED
     phase: str = ALL
     jobs: int = 1
-    progress: Progress = None
 
 
 def captured_world(
@@ -71,7 +60,7 @@ def captured_world(
         return replace(world, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
     trace = within_region(trace)
     scale = snapshot.scale * larger.factor
-    machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.moves or NOTHING_MOVES, scale)
+    machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
     said = *scaled_by(scale), *larger.findings
 
     def on_machine(trace: Trace, answered: SteadyPart | None = None) -> World:

@@ -321,18 +321,22 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
 # Refusals.
 
 
+class TooSmallError(UsageError):
+    """The capture is too small, or too regular, to stand for a larger run."""
+
+
 def must_say_something(growth: Growth, tlb: Tlb, regions: Regions, pages: int) -> None:
-    """UsageError unless a trace tells about a larger run.
+    """TooSmallError unless a trace tells about a larger run.
 
     pages  distinct pages of 4 KiB that are touched behind the first TLB level
     """
     if not len(regions.va) or (regions.tlb_level > 1).all():
-        raise UsageError(
+        raise TooSmallError(
             f"--stands-for {growth.factor:g}: all touched memory has huge pages, whose few leaf entries tell "
             "nothing about a larger run; record without them"
         )
     if pages < LEAST_TOUCHED * tlb.l1_4k.entries:
-        raise UsageError(
+        raise TooSmallError(
             f"--stands-for {growth.factor:g}: {pages} pages are touched beyond the first TLB level, less "
             f"than {LEAST_TOUCHED} times its {tlb.l1_4k.entries} entries; record a larger run"
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
-from ...analysis.setup import Options, Setup, opened, setup_of
+from ...analysis.setup import Setup, opened, setup_of
 from ...core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def explore(
     capture: CaptureLike = None,
     policy: str = "",
     setup: Setup | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.advise import HOUR, Question
 from ...analysis.leaf_classes import weighed_by
-from ...analysis.setup import Options, Policies, Setup, policies_of, setup_of
+from ...analysis.setup import Policies, Setup, policies_of, setup_of
 from ...core.errors import NO_LIMIT, UsageError
 from ...core.finding import EACH_ONCE
 from ...core.process import Progress
@@ -38,7 +38,7 @@ def report(
     horizon: float = HOUR,
     policies: Policies = (),
     on: str = "",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> str:
     """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
