@@ -4,6 +4,7 @@
 #include <linux/errno.h>
 #include <linux/fcntl.h>
 #include <linux/poll.h>
+#include <linux/prctl.h>
 
 #include "kernel.h"
 
@@ -26,11 +27,16 @@ static void close_all_but(unsigned a, unsigned b) {
     for (;;) kernel_call(__NR_exit_group, 0);
 }
 
-/* Forked twice: the traced program must not find a child that it never started. */
+/* Forked twice: the traced program must not find a child that it never started. A fork takes its name along, by
+ * which those who list the program's children tell it from one of the program's own. */
 int watcher_start(int fd, void (*after)()) {
     long process = kernel_call(__NR_pidfd_open, kernel_call(__NR_getpid), 0);
     if (process < 0) return (int)process;
+    char name[16];
+    kernel_call(__NR_prctl, PR_GET_NAME, name);
+    kernel_call(__NR_prctl, PR_SET_NAME, "pt-watcher");
     long child = kernel_call(__NR_fork);
+    if (child != 0) kernel_call(__NR_prctl, PR_SET_NAME, name);
     if (child == 0) {
         if (kernel_call(__NR_fork) == 0) watch((int)process, fd, after);
         for (;;) kernel_call(__NR_exit_group, 0);

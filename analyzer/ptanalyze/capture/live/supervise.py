@@ -378,12 +378,14 @@ def dump(dumper: Path, pid: int, place: Path) -> str:
 
 
 def children_of(pid: int) -> dict[int, str]:
-    """{PID: name} of a process's children now; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    """{PID: name} of a process's children now without its tracer's watcher (watcher.cpp); none where the
+    kernel does not tell (CONFIG_PROC_CHILDREN)."""
     try:
         listed = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return {}
-    return {int(word): comm(word) for line in listed for word in line.split()}
+    named = {int(word): comm(word) for line in listed for word in line.split()}
+    return {child: name for child, name in named.items() if name != "pt-watcher"}
 
 
 def comm(pid: str) -> str:
