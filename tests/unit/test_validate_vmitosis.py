@@ -10,7 +10,7 @@ from ptanalyze.show import plots
 from ptanalyze.validate import mitosis, vmitosis, vmitosis_moved
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.law_rows import beside, misplaced, predicted, replicated, run_of, shares
-from ptanalyze.validate.row import DEFINITION, FITTED, MODELLED, REPLAYED, predictions
+from ptanalyze.validate.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, predictions
 from ptanalyze.validate.script import million_entries_per_second
 from ptanalyze.validate.vmitosis_moved import (
     Curve,
@@ -92,7 +92,7 @@ def test_the_run_that_the_law_was_calibrated_on_is_fitted_and_comes_back():
 def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
     found = [one for one in vmitosis.figure_1(None) if one.figure.read == "artifact"]
     assert len(found) == 3 * 6 * 2
-    alone = [one for one in found if not one.figure.name.endswith("-RR-RR") and one.kind == REPLAYED]
+    alone = [one for one in found if not one.figure.name.endswith("-RR-RR") and one.kind == LAW]
     assert all(one.mean and one.constant for one in alone)
     assert sum(abs(one.error) for one in alone) / len(alone) < 0.08
 
@@ -151,7 +151,7 @@ def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
                 f"Figure6-native-thin-{workload}-{config}",
                 f"Figure6-native-thin-{workload}-{config}-{second}",
             ):
-                assert found[name].kind == REPLAYED and found[name].mean
+                assert found[name].kind == LAW and found[name].mean
     one = predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD", "RPI-LD")
     assert one.low == one.middle == one.high  # what was measured comes back
 

@@ -16,10 +16,11 @@ HEAD = """# Worked examples with published answers
 
 What `ptanalyze validate` computes, beside what the papers measured. `make examples` writes this page; it is
 not edited by hand. *Replayed* rows follow from published counts, *modelled* rows from a synthetic workload
-made after the paper's description, *fitted* rows were chosen to agree and are no evidence, and of *not
+made after the paper's description, *law* rows from published counters, *traced small* rows from the program
+itself, recorded at a small size, *fitted* rows were chosen to agree and are no evidence, and of *not
 reproducible* rows the note says why. Of long tables the {most} rows that differ most are shown.
 *Ports* are public measurements of Mitosis and Hydra ported to Linux 7.0: kernels of GAP on an EPYC with 16
-nodes; of graphs between these two, and of the other kernels, ask for `--row 'bc, kron29,'` and the like.
+nodes; of other graphs ask for `--row 'bc, kron29,'` and the like.
 {{doc}}`explanation/model` says what the model leaves out.
 """
 TABLE = """

@@ -39,10 +39,11 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
 def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: Output) -> None:
     """Print figures that papers measured beside this package's, one row per quantity.
 
-    replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its
-    published description, scaled down. fitted (calibrated on this very number) and by definition (what the
-    model takes for granted) are no evidence and never count as a success. not reproducible: a note says why.
-    Error = (ours - published) / published.
+    law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
+    made by `ptanalyze synth` from its published description, scaled down. traced small: the program itself,
+    traced at a small size. fitted (calibrated on this very number) and by definition (it cannot fail) are no
+    evidence and count nowhere. not reproducible: a note says why. Error = (ours - published) / published; an
+    interval of no width that misses is an error.
 
     \b
     Examples:

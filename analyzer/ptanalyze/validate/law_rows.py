@@ -10,7 +10,7 @@ from ..cost.law import Calibration, Run
 from ..cost.predict import predict_placement
 from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
 from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
-from .row import FITTED, REPLAYED, Figure, Row, row
+from .row import FITTED, LAW, Figure, Row, row
 
 TWO_TABLES = "thin-2D-4K"
 ONE_RUN = (
@@ -85,13 +85,14 @@ def slowdown(
     config: str,
     second: str = "",
     note: str = "",
-    kind: str = REPLAYED,
+    kind: str = LAW,
 ) -> Row:
     """Row of the run time at `config` over that at `local`; fitted where config is the second run itself."""
     ratio = predicted(family, prior, workload, local, placed(config), second)
     beside = baselines(family).get((workload, config), {}) if family == prior else {}
     said = "; ".join(filter(None, (note, TWO_RUNS if second else ONE_RUN)))
-    return row(figure, ratio, FITTED if config == second else kind, said, **beside)
+    kind = FITTED if config == second else kind
+    return row(figure, ratio, kind, said, prediction=" ".join([workload, config, second]), **beside)
 
 
 def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Interval:

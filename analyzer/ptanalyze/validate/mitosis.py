@@ -14,7 +14,7 @@ from ..cost.result import Result
 from .bench import Bench
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took
 from .prior import reference
-from .row import DEFINITION, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
+from .row import DEFINITION, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
 from .script import million_entries_per_second
 from .wide import made, scaled, speedup
 
@@ -52,7 +52,8 @@ def figure_6(bench: Bench) -> Iterator[Row]:
         for config, second in (("RP-LD", ""), ("RPI-LD", ""), ("RP-LD", "RPI-LD"), ("RPI-LD", "RP-LD")):
             figure = measured(FAMILY, workload, config, "LP-LD", WHERE, second)
             ours, note = of(workload, "LP-LD", config, second), TWO_RUNS if second else ONE_RUN
-            yield row(figure, ours, REPLAYED, note, **baselines(FAMILY)[workload, config])
+            what = " ".join([workload, config, second])
+            yield row(figure, ours, LAW, note, prediction=what, **baselines(FAMILY)[workload, config])
         yield from remote_data(workload)
         for config in ("TRP-LD", "TRPI-LD"):
             yield not_reproducible(measured(FAMILY, workload, config, "TLP-LD", WHERE), huge(workload))
@@ -71,7 +72,7 @@ def of(workload: str, local: str, placement: str, second: str = "") -> Interval:
 def remote_data(workload: str) -> Iterator[Row]:
     for config in ("LP-RD", "LP-RDI", "RP-RD", "RPI-RDI"):
         figure = measured(FAMILY, workload, config, "LP-LD", WHERE)
-        yield row(figure, of(workload, "LP-LD", config), REPLAYED, f"{ONE_RUN}; {DATA}")
+        yield row(figure, of(workload, "LP-LD", config), LAW, f"{ONE_RUN}; {DATA}")
 
 
 def figure_9(bench: Bench) -> Iterator[Row]:
@@ -89,7 +90,8 @@ def figure_9(bench: Bench) -> Iterator[Row]:
             if config[0] == "T":
                 yield not_reproducible(figure, HUGE)
             else:
-                yield row(figure, ours, REPLAYED, note, **beside(gains, workload, config))
+                others = beside(gains, workload, config)
+                yield row(figure, ours, LAW, note, prediction="", **others)
 
 
 def figure_10(bench: Bench) -> Iterator[Row]:
@@ -101,7 +103,8 @@ def figure_10(bench: Bench) -> Iterator[Row]:
             measured(FAMILY, workload, "RPI-LD", "RPI-LD+M", "Figure 10", known="LP-LD"),
             beside(gains, workload, "RPI-LD"),
         )
-        yield row(figure, of(workload, "LP-LD", "RPI-LD"), REPLAYED, ONE_RUN + repaired, **others)
+        ours, what = of(workload, "LP-LD", "RPI-LD"), f"{workload} RPI-LD "
+        yield row(figure, ours, LAW, ONE_RUN + repaired, prediction=what, **others)
         figure = measured(FAMILY, workload, "RPI-LD+M", "LP-LD", "Figure 10")
         yield row(figure, 1.0, DEFINITION, "the law knows no difference between local and repaired tables")
         figure = measured(FAMILY, workload, "TRPI-LD", "TRPI-LD+M", "Figure 10", known="TLP-LD")
@@ -116,11 +119,13 @@ def table_5(bench: Bench) -> Iterator[Row]:
     for call, ours in (("MAP", "mmap"), ("PROTECT", "mprotect"), ("UNMAP", "munmap")):
         for pages in (1, 2048, 1 << 20):
             single, copied = (million_entries_per_second(machine, ours, pages, copies) for copies in (1, 4))
-            yield row(call_ratio(call, pages), single / copied, REPLAYED, note)
+            what = f"{call} {pages}"
+            yield row(call_ratio(call, pages), single / copied, REPLAYED, note, prediction=what)
+            figure = call_ratio(f"{call}_SHARED", pages)
             if call == "PROTECT":
-                yield row(call_ratio(f"{call}_SHARED", pages), single / copied, REPLAYED, note)
+                yield row(figure, single / copied, REPLAYED, note, prediction=what)
             else:
-                yield not_reproducible(call_ratio(f"{call}_SHARED", pages), shared, single / copied)
+                yield not_reproducible(figure, shared, single / copied, what)
 
 
 def call_ratio(call: str, pages: int) -> Figure:
@@ -155,9 +160,8 @@ def poster(bench: Bench) -> Iterator[Row]:
         scaled(bench).replace("one thread per socket", "one thread") + "; its page tables on another socket"
     )
     yield row(PAPER["single-threaded"], gain(moved["mitosis"]), MODELLED, alone)
-    yield row(
-        PAPER["gups"], predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD"), REPLAYED, ONE_RUN
-    )
+    ours = of("GUPS", "LP-LD", "RPI-LD")
+    yield row(PAPER["gups"], ours, LAW, ONE_RUN, prediction="GUPS RPI-LD ")
     yield row(
         PAPER["gups-repaired"],
         1.0,

@@ -94,12 +94,11 @@ def published(name: str) -> Paper:
     return msgspec.structs.replace(paper, figure=figures)
 
 
-REPLAYED, MODELLED, FITTED = "replayed", "modelled", "fitted"
-TRACED = "traced small"
-DEFINITION = "by definition"
-NOT_REPRODUCIBLE = "not reproducible"
-KINDS = (REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
-EVIDENCE = (REPLAYED, MODELLED, TRACED)
+LAW, REPLAYED, MODELLED, TRACED = "law", "replayed", "modelled", "traced small"
+FITTED, DEFINITION, NOT_REPRODUCIBLE = "fitted", "by definition", "not reproducible"
+EVIDENCE = (LAW, REPLAYED, MODELLED, TRACED)
+KINDS = (*EVIDENCE, FITTED, DEFINITION, NOT_REPRODUCIBLE)
+JUDGED = (*EVIDENCE, NOT_REPRODUCIBLE)  # what has a number of ours can fail
 LEAST_EFFECT = 0.05  # of a ratio: smaller published effects are noise
 
 
@@ -108,13 +107,16 @@ class Row:
     """Our number beside a Figure.
 
     ours  Interval, None where we have no number
-    kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its
+    kind  law: a run time from published counters of other runs; replayed: from published counts, tables or
+          sizes; modelled: a workload made by synth from its
           published description; traced small: the program itself, traced
           at a small size; fitted: calibrated on this very number, or made from published results of the
           same experiment, which is no evidence; by definition: an assumption of the model or plain
-          arithmetic, no evidence either; not reproducible: the note says why; it is judged all the same if
-          there is a number of ours
+          arithmetic, so that it cannot fail, no evidence either; not reproducible: the note says why; it is
+          judged all the same if there is a number of ours
     note  assumptions and scaling, in a sentence
+    prediction  what it predicts, where several figures show that; the figure alone where empty
+    ranged  whether ours was given with its ends: ends that are equal claim that nothing is unknown
     mean, constant  predictions of two baselines, None where they make no sense: the mean of this
           configuration over other workloads, and a single speed-up for all workloads and configurations
     """
@@ -125,6 +127,8 @@ class Row:
     note: str = ""
     mean: float | None = None
     constant: float | None = None
+    prediction: str = ""
+    ranged: bool = False
 
     @property
     def number(self) -> Interval:
@@ -152,7 +156,7 @@ class Row:
     @property
     def width(self) -> float | None:
         """Width of our interval, of the published effect as `effect_error`; None without an interval."""
-        if self.ours is None or self.ours.low == self.ours.high or self.figure.bound:
+        if self.ours is None or not self.ranged or self.figure.bound:
             return None
         value = self.figure.value
         scale = max(abs(value - 1), LEAST_EFFECT) if self.figure.unit == "x" else abs(value)
@@ -161,7 +165,17 @@ class Row:
     @property
     def counts(self) -> bool:
         """Whether it is judged: evidence, or a number that we give although we cannot reproduce it."""
-        return self.ours is not None and not self.figure.bound and self.kind in (*EVIDENCE, NOT_REPRODUCIBLE)
+        return self.ours is not None and not self.figure.bound and self.kind in JUDGED
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether our interval holds the published number; None without an interval."""
+        return self.number.low <= self.figure.value <= self.number.high if self.ranged else None
+
+    @property
+    def without_width(self) -> bool:
+        """Whether it is an interval from a number to itself."""
+        return self.ranged and self.number.low == self.number.high
 
     @property
     def holds(self) -> bool | None:
@@ -201,16 +215,22 @@ def row(
     *,
     mean: float | None = None,
     constant: float | None = None,
+    prediction: str = "",
 ) -> Row:
     """Row of a Figure."""
     assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
-    return Row(figure, interval(ours), kind, note, mean, constant)
+    ranged = isinstance(ours, Interval)
+    return Row(figure, interval(ours), kind, note, mean, constant, prediction, ranged)
 
 
-def not_reproducible(figure: Figure, why: str, ours: float | Interval | None = None) -> Row:
+def not_reproducible(
+    figure: Figure, why: str, ours: float | Interval | None = None, prediction: str = ""
+) -> Row:
     """Row of a Figure that we cannot reproduce; `why`: a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
-    return Row(figure, None if ours is None else interval(ours), NOT_REPRODUCIBLE, why)
+    if ours is None:
+        return Row(figure, None, NOT_REPRODUCIBLE, why)
+    return row(figure, ours, NOT_REPRODUCIBLE, why, prediction=prediction)
 
 
 def interval(ours: float | Interval) -> Interval:
@@ -243,25 +263,25 @@ def tally(rows: Sequence[Row]) -> dict[str, Any]:
     counted |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
     counted |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
     counted |= spread(errors) | {"ratio_median_error": median(plain) if plain else None}
-    spans = [row for row in judged if row.number.low < row.number.high]
-    inside = sum(row.number.low <= row.figure.value <= row.number.high for row in spans)
+    spans = [row for row in judged if row.ranged]
     widths = [row.width for row in spans if row.width is not None]
-    counted |= {"intervals": len(spans), "inside": inside, "width": median(widths) if widths else None}
+    counted |= {"intervals": len(spans), "inside": sum(row.inside is True for row in spans)}
+    counted |= {"without_width": sum(row.without_width for row in spans)}
+    counted |= {"width": median(widths) if widths else None}
     return counted | {"bounds": len(bounds), "bounds_held": sum(bounds)}
 
 
 def predictions(rows: Sequence[Row]) -> list[Row]:
-    """The Rows that are judged; of rows that one prediction stands for, the one it misses most.
+    """The Rows that are judged; of rows with one prediction, the one that it misses most.
 
-    Two figures of a paper often show one configuration, and one number of ours stands beside both. Runs that
-    were measured each for itself count each.
+    Two figures of a paper often show one configuration, and one number of ours stands beside both. Equal
+    numbers for different configurations are predictions of their own.
     """
     worst: dict[tuple[object, ...], Row] = {}
     for row in rows:
         if not row.counts:
             continue
-        measured_alone = row.figure.name if row.kind == TRACED else ""
-        key = row.figure.paper, row.figure.unit, measured_alone, *row.number
+        key = row.figure.paper, row.prediction or row.figure.name, *row.number
         known = worst.get(key)
         if known is None or missed_by(row) > missed_by(known):
             worst[key] = row

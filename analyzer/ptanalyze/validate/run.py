@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..core.interval import Interval
 from ..core.process import Progress
 from .bench import bench
-from .row import KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, tally
+from .row import JUDGED, KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, tally
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
 PAPERS = {name: name for name in ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")}
@@ -121,6 +121,7 @@ def flat(row: Row) -> dict[str, Cell]:
         "error": row.error,
         "effect_error": row.effect_error,
         "judged": row.counts,
+        "inside": row.inside if row.counts else None,
         "holds": row.holds,
         "kind": row.kind,
         "configuration_mean": row.mean,
@@ -140,7 +141,15 @@ def summary(results: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]
 
 
 def counts(rows: Sequence[Row]) -> dict[str, object]:
-    return {"summary": tally(rows), "ratios": tally(ratios(rows)), "baselines": baselines(rows)}
+    apart = {kind: tally(some) for kind, some in by_kind(rows).items()}
+    known = {"summary": tally(rows), "by_kind": apart, "ratios": tally(ratios(rows))}
+    return known | {"baselines": baselines(rows)}
+
+
+def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """{kind: its rows} of what is judged, kinds without rows left out."""
+    found = {kind: [row for row in rows if row.kind == kind] for kind in JUDGED}
+    return {kind: some for kind, some in found.items() if some}
 
 
 def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
@@ -155,7 +164,8 @@ def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
         named.append(("all", every))
     yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
     title = "Errors of the effect (a ratio less 1), of predictions that could have failed; in x: ratios alone"
-    yield Section(title, [close(*part) for name, rows in named for part in parts(name, rows)], [])
+    apart = [close(f"all, {kind}", some) for kind, some in by_kind(every).items()]
+    yield Section(title, apart + [close(*part) for name, rows in named for part in parts(name, rows)], [])
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
         yield Section("Beside two baselines, on the rows that have them", beside, [])
@@ -189,7 +199,8 @@ def span(ours: Interval | None) -> str:
 def verdict(row: Row) -> str:
     if row.holds is not None:
         return "holds" if row.holds else "does not hold"
-    return "-" if row.error is None else f"{100 * row.error:+.1f} %"
+    missed = row.without_width and row.counts and not row.inside
+    return "-" if row.error is None else f"{100 * row.error:+.1f} %" + ", no width" * missed
 
 
 def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
@@ -202,6 +213,7 @@ def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     within = {f"within {s:.0%}": counted[f"within_{100 * s:.0f}"] for s in WITHIN}
     inside = {
         "inside interval": f"{counted['inside']} of {counted['intervals']}",
+        "of no width": counted["without_width"],
         "its median width": share(counted["width"]),
         "median error as a ratio": share(counted["ratio_median_error"]),
     }

@@ -46,6 +46,7 @@ FILE = "small-traces.csv"
 LEAF, CACHED = 8, 16  # bits of Counters.reads that stand for all reads from DRAM, and from caches
 REPLICAS = ("mitosis", "hydra")
 GRAPHS = ("bc", "cc", "pr")
+PROGRAMS = ("btree", "canneal", *GRAPHS)
 EPYC, XEON = "epyc-7543-16-nodes", "ports-sandy-bridge"
 SERIES = {  # of runs on one machine at one time: file, and how it names the machine
     "EPYC": ("ports-epyc-runs.csv", {"": EPYC}),
@@ -148,10 +149,10 @@ def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
     return Counters(*map(np.stack, zip(*runs, strict=True)))
 
 
-def small_traces(_: Bench) -> Iterator[Row]:
-    """Of every measured run with a row here."""
+def small_traces(program: str, _: Bench) -> Iterator[Row]:
+    """Of every measured run of a program with a row here."""
     runs = measured()
-    for one in replayed():
+    for one in (one for one in replayed() if one.program == program):
         for series, data in product(SERIES, DATA):
             base = runs.get((series, one.machine, one.program, one.input, data, "linux"))
             if base is None:
@@ -163,7 +164,7 @@ def small_traces(_: Bench) -> Iterator[Row]:
                 run = runs.get((series, one.machine, one.program, one.input, data, policy))
                 if run is None:
                     continue
-                what = f"{one.program} {one.input}".strip()
+                what = ", ".join(filter(None, (one.program, one.input)))
                 said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
                 name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(
                     " ", "-"

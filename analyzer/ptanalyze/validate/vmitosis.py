@@ -19,7 +19,7 @@ from ..formats.measured.latency import read_matrix
 from . import vmitosis_moved as moved
 from .bench import Bench
 from .law_rows import ONE_RUN, beside, calibration, misplaced, replicated, run_of, slowdown, took
-from .row import DEFINITION, FITTED, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
+from .row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
 from .script import million_entries_per_second
 from .wide import CANNEAL, CLASSES, counted, made, remote, run_cycles, scaled, shares, slower, speedup
 
@@ -61,8 +61,8 @@ def figure_2(bench: Bench) -> Iterator[Row]:
     yield from classes("graph500", "numa-visible", middle, first, GRAPH500)
     single = 100 * shares(bench.capture(trace=False, guest="visible", **CANNEAL))
     yield from classes("canneal", "numa-visible", single.mean(axis=0), single.mean(axis=0), CANNEAL_NOTE)
-    yield row(PAPER["canneal-socket"], single[0, 0], MODELLED, CANNEAL_NOTE)
-    yield row(PAPER["canneal-others"], single[1:, 3].mean(), MODELLED, CANNEAL_NOTE)
+    yield row(PAPER["canneal-socket"], single[0, 0], DEFINITION, CANNEAL_NOTE)
+    yield row(PAPER["canneal-others"], single[1:, 3].mean(), DEFINITION, CANNEAL_NOTE)
     published_most = 100 * counted("canneal", "numa-visible")[:, 0].max()
     title = "Canneal, NUMA-visible, Local-Local on its socket"
     figure = measured("canneal-visible-socket", title, published_most)
@@ -235,6 +235,7 @@ WORKLOADS = {"gups": "GUPS", "btree": "BTree", "canneal": "Canneal"}
 FIGURE_1 = ("LR", "RL", "RR", "LRI", "RLI", "RRI")
 FIGURE_3 = ("RRIE", "RRIG", "RRIM")
 SECOND = "RR"
+GUPS_RRI = "gups RRI "  # Row.prediction of law_rows.slowdown
 FEWER = "predicted for GUPS, BTree and Canneal alone; counters of the other three are not at hand"
 REPAIRED = "the law knows no difference between tables that are local and tables that became local"
 # family: (all-local run, runs to predict, workloads)
@@ -267,23 +268,24 @@ def vmitosis_thin_measured(
 
 def figure_1(bench: Bench) -> Iterator[Row]:
     """Slow-downs; once from the all-local run alone, once with RR added."""
-    middles = {}
+    found = {}
     for workload in WORKLOADS:
         for config in FIGURE_1:
             slowed = slowdown(
                 vmitosis_thin_measured(workload, config), FAMILY, FAMILY, workload, "LL", config
             )
-            middles[workload, config] = slowed.number.middle
+            found[workload, config] = slowed.number
             yield slowed
         for config in FIGURE_1:
             figure = vmitosis_thin_measured(workload, config, second=SECOND)
             yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, SECOND)
-    one_remote = [value for (_, config), value in middles.items() if config in ("LR", "RL")]
-    worst = [value for (_, config), value in middles.items() if config == "RRI"]
-    yield row(PAPER["one-remote-least"], min(one_remote), REPLAYED, FEWER)
-    yield row(PAPER["one-remote-most"], max(one_remote), REPLAYED, FEWER)
-    yield row(PAPER["contended-least"], min(worst), REPLAYED, FEWER)
-    yield row(PAPER["contended-most"], middles["gups", "RRI"], REPLAYED, ONE_RUN)
+    one_remote = [ours.middle for (_, config), ours in found.items() if config in ("LR", "RL")]
+    worst = [ours.middle for (_, config), ours in found.items() if config == "RRI"]
+    yield row(PAPER["one-remote-least"], min(one_remote), LAW, FEWER)
+    yield row(PAPER["one-remote-most"], max(one_remote), LAW, FEWER)
+    yield row(PAPER["contended-least"], min(worst), LAW, FEWER)
+    most = found["gups", "RRI"]
+    yield row(PAPER["contended-most"], most, LAW, ONE_RUN, prediction=GUPS_RRI)
     halves = "the law takes half of the waiting to be the gPT's, because the paper says so here"
     yield row(PAPER["remote-gpt-over-ept"], 1.0, DEFINITION, halves)
 
@@ -295,13 +297,14 @@ def figure_3(bench: Bench) -> Iterator[Row]:
         for config in FIGURE_3:
             figure, kind = (
                 vmitosis_thin_measured(workload, config, where=where),
-                DEFINITION if config == "RRIM" else REPLAYED,
+                DEFINITION if config == "RRIM" else LAW,
             )
             note = REPAIRED if config == "RRIM" else ""
             yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, note=note, kind=kind)
-        gains[workload] = predict_placement(calibration(FAMILY, FAMILY, workload, "LL"), "RRI").middle
-    yield row(PAPER["repaired-least"], min(gains.values()), REPLAYED, FEWER)
-    yield row(PAPER["repaired-most"], gains["gups"], REPLAYED, ONE_RUN)
+        gains[workload] = predict_placement(calibration(FAMILY, FAMILY, workload, "LL"), "RRI").slowdown
+    least = min(gain.middle for gain in gains.values())
+    yield row(PAPER["repaired-least"], least, LAW, FEWER)
+    yield row(PAPER["repaired-most"], gains["gups"], LAW, ONE_RUN, prediction=GUPS_RRI)
     yield row(PAPER["repaired-to-best"], 1.0, DEFINITION, REPAIRED)
     yield row(PAPER["repair-by-half"], 50.0, DEFINITION, "the law takes both tables to be waited for alike")
     yield from with_huge_pages(where)
@@ -329,8 +332,9 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     alone = calibrate_runs(Run(1.0), Run(1 / known), "RRIG", native=False)
     note = "law, from the throughput of RRI+g alone: each table is waited for alike"
     for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
-        kind = FITTED if placement == "RRIE" else REPLAYED  # by symmetry RRIE is RRIG, which is given
-        yield row(PAPER[name], inverse(predict_placement(alone, placement).slowdown), kind, note)
+        kind = FITTED if placement == "RRIE" else LAW  # by symmetry RRIE is RRIG, which is given
+        ours = inverse(predict_placement(alone, placement).slowdown)
+        yield row(PAPER[name], ours, kind, note, prediction=f"restored {placement}")
     yield row(PAPER["restored-gpt"], inverse(predict_placement(alone, "RRIG").slowdown), FITTED, note)
     yield row(PAPER["restored-both"], 100.0, DEFINITION, REPAIRED)
     drop = inverse(predict_placement(alone, "LRI").slowdown)
@@ -338,10 +342,9 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     yield row(PAPER["oblivious-drop"], lost(drop), FITTED, oblivious)
     yield row(PAPER["oblivious-restored"], 100.0, DEFINITION, REPAIRED)
     for name, placement in (("RRI", "RRI"), ("RRIG", "RRIG"), ("RRIM", "RRIM")):
-        kind = {"RRI": REPLAYED, "RRIG": FITTED, "RRIM": DEFINITION}[name]
-        yield row(
-            PAPER[f"artifact-{name}"], inverse(predict_placement(alone, placement).slowdown), kind, note
-        )
+        kind = {"RRI": LAW, "RRIG": FITTED, "RRIM": DEFINITION}[name]
+        ours = inverse(predict_placement(alone, placement).slowdown)
+        yield row(PAPER[f"artifact-{name}"], ours, kind, note, prediction=f"restored {placement}")
     absolute = "the law says nothing of how fast a program is, only how much slower it becomes"
     yield not_reproducible(PAPER["initial-throughput"], absolute)
 
@@ -373,7 +376,7 @@ VMITOSIS_WIDE_HUGE = (
     "with 2 MiB pages between none and all of a walk waits for DRAM, and no counter of the run without "
     "replicas says how much: refused"
 )
-LAW = (
+WIDE_NOTE = (
     "law, from the counters of the run without replicas; what workloads have in common was fitted on "
     "one-socket runs of others; shares of remote leaf entries: {}"
 )
@@ -387,15 +390,21 @@ def figure_4(bench: Bench) -> Iterator[Row]:
             known = remote(counted(workload, "numa-visible")) if config == "F" else QUARTERS
             counts = "as counted for Figure 2" if config == "F" else ODD
             gain = law_row(
-                "wide-NV-4K", workload, config, "M", known, LAW.format(counts), "Figure 4, section 4.2.1 (4a)"
+                "wide-NV-4K",
+                workload,
+                config,
+                "M",
+                known,
+                WIDE_NOTE.format(counts),
+                "Figure 4, section 4.2.1 (4a)",
             )
             gains[workload, config] = gain.number.middle
             yield gain
     note = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
-    yield row(PAPER["visible-least"], min(gains.values()), REPLAYED, note)
-    yield row(PAPER["visible-most"], max(gains.values()), REPLAYED, note)
+    yield row(PAPER["visible-least"], min(gains.values()), LAW, note)
+    yield row(PAPER["visible-most"], max(gains.values()), LAW, note)
     interleaved = min(value for (_, config), value in gains.items() if config == "I")
-    yield row(PAPER["interleaved-least"], interleaved, REPLAYED, note)
+    yield row(PAPER["interleaved-least"], interleaved, LAW, note)
     yield from modelled_gains(bench)
     yield from huge_pages_visible()
 
@@ -433,7 +442,8 @@ def law_row(
     gains = {(w, after): took(family, w, before) / took(family, w, after) for w, before, after in runs}
     figure = gain_of(family, workload, config, suffix, where)
     ours = replicated(run_of(family, workload, config), *known, PRIOR, workload)
-    return row(figure, ours, REPLAYED, note, **beside(gains, workload, config + suffix))
+    others = beside(gains, workload, config + suffix)
+    return row(figure, ours, LAW, note, prediction=f"{family} {workload} {config}", **others)
 
 
 def gain_of(family: str, workload: str, config: str, suffix: str, where: str) -> Figure:
@@ -450,13 +460,14 @@ def figure_5(bench: Bench) -> Iterator[Row]:
     for workload in VMITOSIS_WIDE_WORKLOADS:
         known = remote(counted(workload, "numa-oblivious"))
         for suffix in ("MP", "MF"):
-            note = LAW.format("as counted for Figure 2")
+            note = WIDE_NOTE.format("as counted for Figure 2")
             gain = law_row("wide-NO-4K", workload, "OF", suffix, known, note, where)
-            gains[workload] = gain.number.middle
+            gains[workload] = gain
             yield gain
     few = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
-    yield row(PAPER["oblivious-least"], min(gains.values()), REPLAYED, few)
-    yield row(PAPER["oblivious-most"], gains["graph500"], REPLAYED, few)
+    yield row(PAPER["oblivious-least"], min(gain.number.middle for gain in gains.values()), LAW, few)
+    most = gains["graph500"]
+    yield row(PAPER["oblivious-most"], most.number, LAW, few, prediction=most.prediction)
     results = bench.replay(
         made(bench, "oblivious", host_placement="interleave"),
         ["linux", ("vmitosis-replicate", {"mode": "no-p"})],
@@ -487,7 +498,7 @@ def misplaced_replicas(bench: Bench) -> Iterator[Row]:
     known = remote(counted("graph500", "numa-oblivious"))
     ours = misplaced(run_of("wide-NO-4K", "graph500", "OF"), known, PRIOR, "graph500")
     yield row(
-        PAPER["misplaced-graph500"], percent_more(ours), REPLAYED, LAW.format("as counted for Figure 2")
+        PAPER["misplaced-graph500"], percent_more(ours), LAW, WIDE_NOTE.format("as counted for Figure 2")
     )
     for name in ("misplaced-xsbench", "misplaced-memcached"):
         yield row(PAPER[name], percent_more(slower(alone["vmitosis-replicate"])), MODELLED, note)

@@ -11,6 +11,7 @@ from pandas import DataFrame
 from .style import (
     BLACK,
     BLUE,
+    GREEN,
     GREY,
     ORANGE,
     PURPLE,
@@ -29,6 +30,7 @@ from .style import (
 )
 
 KINDS = {  # validate.row.KINDS: colour, marker, whether it is evidence
+    "law": (GREEN, "P", True),
     "replayed": (BLUE, "o", True),
     "modelled": (ORANGE, "^", True),
     "traced small": (SKY, "v", True),
@@ -49,8 +51,8 @@ def validation(table: DataFrame) -> Figure:
     """Ours / published on a logarithmic axis, with bands of 5 and 25 %; bars are our intervals.
 
     Up to 40 rows have a line each; more are grouped by paper and kind of row, similar ratios side by side.
-    Filled markers are evidence (replayed, modelled), open markers are not. Rows without a ratio (bounds,
-    published zeros, no number of ours) are counted below; ratios beyond a factor of 4 are at the edge.
+    Filled markers are evidence, open markers are not. Rows without a ratio (bounds, published zeros, no
+    number of ours) are counted below; ratios beyond a factor of 4 are at the edge.
     table    of answers.published_frame, as `ptanalyze validate` prints it
     columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
     """
@@ -153,7 +155,7 @@ def headline(table: DataFrame) -> str:
     if not len(evidence):
         return f"{len(table)} rows, none of them evidence"
     errors = evidence["error"].abs()
-    text = f"{len(evidence)} replayed and modelled rows: median error {100 * errors.median():.1f} %"
+    text = f"{len(evidence)} rows that can fail: median error {100 * errors.median():.1f} %"
     return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
 
 
