@@ -389,7 +389,7 @@ def test_the_summary_counts_what_the_rows_say_and_judges_evidence_alone(table):
         worst = {}
         for row in rows:
             if row["judged"]:
-                one = row["paper"], row["unit"], row["low"], row["ours"], row["high"]
+                one = row["paper"], row["prediction"], row["low"], row["ours"], row["high"]
                 worst[one] = max(worst.get(one, 0), abs(row["effect_error"]))
         assert summary["judged"] == len(worst)
         assert summary["mean_error"] == pytest.approx(sum(worst.values()) / len(worst))

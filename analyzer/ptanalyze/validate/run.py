@@ -124,6 +124,7 @@ def flat(row: Row) -> dict[str, Cell]:
         "inside": row.inside if row.counts else None,
         "holds": row.holds,
         "kind": row.kind,
+        "prediction": row.prediction or figure.name,
         "configuration_mean": row.mean,
         "constant_speed_up": row.constant,
         "note": row.note,
