@@ -195,7 +195,10 @@ UNREACHED = (
     "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "
     "record without that, or without page tables: --no-dump"
 )
-DIED = "no page tables: it died before they were read; --dump-at peak reads them while it runs"
+DIED = {
+    "end": "no page tables: it died before they were read; --dump-at peak reads them while it runs",
+    "peak": "no page tables: it died before it had memory worth a reading",
+}
 
 
 def record(
@@ -281,7 +284,7 @@ def record(
         said = [readable(word) for word in words]
         finish(directory, recording, said, tracer, started, followed, timed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
-        recording.problems.append(DIED if recording.exit_status < 0 else UNREACHED)
+        recording.problems.append(DIED[dump_at] if recording.exit_status < 0 else UNREACHED)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
