@@ -64,41 +64,48 @@ static inline struct ptt_thread *thread_of(unsigned vcpu) {
     return __builtin_expect(thread != nullptr, 1) ? thread : new_thread(vcpu);
 }
 
-static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
-    return (address & 4095) <= 4096 - 64 ? 1 : 1ull << qemu_plugin_mem_size_shift(info);
+/* What QEMU 7.2 to 10.2 tells of an access: its size (log2, 3 bits) and a store (1 bit). Where these are there, which is
+ * asked at the start, no access needs calls to know. */
+static const unsigned SIZE = 4, STORE = 17;
+static bool info_is_known;
+
+static void look_at_info() {
+    info_is_known = qemu_plugin_mem_is_store(1u << STORE) && !qemu_plugin_mem_is_store(~(1u << STORE));
+    for (unsigned i = 0; i < 8; i++) info_is_known &= qemu_plugin_mem_size_shift(~(7u << SIZE) | i << SIZE) == i;
+}
+
+template <bool known> static inline bool is_store(qemu_plugin_meminfo_t info) {
+    return known ? info >> STORE & 1 : qemu_plugin_mem_is_store(info);
+}
+
+template <bool known> static inline uint64_t bytes_of(qemu_plugin_meminfo_t info) {
+    return 1ull << (known ? info >> SIZE & 7 : qemu_plugin_mem_size_shift(info));
+}
+
+static void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    if (ptt_session->recording)
+        tracer_access(thread, address, bytes_of<false>(info), qemu_plugin_mem_is_store(info));
+    else if (ptt_session->waiting && tracer_may_be_first(address))
+        tracer_first(thread, address, bytes_of<false>(info));
 }
 
 /* Out of line, so that any_access saves no registers for what it mostly does not do. */
-[[gnu::noinline]] static void record(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
-    tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
-}
-
-[[gnu::noinline]] static void record_whole(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
-    if (!ptt_touch_whole(thread, address >> 12, qemu_plugin_mem_is_store(info))) record(thread, info, address);
-}
-
-[[gnu::noinline]] static void record_first(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
-    tracer_first(thread, address, bytes_of(info, address));
-}
-
-static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
-    if (ptt_session->recording)
-        tracer_whole(thread, address) ? record_whole(thread, info, address) : record(thread, info, address);
-    else if (ptt_session->waiting && tracer_may_be_first(address))
-        record_first(thread, info, address);
-}
-
-[[gnu::noinline]] static void new_thread_s_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address) {
-    struct ptt_thread *thread = new_thread(vcpu);
+[[gnu::noinline]] static void other_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address) {
+    struct ptt_thread *thread = thread_of(vcpu);
     if (thread) on_access(thread, info, address);
 }
 
-static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
+template <bool known>
+[[gnu::noinline]] static void whole_access(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    if (!ptt_touch_whole(thread, address >> 12, is_store<known>(info))) on_access(thread, info, address);
+}
+
+template <bool known> static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
-    if (__builtin_expect(thread != nullptr, 1))
-        on_access(thread, info, address);
-    else
-        new_thread_s_access(vcpu, info, address);
+    bool at_border = __builtin_expect((address & 4095) > 4096 - 16, 0) && (address & 4095) + bytes_of<known>(info) > 4096;
+    if (!thread || !ptt_session->recording || at_border) return other_access(vcpu, info, address);
+    if (ptt_strip_known(&thread->strip, address >> 12, is_store<known>(info))) return;
+    thread->strip.whole ? whole_access<known>(thread, info, address) : other_access(vcpu, info, address);
 }
 
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
@@ -196,7 +203,7 @@ static void look_at_program(struct qemu_plugin_insn *first) {
 static void block_translated(qemu_plugin_id_t, struct qemu_plugin_tb *block) {
     size_t n = qemu_plugin_tb_n_insns(block);
     if (first_block && ptt_session) look_at_program(qemu_plugin_tb_get_insn(block, 0));
-    auto *access = tracer_counts() ? counted_access : any_access;
+    auto *access = tracer_counts() ? counted_access : info_is_known ? any_access<true> : any_access<false>;
     if (tracer_options.writer.instructions)
         qemu_plugin_register_vcpu_tb_exec_cb(block, block_executed, QEMU_PLUGIN_CB_NO_REGS, (void *)n);
     for (size_t i = 0; i < n; i++) {
@@ -248,6 +255,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
                 value ? value : "");
         return 1;
     }
+    look_at_info();
     char name[48];
     snprintf(name, sizeof name, "qemu-user plugin, API %d of %d-%d", QEMU_API, info->version.min, info->version.cur);
     int failed = tracer_start(name);

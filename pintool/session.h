@@ -59,7 +59,7 @@ struct ptt_session {
     struct ptt_thread thread[PTT_LIVE_THREADS];
 };
 
-extern struct ptt_session *ptt_session;
+extern __attribute__((visibility("hidden"))) struct ptt_session *ptt_session;
 
 /* A bit for each region that was touched while `waiting`. Private memory: a forked child has a copy of its own, as it
  * has copies of the tables, which fork made. */

@@ -37,7 +37,7 @@ struct ptt_slot {
     struct ptt_region *region;
     uint8_t gone;    /* pages of its set that were touched since `first` and lost their slots */
     uint8_t gone_own, gone_beside; /* regions, the same */
-};
+} __attribute__((aligned(64))); /* found by a shift */
 
 struct ptt_region {
     uint64_t id;   /* address >> 21 */
@@ -54,6 +54,7 @@ struct ptt_gone {
 struct ptt_strip {
     struct ptt_slot *recent; /* of the last access */
     uint32_t touches; /* of this chunk so far, left out or not: the place of the next one */
+    uint32_t room;    /* touches that ptt_strip_known may count up to: none in chunks that are `whole` */
     int whole;        /* only consecutive accesses are merged */
     int rest;         /* chunks until the next that is stripped */
     uint16_t came, closed; /* pages that were given a slot, that lost it */

@@ -17,7 +17,7 @@
 
 #include "slots.h"
 
-/* 1 when the access was counted, as part of the last touch; 0: ptt_strip_other. */
+/* 1 when the access was counted, as part of the last touch; 0: it is not that, or its count is full. */
 static inline int ptt_strip_same(struct ptt_strip *strip, uint64_t page, uint64_t store) {
     struct ptt_slot *slot = strip->recent;
     if (slot->key[store] != page || slot->merged >= PTT_FULL) return 0;
@@ -25,13 +25,14 @@ static inline int ptt_strip_same(struct ptt_strip *strip, uint64_t page, uint64_
     return 1;
 }
 
-/* 1 when the access was counted, as a touch to leave out; 0: ptt_strip_more, after making room if that is needed. */
-static inline int ptt_strip_other(struct ptt_strip *strip, uint64_t page, uint64_t store) {
+/* 1 when the access was counted: as part of the last touch, or as a touch to leave out; 0: ptt_strip_more, after making
+ * room if that is needed. No branch on which of the two it is: nothing foretells. */
+static inline int ptt_strip_known(struct ptt_strip *strip, uint64_t page, uint64_t store) {
     struct ptt_slot *slot = &strip->slot[strip->find[ptt_hash(page)]];
-    if (slot->key[store] != page || slot->merged >= PTT_FULL || strip->touches == PTT_CHUNK_RECORDS ||
-        slot == strip->recent)
-        return 0;
-    slot->last = strip->touches++;
+    __asm__("" : "+r"(slot)); /* one register for all that follows: GCC would work it out three times */
+    if (strip->touches >= strip->room || slot->key[store] != page || slot->merged >= PTT_FULL) return 0;
+    strip->touches += slot != strip->recent;
+    slot->last = strip->touches - 1;
     slot->merged = (slot->merged + 2) | store;
     strip->recent = slot;
     return 1;
@@ -60,6 +61,7 @@ static inline struct ptt_slot *ptt_slot_of(struct ptt_strip *strip, uint64_t pag
 static inline void ptt_strip_rest(struct ptt_strip *strip) {
     PTT_EACH_BIT(i, strip->used) ptt_close(strip, i);
     strip->whole = 1;
+    strip->room = 0;
     strip->rest = PTT_REST;
 }
 
@@ -81,9 +83,9 @@ static inline void ptt_strip_more(struct ptt_strip *strip, uint64_t page, uint64
     struct ptt_slot *slot = ptt_slot_of(strip, page);
     uint64_t touch = page << PTT_PAGE_SHIFT | 2 | store;
     if (slot && slot->merged >= PTT_FULL) ptt_close(strip, (uint64_t)(slot - strip->slot)), slot = NULL;
-    if (slot && slot->key[store] == page) { /* it was not where ptt_strip_other looked */
+    if (slot && slot->key[store] == page) { /* it was not where ptt_strip_known looked */
         strip->find[ptt_hash(page)] = (uint8_t)(slot - strip->slot);
-        ptt_strip_other(strip, page, store);
+        ptt_strip_known(strip, page, store);
         return;
     }
     if (slot && slot == strip->recent) { /* the first store, part of the last touch */
@@ -111,6 +113,7 @@ static inline void ptt_strip_more(struct ptt_strip *strip, uint64_t page, uint64
 /* Before the first access of a chunk. `whole`: nothing is to be stripped. */
 static inline void ptt_strip_begin(struct ptt_strip *strip, int whole) {
     strip->whole = whole || strip->rest;
+    strip->room = strip->whole ? 0 : PTT_CHUNK_RECORDS;
     if (strip->rest) strip->rest--;
 }
 

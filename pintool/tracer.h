@@ -60,11 +60,6 @@ static inline void tracer_access(struct ptt_thread *thread, uint64_t address, ui
     if (__builtin_expect(last != page, 0)) ptt_touch(thread, last, store);
 }
 
-/* Whether an access within a page need only be shown to ptt_touch_whole. */
-static inline int tracer_whole(const struct ptt_thread *thread, uint64_t address) {
-    return thread->strip.whole && (address & 4095) <= 4096 - PTT_WIDEST;
-}
-
 /* While the session is waiting: whether tracer_first must look at an access, as it may be the first to a region. */
 static inline int tracer_may_be_first(uint64_t address) {
     const uint64_t within = ((uint64_t)1 << PTT_REGION_SHIFT) - 1;

@@ -60,7 +60,7 @@ void ptt_flush(struct ptt_thread *thread, uint64_t age) {
 /* Apart from ptt_push, so that this saves no registers for what it mostly does not do. */
 [[gnu::noinline]] static void push_more(struct ptt_thread *thread, uint64_t page, uint64_t store) {
     struct ptt_strip *strip = &thread->strip;
-    if (!ptt_session->recording) return;
+    if (!ptt_session->recording || ptt_strip_same(strip, page, store)) return;
     if (strip->touches == PTT_CHUNK_RECORDS && ptt_strip_begins(strip, page)) ptt_flush(thread, 0);
     if (!strip->touches) {
         thread->time = session_time();

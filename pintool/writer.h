@@ -65,7 +65,7 @@ static inline int ptt_touch_whole(struct ptt_thread *thread, uint64_t page, uint
 
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
     struct ptt_strip *strip = &thread->strip;
-    if (ptt_strip_same(strip, page, store) || (!strip->whole && ptt_strip_other(strip, page, store))) return;
+    if (strip->whole ? ptt_strip_same(strip, page, store) : ptt_strip_known(strip, page, store)) return;
     ptt_push(thread, page, store);
 }
 

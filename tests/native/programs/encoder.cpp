@@ -25,7 +25,7 @@ extern "C" size_t strip(const uint64_t *accesses, size_t n, uint32_t room, int w
         uint64_t page = accesses[i] >> 1, store = accesses[i] & 1;
         if (ptt_strip_same(&strip, page, store)) continue;
         bool full = strip.touches == room && ptt_strip_begins(&strip, page);
-        if (!full && ptt_strip_other(&strip, page, store)) continue;
+        if (!full && ptt_strip_known(&strip, page, store)) continue;
         if (full) collect();
         if (!strip.touches) ptt_strip_begin(&strip, whole);
         ptt_strip_more(&strip, page, store);
