@@ -141,18 +141,31 @@ double process_began(const struct process *process)
 	return ticks < 0 ? -1 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
+char *thread_text(const struct process *process, int tid, const char *name)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "task/%d/%s", tid, name);
+	return read_all(process->directory, path);
+}
+
+int number_in_own_namespace(const char *status)
+{
+	const char *line = strstr(status, "\nNSpid:"), *last = line;
+
+	for (; line && *line && (line == last || *line != '\n'); line++)
+		if (*line == '\t')
+			last = line;
+	return last ? atoi(last + 1) : 0;
+}
+
 /* The CPU that thread `tid` runs on, or ran on last; -1 when it is gone. */
 int thread_cpu(const struct process *process, int tid)
 {
-	char path[32], *fields;
-	int directory, cpu;
+	char *text = thread_text(process, tid, "stat"), *end = text ? strrchr(text, ')') : NULL;
+	int cpu = (int)stat_field(end ? end + 2 : NULL, STAT_PROCESSOR, -1);
 
-	snprintf(path, sizeof(path), "task/%d", tid);
-	directory = openat(process->directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	fields = directory < 0 ? NULL : read_stat(directory);
-	cpu = (int)stat_field(fields, STAT_PROCESSOR, -1);
-	free(fields);
-	close(directory);
+	free(text);
 	return cpu;
 }
 

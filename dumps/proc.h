@@ -27,6 +27,10 @@ void process_faults(const struct process *process, uint64_t *minor, uint64_t *ma
 uint64_t process_table_bytes(const struct process *process);
 double process_began(const struct process *process);
 int thread_cpu(const struct process *process, int tid);
+/* A file of /proc/PID/task/TID, to be freed; NULL when the thread is gone. */
+char *thread_text(const struct process *process, int tid, const char *name);
+/* The last number of NSpid in such a status; 0 without one. */
+int number_in_own_namespace(const char *status);
 char *process_read(const struct process *process, enum process_file which, size_t *length);
 uint64_t frame_of_own_page(const void *page);
 

@@ -260,6 +260,7 @@ def examine(place: Path = Path()) -> Iterator[Symptom]:
     yield tool("dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
     yield tool("survey", "ptsurvey", "`survey`: every process by its remote page tables; needs root")
     yield tool("sampler", "ptheat", "`heat`: which pages a process uses; needs root")
+    yield tool("relocation", "ptrelocate", "`relocate`: leaf tables of a process to its threads; needs root")
     yield btf()
     yield page_tables()
     yield counters()

@@ -14,6 +14,7 @@ MADE_BY = {  # what builds it, in a checkout
     "ptdump": "make native",
     "ptsurvey": "make native",
     "ptheat": "make native",
+    "ptrelocate": "make native",
     "ptpingpong": "make native",
     "ptchase": "make native",
     "libpt_qemu.so": "make native",

@@ -1,0 +1,322 @@
+"""Rebuild leaf page tables of a live process on a node with `ptrelocate`; dumps before and after prove it."""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import PartialDataError, PtanalyzeError, UsageError, plural, size_in_words
+from ...core.safe_files import temporary_directory
+from ...core.snapshot import Snapshot, frame, leaf, present
+from ...formats.snapshot import read_snapshot
+from .dump import dump_process
+from .native import native
+from .process import PAGE, command_line, opened
+
+DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
+AROUND = 300.0  # microseconds of a stop that are no moves
+PART, TABLE = 64 << 20, 2 << 20
+SHOWN = 12  # ranges
+AT_LEAST = 4 << 20  # bytes of memory that a control group must have to spare
+PATIENCE = 3600
+AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
+KEPT = ("VmFlags:", "Locked:")
+
+
+class LeftAwayError(PtanalyzeError):
+    """Memory could not be moved back: the process is stopped (exit 1)."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes start to end of an area, how many are resident, and why it is left out; "" where it is moved."""
+
+    start: int
+    end: int
+    resident: int
+    left: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ptrelocate would do: leaf tables of these ranges to `node`. threads: of the process."""
+
+    pid: int
+    node: int
+    threads: int
+    ranges: tuple[Range, ...]
+
+    @property
+    def moved(self) -> tuple[Range, ...]:
+        return tuple(one for one in self.ranges if not one.left)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Leaf tables of a process at one moment.
+
+    base   uint64[T]  first byte that each maps, ascending
+    frame  int64[T]   page frame of each
+    node   int16[T]   its node, below 0: not known
+    pages  int64[T, N + 1]  pages that it maps, by node; the last column: not known
+    """
+
+    base: np.ndarray
+    frame: np.ndarray
+    node: np.ndarray
+    pages: np.ndarray
+
+    def inside(self, ranges: Iterable[Range]) -> np.ndarray:
+        """bool[T]: tables that map a part of one of the ranges."""
+        found = np.zeros(len(self.base), bool)
+        for one in ranges:
+            found |= (self.base + np.uint64(TABLE) > np.uint64(one.start)) & (self.base < np.uint64(one.end))
+        return found
+
+
+def plan(pid: int, to: int | None) -> Plan:
+    """What would be moved, and why the rest would not; UsageError where the process is refused."""
+    done = run(pid, options(to))
+    raise_failure(done)
+    return parsed(json.loads(done.stdout.splitlines()[0]))
+
+
+def options(to: int | None) -> list[str]:
+    return [] if to is None else ["--to", str(to)]
+
+
+def parsed(said: Mapping[str, Any]) -> Plan:
+    ranges = tuple(Range(start, end, kib << 10, left or "") for start, end, kib, left in said["ranges"])
+    return Plan(said["pid"], said["node"], said["threads"], ranges)
+
+
+def run(pid: int, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [str(native("ptrelocate")), *more, str(pid)]
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
+    )
+
+
+def raise_failure(done: subprocess.CompletedProcess[str]) -> None:
+    why = done.stderr.strip().removeprefix("ptdump: ") or f"ptrelocate ended with {done.returncode}"
+    if done.returncode == 1:
+        raise LeftAwayError(why)
+    if done.returncode not in (0, 3):
+        raise UsageError(why)
+    if done.returncode == 3 and len(done.stdout.splitlines()) < 2:
+        raise PartialDataError(why)
+
+
+def leaf_tables(pid: int) -> Tables:
+    """Those of a process now, from a dump that is not kept (it holds physical addresses)."""
+    with temporary_directory() as place:
+        dump_process(pid, place / "dump")
+        return tables_of(read_snapshot(place / "dump"))
+
+
+def tables_of(snapshot: Snapshot) -> Tables:
+    tree, topology = snapshot.guest, snapshot.topology
+    at = np.flatnonzero(tree.level == 1)
+    at = at[np.argsort(tree.base[at])]
+    nodes = max((node.id for node in topology.nodes), default=0) + 1
+    pages = np.zeros((len(at), nodes + 1), np.int64)
+    for i, table in enumerate(at):
+        words = np.asarray(tree.entries[table])
+        words = words[leaf(words, 1, tree.encoding) & present(words, tree.encoding)]
+        pages[i] = np.bincount(
+            topology.node_of_frame(frame(words, 1, tree.encoding)) % (nodes + 1), minlength=nodes + 1
+        )
+    return Tables(tree.base[at], tree.frame[at], tree.node[at], pages)
+
+
+def refuse_full_group(pid: int) -> None:
+    """UsageError where a control group leaves no memory to build tables with: the OOM killer would come."""
+    with suppress(OSError, ValueError):
+        [path] = re.findall(r"^0::(/.*)$", Path(f"/proc/{pid}/cgroup").read_text(), re.MULTILINE)
+        place = Path("/sys/fs/cgroup") / path.lstrip("/")
+        while place != Path("/sys/fs/cgroup") and place.is_relative_to("/sys/fs/cgroup"):
+            spare = spare_bytes(place)
+            if spare is not None and spare < AT_LEAST:
+                raise UsageError(
+                    f"PID {pid}: not relocated: its control group {place} has {size_in_words(max(spare, 0))} "
+                    f"below memory.max, and {size_in_words(AT_LEAST)} are needed; raise it for the time"
+                )
+            place = place.parent
+
+
+def spare_bytes(group: Path) -> int | None:
+    """Bytes below memory.max, what files take not counted; None: no limit."""
+    most = (group / "memory.max").read_text().strip()
+    if most == "max":
+        return None
+    facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    used = int((group / "memory.current").read_text())
+    return int(most) - used + int(facts["inactive_file"]) + int(facts["active_file"])
+
+
+def areas(pid: int) -> dict[int, tuple[str, ...]]:
+    """{start: addresses, rights and name, flags, locked bytes, memory policy} of its areas."""
+    found: dict[int, list[str]] = {}
+    lines: list[str] = []
+    with opened(pid) as process, process.there():
+        for line in (process.proc / "smaps").read_text(errors="replace").splitlines():
+            if match := AREA.match(line):
+                lines = found[int(match[1], 16)] = [line]
+            elif line.startswith(KEPT):
+                lines.append(line)
+        with suppress(FileNotFoundError):  # a kernel without NUMA
+            for line in (process.proc / "numa_maps").read_text(errors="replace").splitlines():
+                address, policy, *_ = line.split()
+                if int(address, 16) in found:
+                    found[int(address, 16)].append(policy)
+    return {start: tuple(lines) for start, lines in found.items()}
+
+
+@dataclass(frozen=True)
+class Relocated:
+    """tally: of ptrelocate; changed: areas of the moved ranges that are not as before, in words."""
+
+    plan: Plan
+    tally: Mapping[str, Any]
+    before: Tables
+    after: Tables
+    changed: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return not (self.tally["skipped"] or self.tally["gave_up"] or self.changed)
+
+
+def relocate(pid: int, to: int | None, pause: float) -> Relocated:
+    """Do it; `pause` in milliseconds bounds each stop, 0: no bound. Errors as of plan, LeftAwayError."""
+    refuse_full_group(pid)
+    plan(pid, to)
+    before, areas_before = leaf_tables(pid), areas(pid)
+    done = run(pid, ["--yes", "--max-pause", str(round(pause * 1000)), *options(to)])
+    raise_failure(done)
+    planned, tally = map(json.loads, done.stdout.splitlines()[:2])
+    made = parsed(planned)
+    changed = tuple(differences(areas_before, areas(pid), made.moved))
+    return Relocated(made, tally, before, leaf_tables(pid), changed)
+
+
+def differences(
+    before: Mapping[int, tuple[str, ...]], after: Mapping[int, tuple[str, ...]], ranges: Iterable[Range]
+) -> list[str]:
+    """Lines on areas of the ranges that are not what they were."""
+    return [
+        f"{one.start:x}-{one.end:x}: was {' '.join(before.get(one.start, ('not there',)))}, "
+        f"is {' '.join(after.get(one.start, ('not there',)))}"
+        for one in ranges
+        if before.get(one.start) != after.get(one.start)
+    ]
+
+
+# Lines for people.
+
+
+def by_node(counts: np.ndarray) -> str:
+    """ "98 on node 0, 2 on node 1" of int[N + 1], the last not known."""
+    names = [f"node {i}" for i in range(len(counts) - 1)] + ["nodes not known"]
+    said = [f"{count:,} on {name}" for count, name in zip(counts, names, strict=True) if count]
+    return ", ".join(said) or "none"
+
+
+def counted(nodes: np.ndarray, width: int) -> np.ndarray:
+    """int64[width]: how many are on each node, the last: not known."""
+    return np.bincount(nodes.astype(np.int64) % width, minlength=width)
+
+
+def estimate(one: Range, pause: float) -> tuple[int, float]:
+    """(stops, milliseconds of the longest) for a range by itself; `pause` in milliseconds, 0: no bound."""
+    parts = max(-(-(one.end - one.start) // PART), 1)
+    together = DEAR * ((one.end - one.start) >> 20) / 1000
+    stops = 1 if not pause else max(round(together / pause + 0.5), 1)
+    return min(stops, parts) if not pause else stops, AROUND / 1000 + together / stops
+
+
+def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
+    """What relocation would do: a line each."""
+    width = tables.pages.shape[1]
+    inside = tables.inside(planned.moved)
+    resident = size_in_words(sum(one.resident for one in planned.moved))
+    name = " ".join(command_line(planned.pid, comm_of(planned.pid)))[:80]
+    lines = [
+        f"PID {planned.pid}{f' ({name})' if name else ''}: {plural(planned.threads, 'thread')}, "
+        f"most on node {planned.node}; leaf tables would be rebuilt there",
+        f"leaf tables    {by_node(counted(tables.node, width))}",
+        f"data           {by_node(tables.pages.sum(axis=0) * PAGE >> 20)} (MiB, in pages of 4 KiB)",
+        f"rebuilt        {inside.sum():,} leaf tables of {resident} "
+        f"in {plural(len(planned.moved), 'range')}: {by_node(counted(tables.node[inside], width))}",
+    ]
+    for one in sorted(planned.moved, key=lambda one: one.start - one.end)[:SHOWN]:
+        here = tables.inside([one])
+        stops, longest = estimate(one, pause)
+        lines.append(
+            f"  {one.start:x}-{one.end:x}  {size_in_words(one.resident)}, leaf tables "
+            f"{by_node(counted(tables.node[here], width))}; about {plural(stops, 'stop')} of {longest:.1f} ms"
+        )
+    if len(planned.moved) > SHOWN:
+        lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones")
+    return [*lines, *left_out(planned)]
+
+
+def comm_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    return ""
+
+
+def left_out(planned: Plan) -> list[str]:
+    resident, number = Counter[str](), Counter[str]()
+    for one in planned.ranges:
+        if one.left and one.resident:
+            resident[one.left] += one.resident
+            number[one.left] += 1
+    return [
+        f"left out       {size_in_words(size)} in {plural(number[why], 'range')}: {why}"
+        for why, size in resident.most_common()
+    ]
+
+
+def proof(done: Relocated) -> list[str]:
+    """What the dumps before and after show, and what it cost the process."""
+    was, now = done.before.inside(done.plan.moved), done.after.inside(done.plan.moved)
+    width, tally = done.before.pages.shape[1], done.tally
+    frames = dict(zip(done.before.base[was].tolist(), done.before.frame[was].tolist(), strict=True))
+    there = [
+        frames[base] != page
+        for base, page in zip(done.after.base[now].tolist(), done.after.frame[now].tolist(), strict=True)
+        if base in frames
+    ]
+    lines = [
+        f"leaf tables before  {by_node(counted(done.before.node[was], width))}",
+        f"leaf tables after   {by_node(counted(done.after.node[now], width))}",
+        f"rebuilt             {sum(there):,} of {len(there):,} lie in another page frame than before",
+        f"stops               {tally['stops']:,}, longest {tally['longest_us'] / 1000:.2f} ms "
+        f"(the thread that carried it: {tally['longest_held_us'] / 1000:.2f} ms), "
+        f"{size_in_words(tally['bytes'])} of addresses moved in {tally['moving_us'] / 1000:.1f} ms",
+        f"areas               {'as before' if not done.changed else f'{len(done.changed)} not as before'}: "
+        "addresses, rights, names, flags, locks, policies",
+    ]
+    if width == 2:
+        lines.append("this machine has one node, so tables are on it before and after")
+    if tally["late"]:
+        lines.append(f"{plural(tally['late'], 'stop')} took longer than --max-pause: the machine was busy")
+    if tally["retries"]:
+        lines.append(f"{plural(tally['retries'], 'way')} back had to be tried again")
+    if tally["interrupted"]:
+        lines.append(
+            f"{plural(tally['interrupted'], 'time')} a thread's timed system call ended early (EINTR): "
+            "no other thread could carry it"
+        )
+    return lines

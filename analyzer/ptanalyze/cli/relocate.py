@@ -1,0 +1,72 @@
+"""`ptanalyze relocate`: the leaf page tables of a running process to the node of its threads."""
+
+from __future__ import annotations
+
+import click
+
+from . import echo
+from .options import PID
+
+
+@click.command("relocate")
+@click.argument("pid", type=PID)
+@click.option(
+    "--to",
+    type=click.IntRange(0, 63),
+    metavar="NODE",
+    default=None,
+    help="Node for the leaf tables. Default: the one that most threads ran on last.",
+)
+@click.option(
+    "--dry-run/--yes",
+    default=True,
+    help="Only say what would be done, or do it. Default: --dry-run.",
+)
+@click.option(
+    "--max-pause",
+    "pause",
+    type=click.FloatRange(0, 10_000),
+    metavar="MS",
+    default=2.0,
+    show_default=True,
+    help="Milliseconds that a stop of all threads may take; 0: as long as 1 GiB takes, about 10.",
+)
+def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
+    """Rebuild the leaf page tables of process PID near its threads, without a restart.
+
+    Private anonymous memory in 4 KiB pages is moved away by one page and back, which has the kernel build new
+    leaf tables; addresses, contents and areas stay as they are. All threads stand still meanwhile, part by
+    part. What cannot be moved is left alone and named. A dump before and one after show what changed. x86-64;
+    needs root. Exit code 3: part of it was not moved.
+
+    \b
+    Examples:
+      sudo ptanalyze relocate 1234
+      sudo ptanalyze relocate 1234 --yes
+      sudo ptanalyze relocate 1234 --to 1 --max-pause 1 --yes
+    """
+    from pathlib import Path
+
+    from ..capture.live import relocate
+    from ..capture.live.process import check_process
+    from ..core.errors import PartialDataError
+
+    check_process(Path("/proc") / str(pid), pid)
+    if dry_run:
+        planned = relocate.plan(pid, to)
+        relocate.refuse_full_group(pid)
+        for line in relocate.described(planned, relocate.leaf_tables(pid), pause):
+            echo(line)
+        where = "" if to is None else f" --to {to}"
+        echo(f"nothing was changed; next: ptanalyze relocate {pid}{where} --yes")
+        return
+    done = relocate.relocate(pid, to, pause)
+    for line in relocate.proof(done):
+        echo(line)
+    for line in done.changed:
+        echo(line, err=True)
+    if not done.whole:
+        tally = done.tally
+        changed = "areas are not as before: the program changed them meanwhile"
+        why = tally["gave_up"] or (f"mremap: {tally['error']}" if tally["skipped"] else changed)
+        raise PartialDataError(f"PID {pid}: not all as asked: {why}")

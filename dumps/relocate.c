@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ptrelocate: rebuilds the leaf page tables of a live process on a node, from user space. Private anonymous memory is moved
+ * away by one page more than a leaf table spans, and back, part by part, while all threads stand still for as long as
+ * that takes: contents, addresses and areas stay, tables are new. chain.c has how; relocate_clone.c runs in the target.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "chain.h"
+#include "output.h"
+#include "topology.h"
+
+#define PAUSE 2000            /* microseconds */
+#define DEAR 8                /* microseconds for a MiB, until one was moved */
+#define AROUND 500            /* microseconds of a pause that are no moves: stopping, chain */
+#define PART (64UL << 20)     /* at most; what a third party's SIGKILL of the clone can hit is one part */
+#define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
+#define TO_RETURN 2000000     /* microseconds for a way back */
+#define LOST_IN_A_ROW 50      /* attempts that moved nothing, before we give up */
+#define AREAS_TO_SPARE 64     /* below vm.max_map_count */
+#define SPARE (1UL << 20)     /* bytes below RLIMIT_AS and RLIMIT_DATA */
+#define STAT_STARTSTACK 28    /* proc(5) */
+#define KCMP_VM 1
+#define TRACES (1ULL << 19)   /* CAP_SYS_PTRACE */
+
+static const char usage[] =
+	"Usage: ptrelocate [--yes] [--to NODE] [--max-pause MICROSECONDS] PID\n"
+	"Prints which private anonymous memory of the process can have its leaf page tables rebuilt, and why the rest cannot; with\n"
+	"--yes rebuilds them on NODE, by default that of most of its threads. Each stop of its threads takes MICROSECONDS at most,\n"
+	"2000 by default, 0: no limit. Lines of JSON.\n"
+	"Exit codes: 0 ok, 1 memory was left at another address (the process is stopped), 2 wrong use or refused, 3 not all was moved.\n"
+	"Needs CAP_SYS_PTRACE; run as root.\n";
+
+struct span {
+	uint64_t start, end, resident; /* KiB */
+	const char *left; /* why it is left out; NULL: it is moved */
+};
+struct plan {
+	struct span *spans;
+	size_t count, threads, areas;
+	int node; /* -1: the threads have none */
+};
+struct tally {
+	uint64_t bytes, skipped;
+	long stops, lost, late, longest, longest_held, retries, moving;
+	int last_error;
+};
+
+static volatile sig_atomic_t enough;
+
+static void stop_moving(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+static const char *without_relocation(const char *flags, const char *name, const char *rights, uint64_t inode,
+				      uint64_t huge, uint64_t length, uint64_t resident)
+{
+	static const struct {
+		const char *flag, *why;
+	} kinds[] = {
+		{ " io ", "device memory" }, { " pf ", "page frames of a device" }, { " ht ", "hugetlb" },
+		{ " lo ", "locked" }, { " um ", "userfaultfd" }, { " uw ", "userfaultfd" }, { " ui ", "userfaultfd" },
+		{ " mg ", "KSM" }, { " sl ", "sealed" }, { " gd ", "stack" }, { " de ", "may not be moved" },
+		{ " mm ", "device memory" }, { " ss ", "shadow stack" },
+	};
+
+	if (rights[3] != 'p')
+		return "shared";
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (strstr(flags, kinds[i].flag))
+			return kinds[i].why;
+	if (inode || name[0] == '/')
+		return "file";
+	if (name[0] == '[' && strcmp(name, "[heap]") && strncmp(name, "[anon:", 6))
+		return "the kernel's own";
+	if (huge)
+		return "huge pages";
+	if (!resident)
+		return "nothing in it";
+	return length < TABLE_SPAN ? "smaller than a leaf table spans" : NULL;
+}
+
+/* Areas as smaps has them: a line with addresses, lines of sizes, and a line of flags, which ends an area. */
+static void read_spans(struct plan *plan, const struct process *process)
+{
+	char *text = process_read(process, PROCESS_SMAPS, NULL), *line = text, *rest, rights[5], name[64];
+	uint64_t start, end, inode = 0, resident = 0, huge = 0;
+	struct span span = { 0 };
+	size_t room = 0;
+
+	for (; *line; line = rest) {
+		rest = strchr(line, '\n');
+		if (rest)
+			*rest++ = 0;
+		else
+			rest = line + strlen(line);
+		if (isxdigit((unsigned char)*line) && !isupper((unsigned char)*line)) {
+			name[0] = 0;
+			if (sscanf(line, "%lx-%lx %4s %*x %*s %lu %63s", &start, &end, rights, &inode, name) < 4)
+				fail(EXIT_WRONG_USE, "PID %d: its smaps has a line that is not understood", process->pid);
+			span = (struct span){ .start = start, .end = end };
+			resident = huge = 0;
+		} else if (!strncmp(line, "Rss:", 4)) {
+			resident = strtoull(line + 4, NULL, 10);
+		} else if (!strncmp(line, "AnonHugePages:", 14)) {
+			huge = strtoull(line + 14, NULL, 10);
+		} else if (!strncmp(line, "VmFlags:", 8) && span.end) {
+			span.resident = resident;
+			span.left = without_relocation(line + 8, name, rights, inode, huge, span.end - span.start, resident);
+			if (plan->count == room) {
+				plan->spans = reallocarray(plan->spans, room = room ? 2 * room : 256, sizeof(span));
+				if (!plan->spans)
+					fail(EXIT_WRONG_USE, "not enough memory for the areas of PID %d", process->pid);
+			}
+			plan->spans[plan->count++] = span;
+		}
+	}
+	free(text);
+	plan->areas = plan->count;
+}
+
+static uint64_t number_in(const char *text, const char *key, int base)
+{
+	const char *line = text ? strstr(text, key) : NULL;
+
+	return line ? strtoull(line + strlen(key), NULL, base) : 0;
+}
+
+static void refuse(const struct process *process, const char *why) __attribute__((noreturn));
+static void refuse(const struct process *process, const char *why)
+{
+	fail(EXIT_WRONG_USE, "PID %d: not relocated: %s", process->pid, why);
+}
+
+/* A machine of another word size, or another process with the same memory, would be hurt: none of our threads' stops holds it. */
+static void refuse_other_users(const struct process *process)
+{
+	DIR *all = opendir("/proc");
+	struct dirent *entry;
+
+	while (all && (entry = readdir(all))) {
+		int other = atoi(entry->d_name);
+		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->pid, other, KCMP_VM, 0, 0) : 1;
+
+		if (differ == 0)
+			fail(EXIT_WRONG_USE, "PID %d: not relocated: PID %d shares its memory (a child of vfork, or CLONE_VM)",
+			     process->pid, other);
+		if (differ < 0 && errno == ENOSYS)
+			refuse(process, "this kernel has no kcmp, so whether others share its memory is not known");
+	}
+	if (all)
+		closedir(all);
+}
+
+/* Who reads or writes its memory by address and is no thread of it. */
+static void refuse_devices(const struct process *process)
+{
+	static const char *const kinds[][2] = {
+		{ "anon_inode:[io_uring]", "io_uring" }, { "anon_inode:kvm", "KVM" }, { "/dev/kvm", "KVM" },
+		{ "/dev/vhost", "vhost" }, { "anon_inode:[userfaultfd]", "userfaultfd" }, { "/dev/userfaultfd", "userfaultfd" },
+		{ "/dev/nvidia", "a GPU" }, { "/dev/dri/", "a GPU" }, { "/dev/kfd", "a GPU" }, { "/dev/infiniband", "RDMA" },
+		{ "/dev/vfio", "VFIO" }, { "anon_inode:[vfio", "VFIO" }, { "/dev/dsa", "an accelerator" }, { "/dev/iax", "an accelerator" },
+	};
+	int file = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = file < 0 ? NULL : fdopendir(file);
+	struct dirent *entry;
+
+	if (!list)
+		refuse(process, "its descriptors cannot be read");
+	while ((entry = readdir(list))) {
+		char path[256];
+		ssize_t length = readlinkat(file, entry->d_name, path, sizeof(path) - 1);
+
+		path[length < 0 ? 0 : length] = 0;
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+			if (!strncmp(path, kinds[i][0], strlen(kinds[i][0])))
+				fail(EXIT_WRONG_USE, "PID %d: not relocated: descriptor %.20s is of %s, which may use its memory meanwhile",
+				     process->pid, entry->d_name, kinds[i][1]);
+	}
+	closedir(list);
+}
+
+/* A process whose main thread has ended goes on in others, though /proc shows a zombie without memory. */
+static void refuse_dead_leader(pid_t pid)
+{
+	char path[64], text[512] = "", *state;
+	struct stat tasks;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "r");
+	if (file) {
+		text[fread(text, 1, sizeof(text) - 1, file)] = 0; /* a name may hold line ends */
+		fclose(file);
+	}
+	state = strrchr(text, ')');
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	if (state && state[1] && state[2] == 'Z' && !stat(path, &tasks) && tasks.st_nlink > 3)
+		fail(EXIT_WRONG_USE, "PID %d: not relocated: its main thread has ended", pid);
+}
+
+static void refuse_missing_node(const struct topology *topology, long node)
+{
+	for (size_t i = 0; i < topology->range_count; i++)
+		if (topology->ranges[i].node == node)
+			return;
+	fail(EXIT_WRONG_USE, "--to %ld: this machine has no memory on such a node", node);
+}
+
+static bool is_32_bit(const struct process *process)
+{
+	int file = openat(process->directory, "exe", O_RDONLY | O_CLOEXEC);
+	unsigned char head[5] = "";
+	bool is = file >= 0 && pread(file, head, 5, 0) == 5 && !memcmp(head, "\177ELF", 4) && head[4] == 1;
+
+	if (file >= 0)
+		close(file);
+	return is;
+}
+
+static int yama(void)
+{
+	FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
+	int scope = 0;
+
+	if (file && fscanf(file, "%d", &scope) != 1)
+		scope = 0;
+	if (file)
+		fclose(file);
+	return scope;
+}
+
+/* Threads by their state, and the node of most of them. */
+static void look_at_threads(struct plan *plan, const struct process *process, const struct topology *topology)
+{
+	DIR *list;
+	struct dirent *entry;
+	size_t on[1024] = { 0 }, filtered = 0, shadowed = 0;
+	int file = openat(process->directory, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool may_trace = true;
+
+	plan->node = -1;
+	list = file < 0 ? NULL : fdopendir(file);
+	while (list && (entry = readdir(list))) {
+		int tid = atoi(entry->d_name), cpu, node;
+		char *status = tid > 0 ? thread_text(process, tid, "status") : NULL, *line;
+
+		if (!status)
+			continue;
+		line = strstr(status, "\nState:\t");
+		if (line && strchr("Tt", line[8]))
+			refuse(process, line[8] == 'T' ? "it is stopped; continue it first" : "it is being traced");
+		if (number_in(status, "\nTracerPid:\t", 10))
+			refuse(process, "it is being traced");
+		filtered += number_in(status, "\nSeccomp:\t", 10) != 0;
+		line = strstr(status, "\nx86_Thread_features:\t");
+		shadowed += line && memmem(line, strcspn(line + 1, "\n"), "shstk", 5);
+		may_trace &= (number_in(status, "\nCapEff:\t", 16) & TRACES) != 0;
+		free(status);
+		cpu = thread_cpu(process, tid);
+		node = cpu < 0 ? -1 : topology_node_of_cpu(topology, cpu);
+		if (node >= 0 && node < 1024 && ++on[node] > (plan->node < 0 ? 0 : on[plan->node]))
+			plan->node = node;
+		plan->threads++;
+	}
+	if (list)
+		closedir(list);
+	if (filtered && filtered == plan->threads)
+		refuse(process, "seccomp filters its system calls");
+	if (shadowed)
+		refuse(process, "it has a shadow stack");
+	if (plan->threads > MOST_THREADS)
+		refuse(process, "it has more than 4096 threads");
+	if (yama() > (may_trace ? 2 : 0) && plan->threads > 1)
+		refuse(process, "kernel.yama.ptrace_scope keeps its threads from being stopped by a process of its own user; 0 allows it");
+}
+
+/* What the clone needs for a moment; the way back must not be the first to meet a limit. */
+static void refuse_near_limits(const struct plan *plan, const struct process *process)
+{
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+	size_t most = 65530;
+	char *limits = thread_text(process, process->pid, "limits"), *status = thread_text(process, process->pid, "status");
+	uint64_t space = number_in(limits, "\nMax address space", 10), data = number_in(limits, "\nMax data size", 10);
+
+	if (file && fscanf(file, "%zu", &most) != 1)
+		most = 65530;
+	if (file)
+		fclose(file);
+	if (plan->areas + AREAS_TO_SPARE > most)
+		refuse(process, "it is within 64 areas of vm.max_map_count");
+	if ((space && space < (number_in(status, "\nVmSize:", 10) << 10) + PART + SPARE) ||
+	    (data && data < (number_in(status, "\nVmData:", 10) << 10) + PART + SPARE))
+		refuse(process, "it is close to its RLIMIT_AS or RLIMIT_DATA");
+	free(limits);
+	free(status);
+}
+
+static void print_plan(const struct plan *plan, const struct process *process)
+{
+	printf("{\"pid\": %d, \"node\": %d, \"threads\": %zu, \"ranges\": [", process->pid, plan->node, plan->threads);
+	for (size_t i = 0, more = 0; i < plan->count; i++) {
+		const struct span *span = &plan->spans[i];
+
+		printf("%s[%lu, %lu, %lu, ", more++ ? ", " : "", span->start, span->end, span->resident);
+		printf(span->left ? "\"%s\"]" : "null]", span->left);
+	}
+	printf("]}\n");
+	fflush(stdout);
+}
+
+static bool settle(struct tally *tally, const struct process *process, const struct order *order, long most)
+{
+	static const char *const outcomes[] = {
+		[NO_THREAD_LIST] = "its /proc cannot be read inside it, or it has no descriptor left",
+		[NOT_OURS] = "a thread may not be traced by its own user (it is not dumpable, or a security module forbids it)",
+		[NOT_STOPPING] = "a thread did not stop in time",
+		[TOO_MANY] = "it has too many threads",
+		[NO_POLICY] = "it may not use memory of that node (its cpuset)",
+	};
+	long took = order->ended - order->began;
+
+	tally->stops++;
+	tally->longest = took > tally->longest ? took : tally->longest;
+	tally->late += most && took > most;
+	for (int i = 0; i < order->done; i++) {
+		const struct part *part = &order->parts[i];
+
+		tally->moving += part->microseconds;
+		tally->retries += part->tries;
+		if (part->away)
+			tally->skipped += part->length, tally->last_error = part->away;
+		else
+			tally->bytes += part->length;
+	}
+	if (order->outcome == LEFT_AWAY)
+		fail(EXIT_VERIFY, "PID %d: the memory at %lx could not be moved back from %lx for %d s: %s; the process is stopped "
+		     "(SIGSTOP), no byte is lost; it cannot go on by itself: save what you need of it", process->pid,
+		     order->parts[order->done].start, order->away_at, TO_RETURN / 1000000,
+		     strerror(order->parts[order->done].back));
+	if (order->outcome == NO_POLICY || order->outcome == TOO_MANY || order->outcome == NOT_OURS ||
+	    order->outcome == NO_THREAD_LIST)
+		refuse(process, outcomes[order->outcome]);
+	return order->outcome == ALL_STOPPED && order->done > 0;
+}
+
+/* Fills the order with parts from (*span, *at) on, at most `longest` bytes each, `budget` microseconds together. */
+static void fill(struct order *order, const struct plan *plan, size_t span, uint64_t at, double dear, long most)
+{
+	double budget = most ? (most > 2 * AROUND ? most - AROUND : most / 2.0) : 1e12;
+	uint64_t longest = most ? PART : WHOLE;
+
+	while (longest > TABLE_SPAN && dear * (double)(longest >> 20) > budget / 2)
+		longest /= 2;
+	for (double spent = 0; order->count < MOST_PARTS && span < plan->count;) {
+		uint64_t from = at ? at : plan->spans[span].start, to;
+
+		if (plan->spans[span].left || from >= plan->spans[span].end) {
+			span++;
+			at = 0;
+			continue;
+		}
+		to = (from & -TABLE_SPAN) + longest;
+		to = to < plan->spans[span].end ? to : plan->spans[span].end;
+		spent += dear * (double)((to - from) >> 20);
+		if (order->count && spent > budget)
+			return;
+		order->parts[order->count++] = (struct part){ .start = from, .length = to - from };
+		at = to;
+	}
+}
+
+static void move_all(struct plan *plan, struct chain *chain, const struct process *process, long most, struct tally *tally)
+{
+	double dear = DEAR;
+	uint64_t at = 0;
+	int in_a_row = 0;
+
+	for (size_t span = 0; !enough && in_a_row < LOST_IN_A_ROW;) {
+		struct order order = { .node = plan->node, .to_stop = most ? most / 2 : 20000, .to_return = TO_RETURN,
+				       .tasks = "/proc/", .maps = "/proc/self/maps" };
+		const struct part *last;
+
+#ifdef TESTED
+		order.gap = getenv("PT_GAP") ? atoi(getenv("PT_GAP")) : 0;
+		order.refusals = getenv("PT_REFUSALS") ? atoi(getenv("PT_REFUSALS")) : 0;
+#endif
+		snprintf(order.tasks, sizeof(order.tasks), "/proc/%d/task", chain->own);
+		fill(&order, plan, span, at, dear, most);
+		if (!order.count)
+			return;
+		enum stop_result result = chain_carry_out(chain, process, &order, most ? most - AROUND / 2 : 10000000);
+
+		tally->longest_held = result != NO_THREAD && chain->held > tally->longest_held ? chain->held
+												: tally->longest_held;
+		if (result != CARRIED_OUT || !settle(tally, process, &order, most)) {
+			if (!process_alive(process))
+				fail(EXIT_PARTIAL, "PID %d: ended while it was relocated", process->pid);
+			if (result == CARRIED_OUT)
+				snprintf(chain->why, sizeof(chain->why), "thread %d did not stop in time", order.thread);
+			tally->lost++;
+			in_a_row++;
+			usleep(2000 * in_a_row);
+			continue;
+		}
+		in_a_row = 0;
+		last = &order.parts[order.done - 1];
+		for (int i = 0; i < order.done; i++) {
+			double each = order.parts[i].microseconds / ((order.parts[i].length >> 20) + 1.0);
+
+			dear = each > dear ? each : dear + (each - dear) / 8;
+		}
+		at = last->start + last->length;
+		while (span < plan->count && plan->spans[span].end < at)
+			span++;
+		usleep(200);
+	}
+}
+
+static void print_tally(const struct tally *tally, const struct chain *chain, bool gave_up)
+{
+	printf("{\"stops\": %ld, \"bytes\": %lu, \"skipped\": %lu, \"error\": \"%s\", \"longest_us\": %ld, \"longest_held_us\": %ld, "
+	       "\"late\": %ld, \"moving_us\": %ld, \"retries\": %ld, \"lost\": %ld, \"interrupted\": %u, \"gave_up\": \"%s\"}\n",
+	       tally->stops, tally->bytes, tally->skipped, tally->last_error ? strerror(tally->last_error) : "",
+	       tally->longest, tally->longest_held, tally->late, tally->moving, tally->retries, tally->lost,
+	       chain->interrupted, enough ? "interrupted" : gave_up ? chain->why : "");
+}
+
+static uint64_t bytes_of(const struct plan *plan)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (!plan->spans[i].left)
+			bytes += plan->spans[i].end - plan->spans[i].start;
+	return bytes;
+}
+
+static uint64_t start_of_stack(const char *stat)
+{
+	const char *field = stat ? strrchr(stat, ')') : NULL;
+
+	for (int number = 2; field && number < STAT_STARTSTACK; number++)
+		field = strchr(field + 1, ' ');
+	return field ? strtoull(field, NULL, 10) : 0;
+}
+
+static long number_of(const char *text, long most)
+{
+	char *end;
+	long number = strtol(text, &end, 10);
+
+	if (!isdigit((unsigned char)*text) || *end || number > most)
+		fail(EXIT_WRONG_USE, "%s: not a number up to %ld", text, most);
+	return number;
+}
+
+int main(int count, char **arguments)
+{
+	struct topology topology;
+	struct process process = { 0 };
+	struct plan plan = { 0 };
+	struct tally tally = { 0 };
+	struct chain chain = { .seed = (unsigned)getpid() ^ (unsigned)microseconds_now() };
+	long most = PAUSE, node = -1;
+	bool yes = false;
+	char *status, *stat;
+	sigset_t child;
+	int i = 1;
+
+	for (; i < count && arguments[i][0] == '-'; i++) {
+		if (!strcmp(arguments[i], "--yes"))
+			yes = true;
+		else if (!strcmp(arguments[i], "--to") && i + 1 < count)
+			node = number_of(arguments[++i], 63);
+		else if (!strcmp(arguments[i], "--max-pause") && i + 1 < count)
+			most = number_of(arguments[++i], 10000000);
+		else
+			break;
+	}
+	if (i + 1 != count || arguments[i][0] == '-') {
+		bool help = count == 2 && !strcmp(arguments[1], "--help");
+
+		fputs(usage, help ? stdout : stderr);
+		return help ? EXIT_OK : EXIT_WRONG_USE;
+	}
+	process.pid = number_of(arguments[i], 1 << 30);
+	topology_read(&topology);
+	if (node >= 0)
+		refuse_missing_node(&topology, node);
+	refuse_dead_leader(process.pid);
+	process_open(&process, process.pid);
+	if (process.pidfd < 0)
+		fail(EXIT_WRONG_USE, "PID %d: a thread's number, not a process's", process.pid);
+	if (process.pid == getpid())
+		refuse(&process, "it is ptrelocate itself");
+	look_at_threads(&plan, &process, &topology);
+	if (is_32_bit(&process))
+		refuse(&process, "it is a 32-bit program");
+	refuse_devices(&process);
+	refuse_other_users(&process);
+	read_spans(&plan, &process);
+	refuse_near_limits(&plan, &process);
+	if (!chain_find_code(&chain, &process))
+		refuse(&process, "its code has no system call and signal return of a usual form");
+	if (node >= 0)
+		plan.node = node;
+	print_plan(&plan, &process);
+	if (!yes)
+		return EXIT_OK;
+	status = thread_text(&process, process.pid, "status");
+	stat = thread_text(&process, process.pid, "stat");
+	chain.own = status ? number_in_own_namespace(status) : 0;
+	chain.main_stack = start_of_stack(stat);
+	free(status);
+	free(stat);
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, NULL);
+	signal(SIGINT, stop_moving);
+	signal(SIGTERM, stop_moving);
+	signal(SIGHUP, stop_moving);
+	for (const int *number = (const int[]){ SIGTSTP, SIGTTIN, SIGTTOU, 0 }; *number; number++)
+		signal(*number, SIG_IGN); /* a thread may be in our hands */
+	move_all(&plan, &chain, &process, most, &tally);
+	bool whole = tally.bytes + tally.skipped >= bytes_of(&plan);
+
+	print_tally(&tally, &chain, !whole);
+	return whole && !tally.skipped ? EXIT_OK : EXIT_PARTIAL;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What ptrelocate asks of its clone inside the target, and what that answers. The page of memory that the clone runs in is
+ * CODE_MOST bytes of code, its return address, and this; its stack is above.
+ */
+#ifndef RELOCATE_H
+#define RELOCATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOST_PARTS 64
+#define MOST_THREADS 4096
+#define CODE_MOST 4096
+#define MAPPED (128 << 10)
+#define TABLE_SPAN (2UL << 20) /* of a leaf table */
+
+struct part {
+	uint64_t start, length;
+	int32_t away, back; /* errno of each way, 0: done */
+	uint32_t tries;     /* of the way back that failed before it was made */
+	uint32_t microseconds;
+};
+
+enum outcome {
+	ALL_STOPPED,
+	NO_THREAD_LIST, /* no /proc, or no descriptor */
+	NOT_OURS,       /* a thread may not be traced by a process of its own user */
+	NOT_STOPPING,   /* in time: it waits for a child of vfork, or for a device */
+	TOO_MANY,
+	NO_POLICY, /* set_mempolicy: not a node that the target may use */
+	LEFT_AWAY,
+};
+
+struct order {
+	int32_t waiting, count, node; /* thread in vfork, in the target's namespace; parts; node of the tables, -1: any */
+	uint32_t most, to_stop, to_return; /* microseconds for all, to stop the threads, for one way back */
+	uint32_t gap, refusals; /* of tests: microseconds between both ways, ways back that fail */
+	char tasks[40], maps[40];
+	int32_t outcome, error, thread, stopped, done, spare;
+	int64_t began, held, ended; /* microseconds */
+	uint64_t away_at;
+	struct part parts[MOST_PARTS];
+};
+
+#define ORDER_BYTES(count) (offsetof(struct order, parts) + (count) * sizeof(struct part))
+
+/* ioctl of /proc/PID/maps since Linux 6.11 (include/uapi/linux/fs.h) */
+struct area {
+	uint64_t size, query, address, start, end, flags, page_size, offset, inode;
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+#define AREA_QUERY 0xC0686611UL
+#define AREA_OR_NEXT 0x10
+#define AREA_SHARED 0x08
+_Static_assert(sizeof(struct area) == 104, "PROCMAP_QUERY");
+
+#endif

@@ -1,0 +1,163 @@
+"""Leaf tables moved again and again, and by tools that are killed: python -m native.relocating, in tests/."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from native.dumping import PROGRAMS, REPOSITORY, make, wait_for
+
+TESTED = REPOSITORY / "dumps/build/ptrelocate-tested"
+DEATHS = range(1, 10)  # POINT()s of dumps/chain.c
+AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
+KEPT = ("VmFlags:", "Locked:", "AnonHugePages:")
+
+
+def build(where):
+    """The program whose memory is moved, and the tool that dies where it is told to."""
+    make("dumps", "build/ptrelocate-tested")
+    command = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", where / "relocate_target"]
+    subprocess.run([*command, PROGRAMS / "relocate_target.c"], check=True)
+    return where / "relocate_target"
+
+
+class Target:
+    """A relocate_target that is ready; words: of its first line, {name: value}."""
+
+    def __init__(self, process):
+        self.process, self.pid = process, process.pid
+        self.words = self.said()
+
+    def said(self):
+        return dict(word.split("=") for word in self.process.stdout.readline().split() if "=" in word)
+
+    def ask(self):
+        self.process.stdin.write("?")
+        self.process.stdin.flush()
+        return self.said()
+
+    def counts(self):
+        """Whatever it added is there, and nothing is damaged."""
+        told = self.ask()
+        assert told["added"] == told["found"] and told["damaged"] == told["spoiled"] == "0", told
+        return int(told["added"])
+
+
+@contextmanager
+def target(program, *words, first=()):
+    process = subprocess.Popen(
+        [*first, program, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Target(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def areas(pid):
+    """{start: lines} of its areas: addresses, rights, name, flags, policy and what is in it."""
+    found, lines = {}, []
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if AREA.match(line):
+            lines = found[int(line.split("-")[0], 16)] = [line]
+        elif line.startswith(KEPT):
+            lines.append(line)
+    for line in Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
+        address, policy, *_ = line.split()
+        if int(address, 16) in found:  # it may change between both files
+            found[int(address, 16)].append(policy)
+    return found
+
+
+def threads(pid):
+    """[(whether it is stopped, its tracer, blocked signals)] of its threads, in order."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        text = (task / "status").read_text()
+        [(state, tracer, blocked)] = re.findall(
+            r"State:\t(.)[\s\S]*TracerPid:\t(\d+)[\s\S]*SigBlk:\t(\S+)", text
+        )
+        found.append((state in "Tt", tracer, blocked))
+    return sorted(found)
+
+
+def children(pid):
+    return [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in os.listdir(f"/proc/{pid}/task")]
+
+
+def relocate(pid, *options, die_at=0, gap=0, refusals=0):
+    """The finished tool, and what it said: a plan, and a tally where it got to the end."""
+    settings = {"PT_DIE_AT": str(die_at), "PT_GAP": str(gap), "PT_REFUSALS": str(refusals)}
+    command = [TESTED, *map(str, options), str(pid)]
+    done = subprocess.run(
+        command, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def as_before(pid, before, seconds=10.0):
+    """Whether its areas and threads are, soon: what the tool began ends without it."""
+    return wait_for(lambda: (areas(pid), threads(pid)) == before, seconds)
+
+
+# A campaign outside the suite.
+
+
+def killed_at_random(one, times, chance, latest=0.05):
+    """Tools killed -9, the latest after so many seconds; how many met the memory away."""
+    before, away = (areas(one.pid), threads(one.pid)), 0
+    largest = max(before[0], key=lambda start: int(before[0][start][0].split()[0].split("-")[1], 16) - start)
+    for k in range(times):
+        command = [TESTED, "--yes", str(one.pid)]
+        gap = {"PT_GAP": str(chance.choice((0, 20000)))}
+        tool = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | gap
+        )
+        time.sleep(chance.uniform(0, latest))
+        tool.kill()
+        away += f"{largest:x}-" not in Path(f"/proc/{one.pid}/maps").read_text()
+        tool.wait()
+        assert as_before(one.pid, before), (
+            k,
+            set(map(str, areas(one.pid).items())) ^ set(map(str, before[0].items())),
+        )
+        if k % 25 == 24:
+            one.counts()
+    return away
+
+
+def main(kills, moves):
+    with TemporaryDirectory() as place:
+        program = build(Path(place))
+        with target(program, "write", 256, 4) as one:
+            one.counts()
+            away = killed_at_random(one, kills, random.Random(1))
+            print(
+                f"{kills} kills at random, memory away at {away} of them, {one.counts():,} increments kept",
+                flush=True,
+            )
+            before, longest, held, late, stops = areas(one.pid), 0, 0, 0, 0
+            for _ in range(moves):
+                done, (_, tally) = relocate(one.pid, "--yes")
+                assert done.returncode == 0, (done.stderr, tally)
+                longest, held = max(longest, tally["longest_us"]), max(held, tally["longest_held_us"])
+                late, stops = late + tally["late"], stops + tally["stops"]
+            assert wait_for(lambda: areas(one.pid) == before, 5.0)
+            print(
+                f"{moves} relocations, {stops} stops, {late} longer than asked, longest {longest} us, "
+                f"borrowed thread {held} us, {one.counts():,} increments kept",
+                flush=True,
+            )
+            os.kill(one.pid, signal.SIGUSR2)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,247 @@
+"""Leaf tables of live processes are rebuilt; nothing else of them changes, whoever dies."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+from command_line import is_one_line
+from native import relocating
+from native.dumping import state, wait_for
+from native.relocating import DEATHS, areas, as_before, children, relocate, target, threads
+from needs import needs_root
+from ptanalyze.capture.live import relocate as front
+from ptanalyze.cli import run
+from ptanalyze.core.errors import UsageError
+
+pytestmark = needs_root
+Ran = namedtuple("Ran", "code out err")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return relocating.build(tmp_path_factory.mktemp("relocate"))
+
+
+@pytest.fixture(scope="module")
+def writer(program):
+    """Two threads that write to 32 MiB, one that looks at its registers, one that waits."""
+    with target(program, "write", 32, 2) as one:
+        one.counts()
+        yield one
+
+
+@pytest.fixture
+def pt(capfd):
+    def call(*words):
+        capfd.readouterr()
+        code = run([str(word) for word in words])
+        return Ran(code, *capfd.readouterr())
+
+    return call
+
+
+def moved(pid, *options, **how):
+    done, (plan, tally) = relocate(pid, "--yes", *options, **how)
+    assert done.returncode == 0, (done.stderr, tally)
+    return plan, tally
+
+
+@pytest.mark.parametrize("pause", [0, 2000, 300])
+def test_no_write_is_lost_and_every_area_is_as_before(writer, pause):
+    before, added = (areas(writer.pid), threads(writer.pid)), writer.counts()
+    for _ in range(5):
+        plan, tally = moved(writer.pid, "--max-pause", pause)
+        assert tally["bytes"] == sum(end - start for start, end, _, left in plan["ranges"] if left is None)
+        assert tally["bytes"] >= 32 << 20
+    assert as_before(writer.pid, before)
+    assert writer.counts() > added and not any(children(writer.pid))
+
+
+def test_tables_are_new_pages_and_data_stay(writer):
+    planned = front.plan(writer.pid, None)
+    before = front.leaf_tables(writer.pid)
+    done = front.relocate(writer.pid, None, 2.0)
+    assert done.whole and done.plan == planned
+    inside = before.inside(planned.moved)
+    assert inside.sum() == 16 and (before.pages[inside].sum(axis=1) == 512).all()
+    after = done.after.inside(planned.moved)
+    assert np.array_equal(done.before.base[inside], done.after.base[after])
+    assert np.array_equal(done.before.pages[inside], done.after.pages[after])
+    fresh = ~np.isin(done.after.frame[after], before.frame)
+    assert fresh.sum() >= 8, "a page that was freed may be a table again, most are not"
+
+
+@pytest.mark.parametrize("step", DEATHS)
+def test_killed_at_any_step_it_leaves_all_as_it_was(writer, step):
+    before = areas(writer.pid), threads(writer.pid)
+    done, _ = relocate(writer.pid, "--yes", die_at=step, gap=2000)
+    assert done.returncode == -signal.SIGKILL
+    assert as_before(writer.pid, before)
+    writer.counts()
+
+
+def test_killed_at_random_it_leaves_all_as_it_was(writer):
+    relocating.killed_at_random(writer, 12, random.Random(os.getpid()))
+    writer.counts()
+
+
+def test_a_way_back_that_fails_is_tried_again(writer):
+    before = areas(writer.pid), threads(writer.pid)
+    _, tally = moved(writer.pid, "--max-pause", 0, refusals=2)
+    assert tally["retries"] >= 2 and as_before(writer.pid, before)
+    writer.counts()
+
+
+def test_a_way_back_that_keeps_failing_stops_the_process_and_says_where_its_memory_is(program):
+    with target(program, "write", 8, 2) as one:
+        one.counts()
+        done, _ = relocate(one.pid, "--yes", refusals=1 << 30)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1
+        words = done.stderr.split()
+        away = int(words[words.index("from") + 1], 16)
+        assert wait_for(lambda: all(stopped for stopped, *_ in threads(one.pid)))
+        assert away in areas(one.pid) and int(words[words.index("at") + 1], 16) not in areas(one.pid)
+        with pytest.raises(UsageError, match="it is stopped"):
+            front.plan(one.pid, None)
+
+
+REFUSED = {
+    "seccomp": "seccomp filters its system calls",
+    "shared": "shares its memory",
+    "vfork": "shares its memory",
+    "iouring": "is of io_uring",
+    "userfaultfd": "is of userfaultfd",
+    "near": "close to its RLIMIT_AS",
+    "zombie": "its main thread has ended",
+    "stopped": "it is stopped; continue it first",
+    "traced": "it is being traced",
+    "private": "a thread may not be traced by its own user",
+}
+
+
+@pytest.mark.parametrize("mode", REFUSED)
+def test_what_is_refused_is_named_and_left_alone(program, mode):
+    waits = {"stopped": lambda pid: state(pid) == "T", "zombie": lambda pid: state(pid) == "Z"}
+    settled = waits.get(mode, lambda pid: refusal(pid).returncode == 2)
+
+    def refusal(pid):
+        return relocate(pid, "--yes")[0]
+
+    with target(program, mode) as one:
+        assert wait_for(lambda: settled(one.pid))
+        done = refusal(one.pid)
+        assert done.returncode == 2 and REFUSED[mode] in done.stderr and done.stderr.count("\n") == 1
+        assert one.process.poll() is None
+
+
+def test_a_32_bit_program_is_refused(tmp_path):
+    source = "mov $29, %eax; int $0x80; jmp _start"  # pause, again and again
+    (tmp_path / "small.S").write_text(f".globl _start\n_start: {source}\n")
+    build = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-o", tmp_path / "small", tmp_path / "small.S"]
+    subprocess.run(build, check=True)
+    with subprocess.Popen([tmp_path / "small"]) as small:
+        done, _ = relocate(small.pid)
+        small.kill()
+    assert done.returncode == 2 and "32-bit" in done.stderr
+
+
+def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
+    left = {
+        "locked": "locked",
+        "mergeable": "KSM",
+        "sealed": "sealed",
+        "shared": "shared",
+        "file": "file",
+        "huge": "huge pages",
+    }
+    with target(program, "areas") as one:
+        before = areas(one.pid), threads(one.pid)
+        can_seal = any(" sl" in " ".join(lines) for lines in before[0].values())
+        plan, tally = moved(one.pid)
+        for name, address in one.words.items():
+            if name in ("pid", "sealed" if not can_seal else ""):
+                continue
+            at = int(address, 16)
+            [(*_, why)] = [row for row in plan["ranges"] if row[0] <= at < row[1]]
+            assert why == left.get(name), name
+        assert as_before(one.pid, before)
+        assert one.ask()["wrong"] == "0"
+        assert tally["bytes"] >= 6 * 4 << 20
+
+
+@pytest.mark.parametrize("mode", ["spawn", "churn"])
+def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
+    """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""
+    with target(program, mode, 16, 2) as one:
+        added = one.counts()
+        for _ in range(5):
+            done, _ = relocate(one.pid, "--yes")
+            assert done.returncode in (0, 2, 3) and "Sanitizer" not in done.stderr, done.stderr
+        assert one.counts() > added
+        assert wait_for(lambda: not any(stopped or tracer != "0" for stopped, tracer, _ in threads(one.pid)))
+
+
+def test_a_timed_wait_ends_early_only_where_no_other_thread_can_carry_it(program):
+    with target(program, "sleep", 8) as one:
+        _, tally = moved(one.pid)
+        assert tally["interrupted"] == tally["stops"] == 1
+        assert one.said() == {"early": "1"}
+
+
+def test_the_command_says_what_it_would_do_does_it_and_proves_it(pt, writer):
+    before = areas(writer.pid)
+    dry = pt("relocate", writer.pid)
+    assert dry.code == 0 and "rebuilt        16 leaf tables" in dry.out and "nothing was changed" in dry.out
+    assert areas(writer.pid) == before
+    done = pt("relocate", writer.pid, "--yes")
+    assert done.code == 0, done
+    assert "of 16 lie in another page frame than before" in done.out
+    assert "areas               as before" in done.out
+    writer.counts()
+
+
+def test_the_command_refuses_in_one_line(pt, writer, program):
+    assert "no such process" in pt("relocate", 1 << 22).err
+    assert is_one_line(pt("relocate", writer.pid, "--to", 63), 2)
+    with target(program, "stopped") as one:
+        assert wait_for(lambda: state(one.pid) == "T")
+        assert is_one_line(pt("relocate", one.pid, "--yes"), 2)
+
+
+def test_a_name_that_looks_like_a_state_or_steers_a_terminal_does_no_harm(pt, program, tmp_path):
+    name = tmp_path / ") Z 1 \x1b[2J\n"
+    shutil.copy(program, name)
+    with target(name, "write", 8, 1) as one:
+        one.counts()
+        done = pt("relocate", one.pid)
+        assert done.code == 0 and "\x1b" not in done.out, done
+        assert pt("relocate", one.pid, "--yes").code == 0
+        one.counts()
+
+
+# Without a process.
+
+
+def test_areas_that_differ_are_told_for_the_ranges_that_were_moved_alone():
+    moved = [front.Range(0x1000, 0x3000, 8192, ""), front.Range(0x5000, 0x6000, 4096, "")]
+    before = {0x1000: ("1000-3000 rw-p", "rd wr"), 0x5000: ("5000-6000 rw-p",), 0x9000: ("9000-a000 r--p",)}
+    after = {0x1000: ("1000-2000 rw-p", "rd wr"), 0x5000: ("5000-6000 rw-p",)}
+    [line] = front.differences(before, after, moved)
+    assert line == "1000-3000: was 1000-3000 rw-p rd wr, is 1000-2000 rw-p rd wr"
+    assert not front.differences(before, before, moved)
+
+
+@pytest.mark.parametrize("current, files, spare", [(90 << 20, 60 << 20, 70 << 20), (99 << 20, 0, 1 << 20)])
+def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
+    (tmp_path / "memory.max").write_text(f"{100 << 20}\n")
+    (tmp_path / "memory.current").write_text(f"{current}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {files}\nactive_file 0\n")
+    assert front.spare_bytes(tmp_path) == spare
+    (tmp_path / "memory.max").write_text("max\n")
+    assert front.spare_bytes(tmp_path) is None
