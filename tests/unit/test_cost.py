@@ -612,8 +612,6 @@ def test_data_of_walks_from_dram_are_waited_for_at_least_a_tenth_of_a_read():
     assert cost.walks_with_data_in_dram(count) == 800
     assert tuple(cost.with_data_in_dram(COSTS, 0.5).data_exposed) == (0.05, 0.5, 1.0)
     assert cost.with_data_in_dram(COSTS, 0.0) == COSTS
-    middles = [cost.with_data_in_dram(COSTS, 0.0, 0.8, n).data_exposed.middle for n in (1, 32, 64, 1000)]
-    assert middles == pytest.approx([0.08, 0.4, 0.8, 0.8]), "instructions that the next read waits behind"
     wide = msgspec.structs.replace(COSTS, data_exposed=Interval(0.0, 0.01, 0.02))
     assert tuple(cost.with_data_in_dram(wide, 1.0).data_exposed) == (0.02, 0.02, 0.02)
 

@@ -619,21 +619,32 @@ def test_programs_without_counters_are_not_reproduced(workshop):
 
 
 def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
-    """What the pages of the manual say of them: the sign and the rank hold, the size is coarse."""
+    """What the pages of the manual say of them: rank and ratio hold, the size is coarse."""
     rows = [one for program in small_traces.PROGRAMS for one in small_traces.small_traces(program, None)]
     assert {one.program for one in small_traces.replayed()} == set(small_traces.PROGRAMS) and len(
         rows
     ) == tally(rows)["judged"] > 150
     assert len({one.figure.name for one in rows}) == len(rows)
     plain = [one for one in rows if "earlier" not in one.figure.quantity]
-    clear = [one for one in plain if one.figure.value > 1.05]
-    assert len(clear) > 40 and all(one.ours.middle > 1.01 for one in clear)
     known = [one.figure.value for one in plain]
     order = np.corrcoef(
         np.argsort(np.argsort(known)), np.argsort(np.argsort([one.ours.middle for one in plain]))
     )
     assert order[0, 1] > 0.7
-    assert 0.05 < tally(plain)["ratio_median_error"] < 0.12
+    assert 0.04 < tally(plain)["ratio_median_error"] < 0.12
+
+
+def test_the_form_that_whatif_has_is_better_than_the_one_that_it_had():
+    """Signs, error of the effect, coverage, and the score of the intervals by cell, each program on each
+    machine alike. What speaks against it is in ADR 31: the fixed share with load has narrower intervals."""
+    found = small_traces.forms().set_index("form")
+    ours = found.loc["share from the capture, up to its own load"]
+    before = found.loc["share of the machine file, idle memory"]
+    assert ours.signs > before.signs + 10 and ours.effect_error < 0.9 * before.effect_error
+    assert ours.inside > 1.5 * before.inside and ours.cell_score < 0.8 * before.cell_score
+    assert ours.cell_error < 1.02 * before.cell_error
+    fixed = found.loc["share of the machine file, up to its own load"]
+    assert fixed.width < ours.width and fixed.cell_score < ours.cell_score
 
 
 def test_a_row_of_a_small_trace_is_what_its_replay_counts(tmp_path):
@@ -645,5 +656,6 @@ def test_a_row_of_a_small_trace_is_what_its_replay_counts(tmp_path):
     assert 1 <= one.visits <= one.accesses < 1.5 and one.distinct <= one.by_node <= 4 * one.distinct
     text = dict(zip(one._fields, small_traces.line(one), strict=True))
     assert text["missed"].split()[0] == f"{one.missed[0]:.4g}" and int(text["walks"]) == one.walks
-    first, second = (small_traces.predicted(one, interleaved)[0] for interleaved in (False, True))
-    assert first.middle >= second.middle > 1.05, "all tables on one node, which every thread reads"
+    first, second = (small_traces.predicted(one, interleaved) for interleaved in (False, True))
+    assert first.middle == pytest.approx(second.middle, rel=1e-3) and second.middle > 1.05
+    assert first.high > second.high + 0.1, "all tables on one node, which every thread reads: it queues"

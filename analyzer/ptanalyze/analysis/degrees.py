@@ -450,7 +450,7 @@ def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repea
         )
     known = opened(capture)
     known.capture.trace  # noqa: B018 - UsageError without a trace
-    world = known.world(setup)
+    world = known.world(replace(setup, cache_share=str(setup.machine.llc.share)))
     if not len(world.stream):
         raise UsageError(f"{known.capture.directory}: no page walks in the trace: record a longer one")
     return choose(degree_runs(world, setup, prefetch_on, known.provenance), repeat)

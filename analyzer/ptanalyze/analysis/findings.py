@@ -242,7 +242,7 @@ def of_run(done: Finished, counted: Finding) -> list[Finding]:
     found += world.steady.found if done.warm else ()
     found += silent_nodes(classes, world.placement.cpu_node, world.domains)
     found += moved(series) if series is not None else []
-    found += cache_told(world.machine)
+    found += cache_told(world.machine, done.told)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
         found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
     if facts.get("sampled"):

@@ -17,10 +17,11 @@ from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
+from ..cost.load import PAGE_LINES, Pages, Traffic, data_lines, told_share
 from ..cost.price import Native, lock_held, pays_back
 from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
-from ..kernels.replay import FAULT, Counters, counters
+from ..kernels.replay import FAULT, Counters, at_share, counters
 from ..policies.contract import RECORD
 from ..policies.plan import check_nodes, own_code
 from ..world.address_space import known_pages
@@ -33,6 +34,7 @@ from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
 
 if TYPE_CHECKING:
+    from ..core.interval import Interval
     from ..core.walks import WalkStream
     from ..cost.result import Price
     from ..policies import Plan
@@ -49,9 +51,11 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
 
     Other shares of the LLC widen a speed-up's interval.
     """
+    share = share_told(done[0])
+    done = [replace(one, told=share) for one in done]
     base = done[0]
     _must_be_alike(base, setup)
-    setup = replace(_with_data_in_dram(base, setup), native=native_time(base, setup))
+    setup = replace(_with_data(base, setup), native=native_time(base, setup))
     short = [_short(base, *counts) for counts in base.shares]
     alone = _price(base, short, None, setup)
     prices = [_price(one, short, alone, setup) for one in done]
@@ -75,7 +79,8 @@ def _price(done: Finished, short: Sequence[Sequence[Finding]], baseline: Price |
     """Price of all runs of a plan."""
     counted = _counted(done, short, setup)
     how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
-    return cost.price(counted.counters, done.world.machine, setup.costs, baseline, *how, setup.native)
+    machine = done.world.machine
+    return cost.price(counted.counters, machine, setup.costs, baseline, *how, setup.native, setup.traffic)
 
 
 def native_time(base: Finished, setup: Setup) -> Native | None:
@@ -161,8 +166,9 @@ def _must_be_alike(base: Finished, setup: Setup) -> None:
     )
 
 
-def _with_data_in_dram(done: Finished, setup: Setup) -> Setup:
-    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC."""
+def _with_data(done: Finished, setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC, and
+    with its Traffic where the machine file tells what that costs."""
     machine, stream = done.world.machine, done.again.stream
     cpus = np.bincount(done.world.placement.cpu_node // done.world.domains, minlength=done.world.sockets)
     l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
@@ -175,7 +181,44 @@ def _with_data_in_dram(done: Finished, setup: Setup) -> Setup:
     far = max(min(_data_in_dram(done, further) for _, further, _ in done.shares), beyond_llc)
     near = max(beyond_l2 - far, 0) * machine.llc.cycles / machine.latency_cycles().diagonal().mean()
     walks = max(float(done.counted.classes.sum()), 1.0)
-    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0)))
+    costs = cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0))
+    if machine.latency.contended is None or not machine.node_gb_s or done.world.domains > 1:
+        return replace(setup, costs=costs)
+    pages = pages_reached(done.again)
+    traffic = Traffic(_cpus(done), pages.missing(min(far / walks, 1.0)), pages.shared)
+    return replace(setup, costs=costs, traffic=traffic)
+
+
+def share_told(base: Finished) -> Interval | None:
+    """Share of the LLC that the data of the baseline's walks leave to page tables; None where the machine's
+    own counts."""
+    machine, again, walks = base.world.machine, base.again, len(base.again.stream)
+    if not machine.llc.told or not walks:
+        return None
+    reads, every = base.run.counters.reads, machine.llc.every_share
+    missed = [float(at_share(reads, k)[..., 1].sum()) / walks for k in range(len(every))]
+    accesses = float(base.world.trace.chunks["accesses"][base.chunk :].sum()) / walks
+    return told_share(every, missed, data_lines(accesses, 1 + float(again.hits[1]) / walks))
+
+
+def pages_reached(world: World) -> Pages:
+    """Pages that a World's walks reach. Beyond the lines of all of a node's caches each has a line of data at
+    least that no cache can have held."""
+    machine, stream, placement = world.machine, world.stream, world.placement
+    node = placement.cpu_node[placement.chunk_cpu]
+    walks, size = np.diff(stream.offset), len(world.space.regions.va) << SLOT_BITS
+    anywhere, by_node = np.zeros(size, np.bool_), np.zeros(world.nodes, np.int64)
+    for reader in np.unique(node[walks > 0]).tolist():
+        reached = np.zeros(size, np.bool_)
+        for chunk in np.flatnonzero((node == reader) & (walks > 0)).tolist():
+            reached[stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+        by_node[reader] = np.count_nonzero(reached)
+        anywhere |= reached
+    cpus = np.bincount(placement.cpu_node, minlength=world.nodes)
+    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
+    beyond = int(np.maximum(by_node - lines, 0).sum())
+    held = float(np.minimum(by_node, lines / PAGE_LINES).sum())
+    return Pages(int(by_node.sum()), int(np.count_nonzero(anywhere)), beyond, held)
 
 
 def _data_in_dram(done: Finished, counted: Counters) -> int:
@@ -219,7 +262,7 @@ def _distinct_pages(page: np.ndarray, place: np.ndarray) -> int:
 
 def _short(done: Finished, share: float, further: Counters, first: Counters) -> list[Finding]:
     """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
-    own = share == done.world.machine.llc.share
+    own = done.told is None and share == done.world.machine.llc.share
     return short_region(first.reads, further.reads, done.world, None if own else share) if done.warm else []
 
 

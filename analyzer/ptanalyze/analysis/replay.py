@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -39,6 +41,7 @@ from ..world.mm_events import region_of_interest
 from ..world.world import World
 
 if TYPE_CHECKING:
+    from ..core.interval import Interval
     from ..core.machine import Machine
     from ..cost.result import Result
 
@@ -111,6 +114,8 @@ class Finished:
     """A run that has ended, its World, and the pages mapped at its end.
 
     again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    told   share of the LLC, where the capture tells it (Cache.told): the counts are between those of the
+           shares beside it
     """
 
     run: Run
@@ -118,27 +123,44 @@ class Finished:
     mapped: Mapped
     again: World
     still: Mapped
+    told: Interval | None = None
 
     @property
     def counted(self) -> Counters:
-        """Counts of the run that is priced, at the machine's own share of the LLC."""
-        return at_own_share(self.run.counters, self.world.machine)
+        """Counts of the run that is priced, at the share of the LLC that is told, or the machine's own."""
+        return self._at(self.run.counters, self._shares[0])
 
     @property
     def first(self) -> Counters:
         """Counts of the first run, at the same share."""
-        return at_own_share(self.run.first or self.run.counters, self.world.machine)
+        return self._at(self.run.first or self.run.counters, self._shares[0])
+
+    @property
+    def _shares(self) -> list[float]:
+        """Shares of the LLC that are priced, the best guess first."""
+        if self.told is not None:
+            return [self.told.middle, self.told.low, self.told.high]
+        llc = self.world.machine.llc
+        return sorted(llc.every_share, key=lambda share: share != llc.share)
+
+    def _at(self, counted: Counters, share: float) -> Counters:
+        """Counters at a share of the LLC; between two that are counted, in a line over its logarithm."""
+        every = self.world.machine.llc.every_share
+        after = min(max(bisect_left(every, share), 1), len(every) - 1) if len(every) > 1 else 0
+        if every[after] == share or not after:
+            return counted._replace(reads=at_share(counted.reads, after))
+        less, more = (at_share(counted.reads, k) for k in (after - 1, after))
+        part = math.log(share / every[after - 1]) / math.log(every[after] / every[after - 1])
+        part = min(max(part, 0.0), 1.0)
+        dram = np.rint((1 - part) * less[..., 1] + part * more[..., 1]).astype(np.int64)
+        return counted._replace(reads=np.stack([counted.reads.sum(axis=-1) - dram, dram], axis=-1))
 
     @property
     def shares(self) -> list[tuple[float, Counters, Counters]]:
         """(share, counts of the run that is priced, of the first) at each share of the LLC, the own first."""
-        llc, further = self.world.machine.llc, self.run.counters
-        first, every = self.run.first or further, llc.every_share
-        found = []
-        for k in sorted(range(len(every)), key=lambda k: every[k] != llc.share):
-            of = [counts._replace(reads=at_share(counts.reads, k)) for counts in (further, first)]
-            found.append((every[k], of[0], of[1]))
-        return found
+        further = self.run.counters
+        first = self.run.first or further
+        return [(share, self._at(further, share), self._at(first, share)) for share in self._shares]
 
     @property
     def warm(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..core.errors import UsageError, is_whole
 from ..core.finding import TOGETHER, Finding
-from ..core.machine import Costs, Machine, load_costs, load_machine, sharing
+from ..core.machine import Costs, Machine, load_costs, load_machine, sharing, told_by_capture
 from ..core.options import Options, manual
 from ..core.process import usable_cpus
 from ..formats.capture import Capture, CaptureLike, PathLike, load
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
+    from ..cost.load import Traffic
     from ..cost.price import Native
     from ..world.world import World
 
@@ -41,11 +42,13 @@ class Setup(Scenario):
     """Options of a replay, read and checked: the input of every question; `Setup.of` takes names and files.
 
     native        What the program took outside the tracer, where the capture has it: pricing.native_time.
+    traffic       Who reads memory beside the page walkers, where the machine file tells what memory serves.
     """
 
     costs: Costs = field()
     calibration: Calibration | None = None
     native: Native | None = None
+    traffic: Traffic | None = None
 
     @property
     def as_traced(self) -> bool:
@@ -85,6 +88,8 @@ class Setup(Scenario):
         """
         weighted, walked = weighed(snapshot, trace, self.weigh)
         asked = replace(self, phase=ALL) if self.as_traced else self
+        if self.cache_share is None and self.stands_for.larger and walked is not None:
+            asked = replace(asked, machine=told_by_capture(self.machine))
         return captured_world(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 

@@ -73,14 +73,20 @@ LINES = 4  # times its ways: lines of a set that all shares of an LLC are ways o
 class Cache(Strict):
     """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines.
 
-    shares  least and most that the share may be, where it is an estimate
+    shares  least and most that the share may be, where it is an estimate; more than two: shares that misses
+            are counted at, of which the capture tells one (`told_by_capture`)
     """
 
     bytes: int
     ways: int
     share: float
     cycles: float
-    shares: tuple[float, float] | None = None
+    shares: tuple[float, ...] | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether the capture tells the share."""
+        return len(self.shares or ()) > BOUNDS
 
     @property
     def lines(self) -> int:
@@ -317,7 +323,13 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
             yield f"{field}.share", cache.share, "must be above 0, at most 1"
     if machine.l2.shares is not None:
         yield "l2.shares", list(machine.l2.shares), "only the LLC's share has bounds: leave it out"
-    if machine.llc.shares is not None:
+    if machine.llc.shares is not None and len(machine.llc.shares) != BOUNDS:
+        yield (
+            "llc.shares",
+            list(machine.llc.shares),
+            "must be two numbers, the least and the most of llc.share",
+        )
+    elif machine.llc.shares is not None:
         low, high = machine.llc.shares
         if not 0 < low <= machine.llc.share <= high <= 1:
             bounds = f"must be bounds of llc.share, {machine.llc.share}, above 0 and at most 1"
@@ -427,8 +439,27 @@ def sharing(machine: Machine, text: str) -> Machine:
     return _sharing(machine, own, (low, high))
 
 
-def cache_told(machine: Machine) -> list[Finding]:
-    """How much of the LLC is taken to hold page tables; none where the share has no bounds."""
+SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the LLC, that misses are counted at
+BOUNDS = 2
+
+
+def told_by_capture(machine: Machine) -> Machine:
+    """The machine with misses counted at all SHARES, where its file gives an estimate with bounds."""
+    return _sharing(machine, machine.llc.share, SHARES) if machine.llc.shares else machine
+
+
+def cache_told(machine: Machine, told: Interval | None = None) -> list[Finding]:
+    """How much of the LLC is taken to hold page tables; none where the share has no bounds.
+
+    told  the share by the capture, in place of the machine's
+    """
+    if told is not None:
+        low, middle, high = told
+        text = (
+            f"{middle:.2g} ({low:.2g} to {high:.2g}) of the LLC holds page-table lines: what the data of the "
+            "walks leave to them (--cache-share names another share)"
+        )
+        return [Finding("cache-share", text, numbers={"share": middle, "low": low, "high": high})]
     if machine.llc.shares is None:
         return []
     low, high = machine.llc.shares
@@ -446,7 +477,7 @@ def _share_bounds(text: str) -> list[float]:
         return []
 
 
-def _sharing(machine: Machine, share: float, shares: tuple[float, float] | None) -> Machine:
+def _sharing(machine: Machine, share: float, shares: tuple[float, ...] | None) -> Machine:
     return replace(machine, llc=replace(machine.llc, share=share, shares=shares))
 
 

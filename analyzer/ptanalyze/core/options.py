@@ -87,7 +87,7 @@ class Options:
         metadata=option(
             "--cache-share",
             "Share of the LLC that holds page-table lines, 0.25, or its bounds, 0.1:0.5, which intervals "
-            "cover. Default: the machine's.",
+            "cover. Default: the machine's; of a larger run what CAPTURE tells.",
             metavar="SHARE",
         ),
     )

@@ -1,7 +1,8 @@
 """What a capture says of the machine under it: the tables' share of the LLC, and how busy memory is.
 
-Neither is a property of the machine alone (docs/adr/0025-share-and-load-from-the-capture.md): lines of page
-tables and lines of data push each other out of the last-level cache, and reads wait for other reads.
+Neither is a property of the machine alone (docs/adr/0031-share-and-load-in-whatif.md): lines of page tables
+and lines of data push each other out of the last-level cache. Idle latencies are those of one thread: with
+all CPUs walking, the run's own load lengthens them, by how much depends on data that the trace does not show.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 PAGE_LINES = 64  # of 4 KiB
 NEIGHBOURS = 2  # lines that a miss brings at most: its own, and the other one of an aligned pair
-SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the LLC, at which misses are counted
 STEPS = 1 << 12  # of the LLC that are told apart
-SUSTAINED = 0.77  # of what memory serves at most: an EPYC of 460.8 GB/s under full load measured 353
 NEVER = 1e-6  # reads from DRAM per walk: fewer push nothing out
+SUSTAINED = 0.77  # of what memory serves at most: an EPYC of 460.8 GB/s under full load measured 353
+MOST_USED = 1 - 1e-6  # of what a node can serve: r / (1 - r) is no number beyond
 
 
 def data_lines(accesses: float, visits: float) -> Interval:
@@ -99,50 +100,39 @@ class Traffic(NamedTuple):
     data: float
     shared: float
 
-    def farther(self, machine: Machine) -> float:
-        """Latency of the data over that of the node's own memory."""
-        latency = machine.latency_cycles()
-        return 1 + self.shared * (float(latency.mean()) / float(latency.diagonal().mean()) - 1)
-
 
 def busy_walk_cycles(
     reads: np.ndarray, walks: float, machine: Machine, traffic: Traffic, outside: float, exposed: float
-) -> tuple[float, float]:
-    """(at the load that the run itself makes, at most): walk cycles of int64[bits, nodes, nodes, 2] reads.
+) -> float:
+    """Walk cycles of int64[bits, nodes, nodes, 2] reads at the load that the run itself makes.
 
     outside  cycles of all CPUs outside walks; exposed  cycles that they stall per walk cycle
 
     A node that serves the share r of what its memory can, as r / (1 - r) of the way from idle to contended
     latencies, and there at most: a queue with one server, whose mean length is r / (1 - r). The run is as
-    long as its own latencies make it, found by bisection. At most: contended latencies everywhere, and a run
-    that is no shorter than its busiest node needs. Both are the idle cycles where the machine file has no
-    contended latencies; without `node_gb_s` the first are.
+    long as its own latencies make it, found by bisection. Idle cycles where the machine file has no contended
+    latencies or no `node_gb_s`.
     """
     idle = machine.latency_cycles()
     dram = reads[..., 1].sum(axis=0, dtype=np.float64)
-    cached = float(reads[..., 0].sum()) * (machine.l2.cycles + machine.llc.cycles) / 2
-    still = cached + float((dram * idle).sum())
-    if machine.latency.contended is None:
-        return still, still
-    further = np.maximum(machine.latency_cycles(contended=True) - idle, 0.0)
-    most = still + float((dram * further).sum())
-    if not machine.node_gb_s:
-        return still, most
+    still = float(reads[..., 0].sum()) * (machine.l2.cycles + machine.llc.cycles) / 2
+    still += float((dram * idle).sum())
+    if machine.latency.contended is None or not machine.node_gb_s:
+        return still
+    further = dram * np.maximum(machine.latency_cycles(contended=True) - idle, 0.0)
     served = (dram + _data(reads, walks, machine, traffic)).sum(axis=0) * LINE_BYTES
-    least = (
-        served * traffic.cpus * machine.ghz / (SUSTAINED * machine.node_gb_s)
-    )  # cycles of all CPUs, by node
+    # cycles of all CPUs that each node needs at least
+    least = served * traffic.cpus * machine.ghz / (SUSTAINED * machine.node_gb_s)
 
     def waited(whole: float) -> float:
-        used = np.minimum(least / whole, 1 - NEVER)
-        return still + float((dram * further * np.minimum(used / (1 - used), 1.0)).sum())
+        used = np.minimum(least / whole, MOST_USED)
+        return still + float((further * np.minimum(used / (1 - used), 1.0)).sum())
 
-    low, high = (max(outside + exposed * walking, 1.0) for walking in (still, most))
+    low, high = (max(outside + exposed * walks, 1.0) for walks in (still, still + float(further.sum())))
     for _ in range(32):
         whole = math.sqrt(low * high)
         low, high = (whole, high) if outside + exposed * waited(whole) > whole else (low, whole)
-    beyond = float(least.max()) - outside - exposed * most
-    return waited(high), most + (max(beyond, 0.0) / exposed if exposed else 0.0)
+    return waited(high)
 
 
 def _data(reads: np.ndarray, walks: float, machine: Machine, traffic: Traffic) -> np.ndarray:

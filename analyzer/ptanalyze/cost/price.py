@@ -71,8 +71,7 @@ CLEARING = (
 WALK = CALLS.index("walk")
 LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
-IDLE, LOAD = 0.0, Interval(0.0, 0.5, 1.0)  # of memory: as the run makes it in the middle
-WINDOW = 64.0  # instructions of which a read of data is waited for once (ADR 25)
+IDLE, LOAD = 0.0, Interval(0.0, 0.0, 1.0)  # of memory: idle, at most as busy as the run makes it (ADR 31)
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
@@ -155,20 +154,12 @@ def walks_with_data_in_dram(counters: Counters) -> int:
     return max(leaves - faults, 0)
 
 
-def with_data_in_dram(
-    costs: Costs, least: float, missing: float | None = None, instructions: float = 0.0
-) -> Costs:
-    """Costs with the waits for data where those of a share of the walks come from DRAM (ADR 20, 25).
-
-    least         share of the walks whose data are in DRAM for sure: a tenth of a read is waited for at least
-    missing       reads of data from DRAM per walk, in reads of the node's own; None: not known
-    instructions  per walk: in the middle a read is waited for once in WINDOW of them, for a tenth at least
-    """
+def with_data_in_dram(costs: Costs, least: float) -> Costs:
+    """Costs with the least wait for data where those of a share `least` of the walks come from DRAM for sure:
+    a tenth of a read (ADR 20)."""
     low, middle, high = costs.data_exposed
     low = min(max(low, least / OVERLAP), high)
-    if missing is not None:
-        middle = missing * min(max(instructions / WINDOW, 1 / OVERLAP), 1.0)
-    return structs.replace(costs, data_exposed=Interval(low, min(max(middle, low), high), high))
+    return structs.replace(costs, data_exposed=Interval(low, max(middle, low), high))
 
 
 def dram_shares(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
@@ -362,10 +353,12 @@ def price(
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
     collapsed_ns  of making huge pages of small ones, besides
+    traffic       speed-ups reach from idle memory to that under this run's load; not of measured runs
     No speed-up where neither instructions are known (0) nor a Calibration is given. Of several runs, along a
     leading axis of all arrays, `instructions` and `collapsed_ns` too, each number is float64[runs]: Price.of.
     """
     guest, host = walk_cycles(counters.reads, machine, contended)
+    loaded = bool(traffic) and not (contended or calibration or native)
     taken: Cycles = taken_ns(counters, machine, costs, made)
     priced = Price(
         walk_cycles=guest + host,
@@ -381,20 +374,20 @@ def price(
         speedup=None,
         run_cycles=None,
         walk_share=None,
-        assumptions=assumptions(costs, contended, calibration, bool(np.all(instructions)), native),
+        assumptions=assumptions(costs, contended, calibration, bool(np.all(instructions)), native, loaded),
         system_calls=() if made is None else _call_costs(counters, machine, costs, made, baseline),
         fault_ns=taken[..., WALK],
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration, native)
-    if law is not None and traffic is not None and not contended and calibration is None and native is None:
+    if law is not None and loaded and traffic:
         priced = _loaded(priced, counters, machine, traffic, law)
         law = run_law(baseline or priced, costs, instructions, calibration, native)
         base = baseline or priced
     if law is not None:
         run, unknown = law
         walkless = replace(
-            priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0, busy_walk_cycles=(0.0, 0.0)
+            priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0, busy_walk_cycles=0.0
         )
 
         def share_beyond(less: Price) -> Interval:
@@ -416,11 +409,11 @@ def _loaded(priced: Price, counters: Counters, machine: Machine, traffic: Traffi
     run, unknown = law
     exposed, *others = (interval.middle for interval in unknown)
     outside = np.asarray(run(replace(priced, walk_cycles=0.0), exposed, *others))
-    found = np.zeros((2, *outside.shape))
+    found: Any = np.zeros(outside.shape)
     for at in np.ndindex(outside.shape):
         reads, walks, beside = counters.reads[at], float(counters.classes[at].sum()), float(outside[at])
-        found[(slice(None), *at)] = busy_walk_cycles(reads, walks, machine, traffic, beside, exposed)
-    return replace(priced, busy_walk_cycles=(found[0], found[1]))
+        found[at] = busy_walk_cycles(reads, walks, machine, traffic, beside, exposed)
+    return replace(priced, busy_walk_cycles=found)
 
 
 def _call_costs(
@@ -551,9 +544,14 @@ def assumptions(
     calibration: Calibration | None = None,
     timed: bool = True,
     native: Native | None = None,
+    loaded: bool = False,
 ) -> str:
-    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
-    taken = f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles.
+
+    loaded  whether speed-ups reach to memory under the load of the run
+    """
+    latencies = "contended" if contended else "idle to loaded" if loaded else "idle"
+    taken = f"{latencies} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
         shared = calibration.shared

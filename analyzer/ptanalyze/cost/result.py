@@ -126,7 +126,7 @@ class Price:
     """From price.price: cycles are summed over all CPUs. Of several runs: float64[runs] for each number.
 
     walk_cycles        all reads, at the machine's latencies
-    busy_walk_cycles   the same at the load that the run makes of memory, and at the most; None: not known
+    busy_walk_cycles   the same with memory as busy as the run makes it; None: not known
     local_walk_cycles  (guest, host) of the same reads if every table were local
     calibrated_walk_cycles  (guest, host) of the same reads with the tables where the calibrated run had them;
                        None without a Calibration
@@ -159,16 +159,13 @@ class Price:
     table_share: Interval | None = None
     fault_ns: float = 0.0
     calibrated_walk_cycles: tuple[float, float] | None = None
-    busy_walk_cycles: tuple[float, float] | None = None
+    busy_walk_cycles: float | None = None
 
     def walking(self, load: float) -> float:
-        """Walk cycles at a load: 0 idle memory, 0.5 as busy as the run makes it, 1 at its most."""
+        """Walk cycles at a load: 0 idle memory, 1 as busy as the run makes it."""
         if self.busy_walk_cycles is None:
             return self.walk_cycles
-        own, most = self.busy_walk_cycles
-        if load <= 0.5:
-            return self.walk_cycles + 2 * load * (own - self.walk_cycles)
-        return own + (2 * load - 1) * (most - own)
+        return self.walk_cycles + load * (self.busy_walk_cycles - self.walk_cycles)
 
     def of(self, run: int | tuple[()]) -> Price:
         """The Price of one of several runs; (): there is but one, in arrays without axes."""

@@ -6,6 +6,9 @@ the replay counted of each is a row of models/reference/small-traces.csv, and is
 
     python -m ptanalyze.validate.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
 
+They are priced as `whatif` prices a larger run, and by three other forms (`forms`;
+docs/adr/0031-share-and-load-in-whatif.md). Without arguments the script prints that comparison.
+
 Steady state: replicas hold every entry, so that Mitosis and Hydra are predicted alike. The leaf tables of
 a large run are many: where several nodes made them, or they are interleaved, all nodes serve alike.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -24,21 +27,20 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace as changed
 
+from ..analysis.pricing import pages_reached
 from ..analysis.replay import replay_again, replay_walks, start, system_calls
 from ..analysis.setup import Setup, opened
 from ..core.errors import bundled
 from ..core.interval import Interval
-from ..core.machine import LINE_BYTES, load_costs, load_machine, sharing
-from ..core.trace import SLOT_BITS
+from ..core.machine import SHARES, load_costs, load_machine, sharing
 from ..cost import price as cost
-from ..cost.load import PAGE_LINES, SHARES, Pages, Traffic, data_lines, told_share
+from ..cost.load import Pages, Traffic, data_lines, told_share
 from ..kernels.replay import Counters, counters
 from ..policies import plan_for
 from .row import TRACED, Row, published, row
 
 if TYPE_CHECKING:
     from ..cost.result import Price
-    from ..world.world import World
     from .bench import Bench
 
 PAPER = published("ports")
@@ -57,8 +59,8 @@ SERIES = {  # of runs on one machine at one time: file, and how it names the mac
 DATA = {0: "data by first touch", 1: "interleaved data"}
 ALMOST = 0.95  # of the reads
 NOTE = (
-    "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large; {share} of the LLC is "
-    "left to page tables, {data:.2f} lines of data are read from DRAM per walk"
+    "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large; at least {data:.2f} "
+    "lines of data come from DRAM per walk"
 )
 
 
@@ -68,7 +70,7 @@ class Replayed(NamedTuple):
     machine, scale  the machine, and how many times as large the run is that the trace stands for
     threads         of the run that was measured
     accesses, instructions, reads (of tables)  per walk; visits: misses of first-level TLBs per walk
-    missed          DRAM reads of tables per walk, with each of machine.SHARES left to tables
+    missed          DRAM reads of tables per walk, with each of SHARES left to tables
     by_node, distinct, beyond, held  load.Pages
     one_node        1 where a single node serves the tables that walks read under first touch; else, as the
                     tables of the large run are many, all nodes alike
@@ -110,17 +112,22 @@ def replayed() -> tuple[Replayed, ...]:
     return tuple(found)
 
 
-def predicted(one: Replayed, interleaved: bool) -> tuple[Interval, Interval, float]:
-    """(speed-up of replicas, share of the LLC, lines of data from DRAM per walk)."""
+@cache
+def predicted(one: Replayed, interleaved: bool, told: bool = True, load: bool = True) -> Interval:
+    """Speed-up of replicas.
+
+    told  with the share of the LLC that data leave to tables by told_share, not the machine's
+    load  with the load of memory in the interval
+    """
     machine = load_machine(one.machine)
-    share = told_share(SHARES, one.missed, data_lines(one.accesses, one.visits))
+    llc = machine.llc
+    share = Interval(llc.every_share[0], llc.share, llc.every_share[-1])
+    if told:
+        share = told_share(SHARES, one.missed, data_lines(one.accesses, one.visits))
     runs = [share.middle, share.low, share.high, share.middle]  # the last as traced: not in the interval
     missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
-    pages = Pages(one.by_node, one.distinct, one.beyond, one.held)
-    least = min(max(float(missed.min()), one.beyond / one.walks), 1.0)
-    traffic = Traffic(one.threads, pages.missing(least), pages.shared)
-    reads = traffic.data * traffic.farther(machine)
-    costs = cost.with_data_in_dram(load_costs(machine), least, reads, one.instructions)
+    least, traffic = _data(one, float(missed.min()))
+    costs = cost.with_data_in_dram(load_costs(machine), least)
     here = np.eye(machine.nodes) / machine.nodes
     away = np.full_like(here, machine.nodes**-2)
     if one.one_node and not interleaved:
@@ -130,10 +137,19 @@ def predicted(one: Replayed, interleaved: bool) -> tuple[Interval, Interval, flo
     price: Price | None = None
     for spread, ns in ((away, one.base_ns), (here, one.replicas_ns)):
         kernel, count = np.full(len(runs), ns * one.walks), _counted(one, missed, spread)
-        price = cost.price(count, machine, costs, price, executed, collapsed_ns=kernel, traffic=traffic)
+        price = cost.price(
+            count, machine, costs, price, executed, collapsed_ns=kernel, traffic=traffic if load else None
+        )
     found = price.covering(0).speedup if price else None
     assert found is not None
-    return found, share, traffic.data
+    return found
+
+
+def _data(one: Replayed, missed: float) -> tuple[float, Traffic]:
+    """(share of walks whose data are in DRAM for sure, Traffic); missed: DRAM reads of tables per walk."""
+    pages = Pages(one.by_node, one.distinct, one.beyond, one.held)
+    least = min(max(missed, one.beyond / one.walks), 1.0)
+    return least, Traffic(one.threads, pages.missing(least), pages.shared)
 
 
 def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
@@ -149,28 +165,40 @@ def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
     return Counters(*map(np.stack, zip(*runs, strict=True)))
 
 
-def small_traces(program: str, _: Bench) -> Iterator[Row]:
-    """Of every measured run of a program with a row here."""
+class Pair(NamedTuple):
+    """A measured speed-up of a policy, and the row that predicts it; interleaved: where its data were."""
+
+    one: Replayed
+    series: str
+    interleaved: int
+    policy: str
+    speedup: float
+
+
+def pairs() -> Iterator[Pair]:
+    """Every measured run with a row here."""
     runs = measured()
-    for one in (one for one in replayed() if one.program == program):
-        for series, data in product(SERIES, DATA):
-            base = runs.get((series, one.machine, one.program, one.input, data, "linux"))
-            if base is None:
-                continue
-            ours, share, lines = predicted(one._replace(threads=base.cpus or one.threads), bool(data))
-            shown = f"{share.middle:.2f} ({share.low:.2f} to {share.high:.2f})"
-            note = NOTE.format(walks=one.walks / 1e6, scale=one.scale, share=shown, data=lines)
-            for policy in REPLICAS:
-                run = runs.get((series, one.machine, one.program, one.input, data, policy))
-                if run is None:
-                    continue
-                what = ", ".join(filter(None, (one.program, one.input)))
-                said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
-                name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(
-                    " ", "-"
-                )
-                figure = PAPER.measured(name, "small traces", said, "x", base.time / run.time)
-                yield row(figure, ours, TRACED, note)
+    for one, series, data, policy in product(replayed(), SERIES, DATA, REPLICAS):
+        key = (series, one.machine, one.program, one.input, data)
+        base, run = runs.get((*key, "linux")), runs.get((*key, policy))
+        if base and run:
+            known = one._replace(threads=base.cpus or one.threads)
+            yield Pair(known, series, data, policy, base.time / run.time)
+
+
+def small_traces(program: str, _: Bench) -> Iterator[Row]:
+    """Of every pair of a program."""
+    for one, series, data, policy, speedup in pairs():
+        if one.program != program:
+            continue
+        lines = _data(one, min(one.missed))[1].data
+        what = ", ".join(filter(None, (one.program, one.input)))
+        said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
+        name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(" ", "-")
+        note = NOTE.format(walks=one.walks / 1e6, scale=one.scale, data=lines)
+        yield row(
+            PAPER.measured(name, "small traces", said, "x", speedup), predicted(one, bool(data)), TRACED, note
+        )
 
 
 class Measured(NamedTuple):
@@ -204,23 +232,67 @@ def measured() -> dict[tuple[str, str, str, str, int, str], Measured]:
     return found
 
 
+# Four ways to price the same rows.
+
+FORMS = {  # name: (told, load) of predicted
+    "share of the machine file, idle memory": (False, False),
+    "share of the machine file, up to its own load": (False, True),
+    "share from the capture, idle memory": (True, False),
+    "share from the capture, up to its own load": (True, True),
+}
+CLEAR = 0.05  # a smaller effect is no gain and no loss
+MISSED = 0.15  # of the intervals may miss: what an interval of 85 % is charged by
+LEAST_WIDE = 0.05  # of the speed-up to either side: repeats differ by as much
+SAID = 0.005  # an effect that is smaller is printed as none
+
+
+def forms() -> pd.DataFrame:
+    """A row per form, of all pairs.
+
+    signs, effect_error   signs right, and median error of the effect, of those that differ by CLEAR
+    ratio_error, ratio_mean  median and mean error of the ratio, in logarithms
+    inside, inside_wider  pairs inside the interval, and inside it widened to LEAST_WIDE; width: its median
+    cell_error, cell_score  means over cells, each program on each machine alike: of the median error of the
+                          ratio, and of the interval score in logarithms (Gneiting and Raftery, JASA 102,
+                          2007, section 6.2), width and 2 / MISSED for each unit outside
+    """
+    every = [*pairs()]
+    cells = [(one.one.program, one.one.machine) for one in every]
+    rows = []
+    for name, (told, load) in FORMS.items():
+        found = [predicted(one.one, bool(one.interleaved), told, load) for one in every]
+        table = pd.DataFrame({"known": [one.speedup for one in every]})
+        table[["low", "ours", "high"]] = [[*one] for one in found]
+        rows.append({"form": name, **_judged(table, cells)})
+    return pd.DataFrame(rows)
+
+
+def _judged(table: pd.DataFrame, cells: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    known, ours = table["known"] - 1, table["ours"] - 1
+    clear = known.abs() >= CLEAR
+    right = (np.sign(known) == np.sign(ours)) & (ours.abs() >= SAID)
+    off = np.log(table["ours"] / table["known"]).abs()
+    low, high, truth = (np.log(table[name]) for name in ("low", "high", "known"))
+    outside = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
+    near = off.to_numpy() <= LEAST_WIDE
+    score = high - low + 2 / MISSED * outside
+    by_cell = pd.DataFrame({"cell": list(map(str, cells)), "off": off, "score": score}).groupby("cell")
+    return {
+        "pairs": len(table),
+        "clear": int(clear.sum()),
+        "signs": int((right & clear).sum()),
+        "effect_error": float(((ours - known) / known).abs()[clear].median()),
+        "ratio_error": float(off.median()),
+        "ratio_mean": float(off.mean()),
+        "inside": int((outside == 0).sum()),
+        "inside_wider": int(((outside == 0) | near).sum()),
+        "width": float((table["high"] - table["low"]).median()),
+        "cell_error": float(by_cell["off"].median().mean()),
+        "cell_score": float(by_cell["score"].mean().mean()),
+    }
+
+
 # A row, counted from a capture.
-
-
-def pages_reached(world: World) -> Pages:
-    """Beyond the lines of all of a node's caches each page has a line of data at least that no cache can have
-    held."""
-    machine, stream, placement = world.machine, world.stream, world.placement
-    node = placement.cpu_node[placement.chunk_cpu]
-    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
-    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
-        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
-    cpus = np.bincount(placement.cpu_node, minlength=world.nodes)
-    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
-    by_node = reached.sum(axis=1)
-    beyond = int(np.maximum(by_node - lines, 0).sum())
-    held = float(np.minimum(by_node, lines / PAGE_LINES).sum())
-    return Pages(int(by_node.sum()), int(reached.any(axis=0).sum()), beyond, held)
 
 
 def counted(directory: str, name: str, scale: int, program: str, graph: str) -> Replayed:
@@ -265,6 +337,9 @@ def line(one: Replayed) -> list[str]:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        print(forms().round(3).T.to_string())
+        sys.exit()
     directory, name, scale, program, graph = sys.argv[1:]
     made = counted(directory, name, int(scale), program, graph)
     csv.writer(sys.stdout, lineterminator="\n").writerow(line(made))
