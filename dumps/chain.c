@@ -45,6 +45,7 @@
 #define RESTART_BLOCK 516
 #define FUTEX_WAIT_UNTIL 9  /* FUTEX_WAIT_BITSET: its timeout is a moment, not a time */
 #define TILES (3UL << 17)   /* AMX, in a mask of state components */
+#define NOT_CLONED 0x7ffffff0
 #define RSEQ 0x420f         /* PTRACE_GET_RSEQ_CONFIGURATION */
 #define MAGIC1 0x46505853U  /* arch/x86/include/uapi/asm/sigcontext.h */
 #define MAGIC2 0x46505845U
@@ -523,7 +524,7 @@ static bool write_chain(const struct chain *chain, const struct thread *thread, 
 	frames[CLONE] = calling(chain, SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID, stack,
 				frame_at(at, REAP) + offsetof(struct frame, di), 0, 0, 0, frame_at(at, UNMAP));
 	frames[UNMAP] = calling(chain, SYS_munmap, at->place, MAPPED, 0, 0, 0, 0, frame_at(at, REAP));
-	frames[REAP] = calling(chain, SYS_wait4, 0x7ffffff0, 0, __WALL, 0, 0, 0, at->last);
+	frames[REAP] = calling(chain, SYS_wait4, NOT_CLONED, 0, __WALL, 0, 0, 0, at->last);
 	memset(image, 0, bytes);
 	memcpy(image, frames, sizeof(frames));
 	memcpy(image + (at->vectors - base), vectors, sizeof(vectors));
@@ -604,7 +605,45 @@ static void wait_for_end(int memory, uint64_t place)
 		usleep(100);
 }
 
-static enum stop_result follow(struct chain *chain, const struct thread *thread, struct order *order, int memory,
+static void hurry(pid_t who, int policy)
+{
+	struct sched_param priority = { .sched_priority = policy == SCHED_OTHER ? 0 : 1 };
+
+	sched_setscheduler(who, policy, &priority);
+}
+
+/* The number was read from the target's memory: only a child of its own gets our priority. */
+static bool is_child(const struct process *process, pid_t child)
+{
+	char path[64], text[512] = "", *name;
+	int parent = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", child);
+	file = fopen(path, "r");
+	if (!file)
+		return false;
+	text[fread(text, 1, sizeof(text) - 1, file)] = 0;
+	fclose(file);
+	name = strrchr(text, ')');
+	return name && sscanf(name + 1, " %*c %d", &parent) == 1 && parent == process->pid;
+}
+
+/* The clone cannot be reaped, nor its number reused, before the borrowed thread goes on, which waits for us then. */
+static void hurry_clone(const struct chain *chain, const struct process *process, int memory, const struct layout *at)
+{
+	int32_t clone = NOT_CLONED;
+
+	if (chain->own != process->pid) /* numbers in another namespace are not ours */
+		return;
+	for (int i = 0; i < 100 && clone == NOT_CLONED; i++)
+		if (pread(memory, &clone, sizeof(clone), frame_at(at, REAP) + offsetof(struct frame, di)) != sizeof(clone))
+			return;
+	if (clone != NOT_CLONED && clone > 1 && is_child(process, clone))
+		hurry(clone, SCHED_FIFO);
+}
+
+static enum stop_result follow(struct chain *chain, const struct process *process, const struct thread *thread, struct order *order, int memory,
 			       const struct layout *at)
 {
 	int64_t now = microseconds_now();
@@ -630,9 +669,11 @@ static enum stop_result follow(struct chain *chain, const struct thread *thread,
 	}
 	if (ptrace(PTRACE_CONT, thread->tid, 0, 0))
 		why = "is gone";
-	else
+	else {
+		hurry_clone(chain, process, memory, at);
 		why = wait_for(thread->tid, FOR_CLONE, now + order->most + order->to_stop + order->to_return + TO_END,
 			       memory, at->place);
+	}
 	POINT(8);
 	if (why) {
 		because(chain, "thread %d %s", thread->tid, why);
@@ -650,8 +691,11 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 	char *status;
 	int memory = -1;
 
-	if (!choose(chain, process, &thread, &memory))
+	hurry(0, SCHED_FIFO);
+	if (!choose(chain, process, &thread, &memory)) {
+		hurry(0, SCHED_OTHER);
 		return NO_THREAD;
+	}
 	POINT(3);
 	chain->why[0] = 0;
 	status = thread_text(process, thread.tid, "status");
@@ -672,11 +716,12 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 			because(chain, "thread %d is gone", thread.tid);
 		else {
 			POINT(5);
-			result = follow(chain, &thread, order, memory, &layout);
+			result = follow(chain, process, &thread, order, memory, &layout);
 		}
 	}
 	let_go(process, thread.tid);
 	chain->held = microseconds_now() - thread.since;
+	hurry(0, SCHED_OTHER);
 	POINT(9);
 	wait_for_end(memory, layout.place);
 	close(memory);
