@@ -1,14 +1,16 @@
 """`ptdump process` on emulated NUMA machines, against their raw memory."""
 
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
+from ptanalyze.capture.live.relocate import tables_of
 from ptanalyze.core import snapshot as entries
 
 from . import images
-from .checks import native_dump_is_true
+from .checks import native_dump_is_true, snapshot_of
 from .machine import Machine
 from .runs import boot
 from .touched import DEFAULT, Region, arguments, bind, interleave
@@ -122,3 +124,39 @@ def test_pages_of_1_gib(dump):
     regions = [Region("1g", bind(2), bind(1), mib=1024, step=1 << 16), *EVERYWHERE]
     run = dump(machine, regions)
     native_dump_is_true(machine, run, regions)
+
+
+@pytest.mark.lab
+def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(kernel, ptdump, place, request):
+    image = images.initramfs(kernel, libraries_of=[ptdump])
+    place.parent.mkdir(exist_ok=True)
+    target = place.parent / "relocate_target"
+    source = images.ROOT / "tests/native/programs/relocate_target.c"
+    subprocess.run(["gcc", "-O1", "-pthread", "-static", source, "-o", target], check=True)
+    files = {
+        "script": images.LAB / "scripts/relocate.sh",
+        "ptdump": ptdump,
+        "ptrelocate": ptdump.with_name("ptrelocate"),
+        "relocate_target": target,
+    }
+    machine = Machine(nodes=2, node_mib=512, fast=True)
+    run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
+    where = {name: tables_and_data(run.share / name) for name in ("born", "moved", "near", "far")}
+    assert where == {
+        "born": ([0, 32], [0, 16384]),
+        "moved": ([0, 32], [16384, 0]),
+        "near": ([32, 0], [16384, 0]),
+        "far": ([0, 32], [16384, 0]),
+    }
+    told = dict(word.split("=") for word in (run.share / "said").read_text().splitlines()[1].split())
+    assert told["added"] == told["found"] and told["damaged"] == "0"
+
+
+def tables_and_data(dump):
+    """Leaf tables and their pages by node, of the largest area of a dump."""
+    snapshot = snapshot_of(dump)
+    tables, area = tables_of(snapshot), max(snapshot.vmas, key=lambda vma: vma["end"] - vma["start"])
+    inside = (tables.base >= area["start"]) & (tables.base < area["end"])
+    return np.bincount(tables.node[inside], minlength=2).tolist(), tables.pages[inside].sum(axis=0)[
+        :2
+    ].tolist()
