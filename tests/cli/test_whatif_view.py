@@ -21,11 +21,12 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back
+from ptanalyze.cost.result import TIME
 from ptanalyze.formats.manifest import seal
 from ptanalyze.show import advise
 from ptanalyze.show.terminal import drawn, print_view
 from ptanalyze.show.whatif import advice as said_first
-from ptanalyze.show.whatif import earned, further, sentence, table, time, worth
+from ptanalyze.show.whatif import counted, earned, further, sentence, table, worth
 from ptanalyze.show.whatif import memory_cell as memory
 
 # What `whatif` prints for people: a sentence, one table with policies across, notes.
@@ -322,7 +323,7 @@ def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(res
     ):  # fmt: skip
         one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)
         assert earned(one.row()) == words
-        after = [q.values[0] for q in time([one.row()], False, False) if "earned" in q.name]
+        after = [q.values[0] for q in counted([one.row()], TIME, False) if "earned" in q.name]
         assert [value is None for value in after] == [words == "-"] * 2
         assert [value == NEVER for value in after] == [words == "never"] * 2
     assert earned(results[0].row()) == "-"

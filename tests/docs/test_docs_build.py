@@ -15,6 +15,7 @@ from pages import DOCS
 from ptanalyze.cli import ENTRIES
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
+from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS
 from ptanalyze.policies import policies
 
 WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-completion", "-dump", "-import", "-topology")}  # groups
@@ -80,6 +81,11 @@ def test_every_number_and_its_source_is_in_the_manual(manual, kind):
         record = tomllib.loads(path.read_text())
         assert f">{path.stem}<" in page
         assert all(f">{name}<" in page for name in record["sources"])
+
+
+def test_every_column_is_in_the_manual(manual):
+    keys = {one.key for one in (*COLUMNS, *WINDOW_COLUMNS)}
+    assert all(f">{key}<" in manual["reference/json.html"] for key in keys) and "speedup" in keys
 
 
 def test_the_manual_asks_nothing_of_the_network(manual):

@@ -11,19 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
+from ptanalyze import analysis, cost, show
 from ptanalyze.analysis.advise import fewer
 from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.columns import Column, brief
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.finding import CACHED, CAREFUL, SAMPLED, Finding
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
+from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.kernels.replay import LL, LR, RL, RR
-from ptanalyze.show.whatif import sentence
+from ptanalyze.show.whatif import groups, sentence
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
@@ -107,6 +110,27 @@ def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
     found = [ask(*process(), [("hydra", {})], cache_dir=tmp_path) for _ in range(2)]
     assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
     assert list(tmp_path.iterdir()), "the second came from it"
+
+
+@pytest.mark.twin
+def test_a_new_column_is_in_json_frame_markdown_and_full_table_from_its_one_place(monkeypatch):
+    column = Column("walks_twice", "", lambda c: 2 * c.walks, UPDATES, "twice", brief=12, unit="walks")
+    for module in (cost.result, analysis.frames, show.whatif):
+        monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, column))
+    found = ask(*process(), [("hydra", {})])
+    frame = whatif_frame(found)
+    assert found[0].to_json()["walks_twice"] == 2 * found[0].walks == frame["walks_twice"][0]
+    assert frame.attrs["units"]["walks_twice"] == "walks" and brief((*COLUMNS, column))[-1] == "walks_twice"
+    assert [q.values for q in dict(groups(found))[UPDATES] if q.name == "twice"] == [
+        [2 * r.walks for r in found]
+    ]
+
+
+@pytest.mark.twin
+def test_columns_have_one_name_each_and_one_place_on_a_page():
+    for columns in (COLUMNS, WINDOW_COLUMNS):
+        keys, places = [one.key for one in columns], [one.brief for one in columns if one.brief]
+        assert len({*keys}) == len(keys) and len({*places}) == len(places)
 
 
 @pytest.mark.twin

@@ -1,4 +1,4 @@
-"""Directives whose Markdown is made from the package: ptanalyze-commands, -policies, -machines, -costs."""
+"""Directives whose Markdown is made from the package, as ptanalyze-commands: see MADE."""
 
 import re
 import tomllib
@@ -6,7 +6,10 @@ import tomllib
 from command_help import pages
 from sphinx.util.docutils import SphinxDirective
 
+from ptanalyze.analysis.advise import COLUMNS as ADVICE
+from ptanalyze.core.columns import unit_of
 from ptanalyze.core.errors import bundled
+from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS
 from ptanalyze.policies import parameters, policies
 
 
@@ -76,6 +79,22 @@ def flat(record, prefix=""):
             yield f"{prefix}{name}", value
 
 
+def columns():
+    answers = (
+        ("whatif, sweep, advise", COLUMNS),
+        ("advise alone", ADVICE),
+        ("timeline, beside `policy` and `params`", WINDOW_COLUMNS),
+    )
+    return "\n".join(
+        f"### {title}\n\n"
+        + table(
+            ["column", "unit", "meaning"],
+            [[f"`{one.key}`", one.unit or unit_of(one.key), one.meaning] for one in columns],
+        )
+        for title, columns in answers
+    )
+
+
 def table(header, rows):
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
@@ -110,6 +129,7 @@ def anchor(name):
 MADE = {
     "ptanalyze-commands": commands,
     "ptanalyze-policies": policy_list,
+    "ptanalyze-columns": columns,
     "ptanalyze-machines": lambda: files("machines"),
     "ptanalyze-costs": lambda: files("costs"),
 }

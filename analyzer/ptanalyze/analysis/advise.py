@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import numpy as np
 from pandas import DataFrame
 
+from ..core.columns import Column, units_of
 from ..core.errors import NO_LIMIT, UNKNOWN_NODE, Budget, budget, lines, size_as_read, size_in_words
 from ..core.finding import CACHED, CAREFUL, EACH_ONCE, GONE, PHASES, SHORT, UNSEEN
 from ..core.interval import (
@@ -24,9 +25,9 @@ from ..core.interval import (
 )
 from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back
-from ..core.units import units_of
 from ..core.walks import threads_placed
 from ..cost.price import over_horizon
+from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import TABLE_BYTES, Result
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, label, members, policies
@@ -300,6 +301,24 @@ class Advice:
     horizon: float
     gain: float | None
     standing: Standing
+
+
+COLUMNS = (  # beside those of Result
+    Column(
+        "extra_bytes",
+        "more memory at its peak: page tables, and what is held unused",
+        lambda a: a.extra_bytes,
+    ),
+    Column(
+        "extra_updates",
+        "extra upkeep of page tables",
+        lambda a: a.extra_updates,
+        unit="share of the baseline's run",
+    ),
+    Column("over", "part of the budget that is exceeded", lambda a: a.over),
+    Column("horizon_seconds", "of the baseline's run", lambda a: a.horizon, unit="s"),
+    Column("gain", "speed-up over that time, one-time costs included", lambda a: a.gain, unit="ratio"),
+)
 
 
 class Standing(NamedTuple):
@@ -597,9 +616,7 @@ def sound_results(
 
 @dataclass(frozen=True)
 class Advised:
-    """frame     `whatif`'s columns, and extra_bytes, extra_updates (share of the baseline's run), over
-                 (which part of the budget is exceeded, "" within it) and gain (speed-up over the horizon,
-                 one-time costs included): best first
+    """frame     `whatif`'s columns, and COLUMNS: best first
     sentence     one line: the policy to use, its speed-up, the reason and the cost
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
     refused      {policy: why the capture does not allow it, or how its own code fails}
@@ -629,9 +646,9 @@ def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advi
     """Advised of a Report; fits_caches: of its World."""
     ranked = [advice.result for advice in report.ranked]
     table = whatif_frame(ranked, machine)
-    for name in ("extra_bytes", "extra_updates", "over", "gain"):
-        table[name] = [getattr(advice, name) for advice in report.ranked]
-    table.attrs["units"] = units_of(table)
+    for column in COLUMNS:
+        table[column.key] = [column.of(advice) for advice in report.ranked]
+    table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
     work, others = report.workload, [result for result in ranked if result is not report.base]
     refused = report.refused | report.left_out
     replayed = Replayed([report.base, *others], machine, fits_caches=fits_caches)

@@ -49,7 +49,7 @@ class Answer:
     """An answer in all its forms, each made when first asked for.
 
     what        the name of the answer in JSON
-    make_table  its tidy table, with units, findings and provenance in attrs (core.units.described)
+    make_table  its tidy table, with units, findings and provenance in attrs (core.columns.described)
     make_json   its "result" in JSON: plain values, or NumPy's
     make_view   its view for people; None: the table itself
     plots       {kind of plot: its table}, the default kind first

@@ -20,7 +20,7 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
     """
     from pandas import DataFrame
 
-    from ..core.units import described
+    from ..core.columns import described
     from ..policies import parameters
     from ..policies import policies as known
 
@@ -43,7 +43,7 @@ def list_machines() -> DataFrame:
     """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
     from pandas import DataFrame
 
-    from ..core.units import described
+    from ..core.columns import described
     from .frames import machine_limits
 
     rows = []

@@ -623,7 +623,7 @@ def frame(found: Chosen) -> DataFrame:
     """The table of `degrees`."""
     from pandas import DataFrame
 
-    from ..core.units import described
+    from ..core.columns import described
 
     table = DataFrame(rows(found)).astype({"degree": "Int64"})
     machine, placement = found.known.machine.name, found.known.placement

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pandas import DataFrame, concat
 
+from ..core.columns import described, numbers
 from ..core.errors import lines
 from ..core.finding import Finding
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
-from ..core.units import described
 from ..core.walks import GUEST_BIT
-from ..cost.result import CallCost, Result
+from ..cost.result import COLUMNS, WINDOW_COLUMNS, CallCost, Result
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages
 from .findings import owned
@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
-OPTIONAL = (
-    "speedup_low",
-    "speedup",
-    "speedup_high",
-    "traced_speedup",
-    "pays_back_walks",
-    "pays_back_seconds",
-    "guest_dram_share",
-    "host_dram_share",
-    "system_call_ns",
-    "system_call_stolen_ns",
-)
 PAGE_SHIFT, SLOT_BITS = 12, 9
 
 
@@ -70,18 +58,13 @@ def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]
 
 
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
-    """One row per Result: Result.row.
+    """One row per Result: cost.result.COLUMNS.
 
     attrs["machine"]: machine_limits, if a Machine is given.
     """
-    rows = numbers(DataFrame([result.row() for result in results]))
+    rows = numbers(DataFrame([result.row() for result in results]), COLUMNS)
     limits = machine_limits(machine) if machine else {}
-    return described(rows, owned(results), provenance_of(results), machine=limits)
-
-
-def numbers(table: DataFrame) -> DataFrame:
-    """The table with NaN for None in columns of numbers."""
-    return table.astype({name: float for name in OPTIONAL if name in table})
+    return described(rows, owned(results), provenance_of(results), COLUMNS, machine=limits)
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
@@ -115,7 +98,7 @@ def reads_frame(results: Sequence[Result]) -> DataFrame:
             dimension = "ePT" if host else "gPT" if nested else "PT"
             of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
             rows += [
-                (result.policy, params_of(result), dimension, level, *at, ("cache", "DRAM")[dram], int(count))
+                (result.policy, result.settings, dimension, level, *at, ("cache", "DRAM")[dram], int(count))
                 for (*at, dram), count in np.ndenumerate(of)
             ]
     columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
@@ -145,7 +128,7 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
     rows = [
         {
             "policy": result.policy,
-            "params": params_of(result),
+            "params": result.settings,
             "socket": socket,
             "class": names[kind] or kind,
             "count": int(counts[k]),
@@ -165,7 +148,7 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
 def calls_frame(results: Sequence[Result]) -> DataFrame:
     """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
     rows = [
-        {"policy": result.policy, "params": params_of(result), **call._asdict()}
+        {"policy": result.policy, "params": result.settings, **call._asdict()}
         for result in results
         for call in result.price.system_calls
     ]
@@ -176,7 +159,7 @@ def calls_frame(results: Sequence[Result]) -> DataFrame:
 def timeline_frame(results: Sequence[Result]) -> DataFrame:
     """One row per policy and window of time: result.Series.rows; no rows without series."""
     rows = [
-        {"policy": result.policy, "params": params_of(result), **row}
+        {"policy": result.policy, "params": result.settings, **row}
         for result in results
         if result.series is not None
         for row in result.series.rows()
@@ -184,7 +167,8 @@ def timeline_frame(results: Sequence[Result]) -> DataFrame:
     table = DataFrame(rows)
     shares = {name: float for name in table.columns if str(name).endswith("_share")}
     nested = any(result.host_pages for result in results)
-    return described(table.astype(shares), owned(results), provenance_of(results), nested=nested)
+    how = owned(results), provenance_of(results), WINDOW_COLUMNS
+    return described(table.astype(shares), *how, nested=nested)
 
 
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
@@ -195,8 +179,8 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
-    table = numbers(DataFrame(rows))
-    return described(table, owned(results), provenance_of(results), swept=list(swept))
+    table = numbers(DataFrame(rows), COLUMNS)
+    return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
 
 
 def page_tables_frame(snapshot: Snapshot) -> DataFrame:
@@ -345,10 +329,6 @@ def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Rows of validate.run.flat, published figures beside ours: a missing number is NaN."""
     names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
     return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
-
-
-def params_of(result: Result) -> str:
-    return " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:

@@ -128,7 +128,7 @@ def predict(
     """
     from pandas import DataFrame
 
-    from ..core.units import described
+    from ..core.columns import described
 
     known = cast("Calibration", calibration_of(calibration))
     runs = predictions(known, placements, walk_cycles)

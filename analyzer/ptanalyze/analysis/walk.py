@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core import snapshot as entries
+from ..core.columns import described
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import NO_PARENT, Snapshot, Tree
 from ..core.trace import REGION_SHIFT
-from ..core.units import described
 from ..formats.capture import CaptureLike, load
 from ..world import address_space
 from ..world.phases import ALL

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from .options import (
-    BRIEF,
     capture_argument,
     capture_of,
     full_option,
@@ -58,6 +57,7 @@ def command(
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
     from ..analysis.setup import asked_of_processes
+    from ..cost.result import BRIEF
     from ..show.advise import as_record, view
     from ..show.progress import progress_bar
 

@@ -248,19 +248,6 @@ DURATION = Duration()
 
 # What the commands that replay policies share: their options, and the capture and machine they name.
 
-BRIEF = (  # columns of results for Markdown and LaTeX
-    "policy",
-    "params",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "once_cycles",
-    "pays_back_seconds",
-    "leaf_LL_share",
-    "cycles_per_walk",
-    "pt_bytes_extra",
-    "ept_bytes_extra",
-)
 replay_options = option(*EVERYWHERE)
 
 

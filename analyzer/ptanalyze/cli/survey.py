@@ -184,7 +184,7 @@ def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
     def table() -> DataFrame:
         from pandas import DataFrame
 
-        from ..core.units import described
+        from ..core.columns import described
 
         return described(DataFrame([flat(record(one)) for one in found]))
 
@@ -310,8 +310,8 @@ def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None)
     def table() -> DataFrame:
         from pandas import DataFrame
 
+        from ..core.columns import described
         from ..core.finding import Finding
-        from ..core.units import described
 
         return described(
             DataFrame([flat(survey_guest_record(one)) for one in guest.found]),

@@ -9,7 +9,6 @@ import click
 from ..core.errors import UsageError
 from . import complete
 from .options import (
-    BRIEF,
     capture_argument,
     capture_of,
     on_option,
@@ -64,6 +63,7 @@ def command(
     from ..analysis.findings import silent_points
     from ..analysis.replay import lines_of
     from ..analysis.sweep import swept
+    from ..cost.result import BRIEF
     from ..show.advise import LL
     from ..show.progress import progress_bar
     from ..show.whatif import rows

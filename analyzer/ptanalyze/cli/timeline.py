@@ -19,19 +19,6 @@ from .options import (
 )
 from .output import Output, emit, output_options
 
-BRIEF = (  # columns for Markdown and LaTeX
-    "policy",
-    "params",
-    "time_ns",
-    "walks",
-    "leaf_LL_share",
-    "data_remote_share",
-    "walks_per_s",
-    "accesses_per_s",
-    "tables_moved",
-    "data_moved",
-)
-
 
 @click.command("timeline")
 @capture_argument
@@ -64,6 +51,7 @@ def command(
     """
     from ..analysis.answer import Answer
     from ..analysis.whatif import replayed_over_time
+    from ..cost.result import WINDOW_BRIEF
     from ..show.progress import progress_bar
     from ..show.whatif import timeline_rows as rows
     from ..show.whatif import view_timeline as view
@@ -83,7 +71,7 @@ def command(
             lambda: view(results),
             {"timeline": lambda: replayed.timeline},
             replayed.refused,
-            BRIEF,
+            ("policy", "params", *WINDOW_BRIEF),
         ),
         output,
     )

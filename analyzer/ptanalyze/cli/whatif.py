@@ -10,7 +10,6 @@ import click
 from ..core.errors import is_whole
 from . import complete
 from .options import (
-    BRIEF,
     capture_argument,
     capture_of,
     configured,
@@ -71,6 +70,7 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
+    from ..cost.result import BRIEF
     from ..show.progress import progress_bar
     from ..show.whatif import labels, view
 

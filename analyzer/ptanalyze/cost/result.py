@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.columns import Column, brief
 from ..core.finding import CAREFUL, OF_CAPTURE, Finding, found, plain
 from ..core.interval import Interval, less_sure
-from ..kernels.replay import EVENT_KINDS, LL, RR
+from ..kernels.replay import EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 from ..kernels.steps import CALLS
 
 # What a policy costs once: getting to its tables, and touching memory for the first time.
@@ -93,7 +95,6 @@ BY_SIZE = (
 )
 EVERY_NODE = "every node once"  # placement where there is no trace
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
-HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
 
 
 class CallCost(NamedTuple):
@@ -242,29 +243,64 @@ class Series:
     rates: Sequence[Rate | None] = ()
 
     def rows(self) -> list[dict[str, int | float | None]]:
-        """[{column: value}], one per window; shares are of its walks or DRAM reads, None without any."""
-        return [self._row(k) for k in range(len(self.walks))]
+        """[{column: value}] of WINDOW_COLUMNS, one per window; shares are of its walks or DRAM reads, None
+        without any."""
+        windows = (Window(self, k) for k in range(len(self.walks)))
+        return [{one.key: one.of(window) for one in WINDOW_COLUMNS} for window in windows]
 
-    def _row(self, k: int) -> dict[str, int | float | None]:
-        walks = int(self.walks[k])
-        row: dict[str, int | float | None] = {"time_ns": int(self.time_ns[k]), "walks": walks}
-        for kind, name in enumerate(("LL", "LR", "RL", "RR")):
-            row[f"leaf_{name}_share"] = int(self.classes[k, :, kind].sum()) / walks if walks else None
-        for side, name in enumerate(("guest", "host")):
-            reads = int(self.dram[k, side].sum())
-            remote = reads - int(np.trace(self.dram[k, side]))
-            row |= {f"{name}_dram_reads": reads, f"{name}_remote_share": remote / reads if reads else None}
-        row["data_remote_share"] = int(self.data_remote[k]) / walks if walks else None
-        row |= self._speed(self.rates[k] if self.rates else None)
-        row |= {"tables_moved": int(self.tables_moved[k]), "data_moved": int(self.data_moved[k])}
-        return row | {"data_moved_share": int(self.data_moved[k]) / self.pages if self.pages else None}
 
-    def _speed(self, rate: Rate | None) -> dict[str, float | None]:
-        row: dict[str, float | None] = {"walks_per_s": rate.walks.middle if rate else None}
-        for name in ("low", "middle", "high"):
-            column = "accesses_per_s" if name == "middle" else f"accesses_per_s_{name}"
-            row[column] = getattr(rate.accesses, name) if rate else None
-        return row
+class Window:
+    """One of a Series."""
+
+    def __init__(self, series: Series, k: int) -> None:
+        self.series, self.k, self.walks = series, k, int(series.walks[k])
+        self.rate = series.rates[k] if series.rates else None
+        self.tables, self.data = int(series.tables_moved[k]), int(series.data_moved[k])
+
+    def of_walks(self, count: int) -> float | None:
+        return int(count) / self.walks if self.walks else None
+
+    def leaf(self, kind: int) -> float | None:
+        return self.of_walks(self.series.classes[self.k, :, kind].sum())
+
+    def dram(self, side: int) -> int:
+        return int(self.series.dram[self.k, side].sum())
+
+    def remote(self, side: int) -> float | None:
+        reads = self.dram(side)
+        return (reads - int(np.trace(self.series.dram[self.k, side]))) / reads if reads else None
+
+
+WINDOW_COLUMNS = (
+    Column("time_ns", "end of the window", lambda w: int(w.series.time_ns[w.k]),
+           "windows", "ms", form="ms", brief=1),
+    Column("walks", "page walks", lambda w: w.walks, "windows", "walks", brief=2, unit="walks"),
+    Column("leaf_LL_share", "as of `whatif`", lambda w: w.leaf(LL),
+           "windows", "LL", "local", form="share", brief=3),
+    Column("leaf_LR_share", "", lambda w: w.leaf(LR), "windows", "LR", "", form="share"),
+    Column("leaf_RL_share", "", lambda w: w.leaf(RL), "windows", "RL", "remote", form="share"),
+    Column("leaf_RR_share", "", lambda w: w.leaf(RR), "windows", "RR", "", form="share"),
+    Column("guest_dram_reads", "reads of the guest's tables from DRAM", lambda w: w.dram(0)),
+    Column("guest_remote_share", "share of them from another node", lambda w: w.remote(0),
+           "windows", "gPT DRAM remote", "DRAM remote", form="share"),
+    Column("host_dram_reads", "of the host's tables", lambda w: w.dram(1)),
+    Column("host_remote_share", "share of them from another node", lambda w: w.remote(1),
+           "windows", "ePT DRAM remote", "", form="share"),
+    Column("data_remote_share", "share of walks whose data are on another socket",
+           lambda w: w.of_walks(w.series.data_remote[w.k]), "windows", "data remote", form="share", brief=4),
+    Column("walks_per_s", "", lambda w: w.rate and w.rate.walks.middle,
+           "windows", "M walks/s", form="millions", brief=5, unit="1/s"),
+    Column("accesses_per_s_low", "at least", lambda w: w.rate and w.rate.accesses.low, unit="1/s"),
+    Column("accesses_per_s", "data accesses", lambda w: w.rate and w.rate.accesses.middle,
+           "windows", "M accesses/s", form="millions", brief=6, unit="1/s"),
+    Column("accesses_per_s_high", "at most", lambda w: w.rate and w.rate.accesses.high, unit="1/s"),
+    Column("tables_moved", "table pages moved so far", lambda w: w.tables,
+           "windows", "tables moved", rank=10, brief=7, unit="pages"),
+    Column("data_moved", "data pages moved so far", lambda w: w.data,
+           "windows", "data moved", brief=8, unit="pages"),
+    Column("data_moved_share", "share of those mapped in the end",
+           lambda w: w.data / w.series.pages if w.series.pages else None, "windows", "of data", form="share"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -326,6 +362,11 @@ class Result:
         total: np.ndarray = self.host_calls.sum(axis=0)
         return total
 
+    @property
+    def settings(self) -> str:
+        """Its parameters that are not empty."""
+        return " ".join(f"{key}={value}" for key, value in self.params.items() if value != "")
+
     def finding(self, *codes: str) -> Finding | None:
         """The first finding of these codes, None where there is none."""
         return found(self.findings, *codes)
@@ -380,96 +421,9 @@ class Result:
         return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
 
     def row(self) -> dict[str, Any]:
-        """{column: value}: a flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
-        walks = max(int(self.classes.sum()), 1)
-        by_level = self.reads.sum(axis=(1, 2, 3))
-        local = np.einsum("lnnd->d", self.reads)
-        dram = int(self.reads[..., 1].sum())
-        guest, guest_dram = int(by_level[0::8].sum()), int(self.reads[0::8, ..., 1].sum())
-        row: dict[str, Any] = {
-            "policy": self.policy,
-            "params": " ".join(f"{key}={value}" for key, value in self.params.items() if value != ""),
-            "machine": self.machine,
-            "placement": self.placement,
-            "baseline": self.baseline,
-            "run": self.run,
-            "walks": self.walks,
-        }
-        for leaf, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):
-            row[f"leaf_{name}_share"] = int(self.classes[:, leaf].sum()) / walks
-        row |= {
-            "reads_per_walk": int(by_level.sum()) / walks,
-            "guest_reads_per_walk": guest / walks,
-            "host_reads_per_walk": (int(by_level.sum()) - guest) / walks,
-            "dram_reads": dram,
-            "dram_reads_per_walk": dram / walks,
-            "guest_dram_reads": guest_dram,
-            "host_dram_reads": dram - guest_dram,
-            "remote_dram_reads": dram - int(local[1]),
-            "remote_reads": int(by_level.sum()) - int(local.sum()),
-            "walk_cycles": self.price.walk_cycles,
-            "guest_walk_cycles": self.price.guest_walk_cycles,
-            "host_walk_cycles": self.price.host_walk_cycles,
-            "cycles_per_walk": self.price.walk_cycles / walks,
-            "guest_dram_share": self.price.dram_shares[0],
-            "host_dram_share": self.price.dram_shares[1],
-            "management_cycles": self.price.management_cycles,
-        }
-        speedup = self.price.speedup
-        for name in ("low", "middle", "high"):
-            row["speedup" if name == "middle" else f"speedup_{name}"] = getattr(speedup, name, None)
-        for name in ("low", "middle", "high"):
-            row["walk_share" if name == "middle" else f"walk_share_{name}"] = getattr(
-                self.price.walk_share, name, None
-            )
-        row |= self._once()
-        row |= {
-            "pt_bytes": self.table_pages * TABLE_BYTES,
-            "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,
-            "pt_bytes_peak": self.table_pages_peak * TABLE_BYTES,
-            "ept_bytes": self.host_pages * TABLE_BYTES,
-            "ept_bytes_extra": (self.host_pages - self.host_single_copy) * TABLE_BYTES,
-        }
-        for kind in EVENT_KINDS:
-            row[kind] = self.count(kind)
-        for kind in ("ipis", "ipis_saved"):
-            row[f"{kind}_local"], row[f"{kind}_remote"] = (
-                self.count(kind, "local"),
-                self.count(kind, "remote"),
-            )
-        row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
-        return (
-            row
-            | self._calls()
-            | {
-                "aside_bytes": self.aside_pages * TABLE_BYTES,
-                "held_bytes": self.held_bytes,
-            }
-        )
-
-    def _once(self) -> dict[str, float | str | None]:
-        """What happens once; pays_back_* are None where it is never earned back, or that is not known."""
-        once = self.once
-        walks, seconds, traced = once.pays_back_walks, once.pays_back_seconds, once.traced_speedup
-        return {
-            "once_cycles": once.cycles,
-            "pays_back": once.when,
-            "pays_back_walks": walks.middle if walks and isfinite(walks.middle) else None,
-            "pays_back_seconds": seconds.middle if seconds and isfinite(seconds.middle) else None,
-            "traced_speedup": traced.middle if traced else None,
-        }
-
-    def _calls(self) -> dict[str, int | float | None]:
-        """All system calls together; the means are None where there are none."""
-        kinds = self.price.system_calls
-        calls = sum(kind.calls for kind in kinds)
-        return {
-            "system_calls": calls,
-            "system_call_ns": sum(kind.ns * kind.calls for kind in kinds) / calls if calls else None,
-            "system_call_stolen_ns": sum(kind.stolen_ns * kind.calls for kind in kinds) / calls
-            if calls
-            else None,
-        }
+        """{column: value} of COLUMNS: a flat row."""
+        counted = Counted(self)
+        return {one.key: one.of(counted) for one in COLUMNS}
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict: the row, the arrays as nested lists, findings and provenance."""
@@ -498,6 +452,162 @@ class Result:
             "findings": plain(self.findings),
             "provenance": dict(self.provenance),
         }
+
+
+class Counted:
+    """Sums over the counts of a Result, each made once for its row."""
+
+    def __init__(self, result: Result) -> None:
+        self.result, self.price, self.once = result, result.price, result.once
+        self.walks = max(int(result.classes.sum()), 1)
+        reads, dram = result.reads, result.reads[..., 1]
+        self.reads, self.dram = int(reads.sum()), int(dram.sum())
+        self.guest, self.guest_dram = int(reads[0::8].sum()), int(dram[0::8].sum())
+        local = np.einsum("lnnd->d", reads)
+        self.remote, self.remote_dram = self.reads - int(local.sum()), self.dram - int(local[1])
+        self.calls = sum(kind.calls for kind in self.price.system_calls)
+
+    def leaf(self, kind: int) -> float:
+        return int(self.result.classes[:, kind].sum()) / self.walks
+
+    def per_call(self, number: str) -> float | None:
+        """Mean of a number of system calls."""
+        total = sum(getattr(kind, number) * kind.calls for kind in self.price.system_calls)
+        return total / self.calls if self.calls else None
+
+
+def _finite(interval: Interval | None) -> float | None:
+    """Its middle, None where that is not known, or never."""
+    return interval.middle if interval and isfinite(interval.middle) else None
+
+
+# Headings of the full table on the terminal.
+TIME, LOCALITY, READS = "Time", "Locality", "Reads per walk"
+MEMORY, UPDATES = "Memory, KiB", "Updates and interrupts"
+
+
+def _memory(
+    key: str, meaning: str, pages: Callable[[Result], int], title: str, native: str = "", brief: int = 0
+) -> Column:
+    def size(c: Counted) -> int:
+        return pages(c.result) * TABLE_BYTES
+
+    return Column(key, meaning, size, MEMORY, title, native, scale=1 / 1024, brief=brief, unit="bytes")
+
+
+def _speedup(key: str, end: str, title: str, rank: int, brief: int) -> Column:
+    def of(c: Counted) -> float | None:
+        return getattr(c.price.speedup, end, None)
+
+    meaning = f"run time of the baseline / run time, {title}"
+    how: dict[str, Any] = {"form": "ratio", "unit": "ratio", "optional": True}
+    return Column(key, meaning, of, TIME, title, rank=rank, brief=brief, **how)
+
+
+def _events(kind: Kind, where: str = "all", title: str | None = None, host: bool = False) -> Column:
+    def of(c: Counted) -> int:
+        return c.result.count(kind.name, where, host)
+
+    key = f"{'ept_' if host else ''}{kind.name}{'' if where == 'all' else f'_{where}'}"
+    said = ((kind.host if host else kind.title) if title is None else title) or ""
+    whose = "the host's tables: " if host else ""
+    meaning = f"{whose}{kind.meaning.partition(';')[0]}{'' if where == 'all' else f', {where}'}"
+    unit = "pages" if key == "tables_moved" else ""
+    return Column(key, meaning, of, UPDATES if said else "", said, unit=unit)
+
+
+COLUMNS = (
+    Column("policy", "policy, or several as A+B", lambda c: c.result.policy, brief=1),
+    Column("params", "its settings, key=value", lambda c: c.result.settings, brief=2),
+    Column("machine", "machine model", lambda c: c.result.machine),
+    Column("placement", "where threads run", lambda c: c.result.placement),
+    Column("baseline", "policy that speed-ups are over", lambda c: c.result.baseline),
+    Column("run", "whose walks count: warm, as traced; none without a trace", lambda c: c.result.run),
+    Column("walks", "page walks", lambda c: c.result.walks, unit="walks"),
+    *(
+        Column(key, meaning, partial(Counted.leaf, kind=kind), LOCALITY, title, native, form="share",
+               brief=brief)
+        for key, meaning, kind, title, native, brief in (
+            ("leaf_LL_share", "leaf entries local in guest and host; native: local", LL,
+             "Local-Local (LL), %", "leaf local, %", 8),
+            ("leaf_LR_share", "local in the guest, remote in the host", LR, "LR, %", "", 0),
+            ("leaf_RL_share", "remote in the guest, local in the host; native: remote", RL,
+             "RL, %", "leaf remote, %", 0),
+            ("leaf_RR_share", "remote in both", RR, "RR, %", "", 0),
+        )
+    ),
+    Column("reads_per_walk", "reads of page-table entries", lambda c: c.reads / c.walks,
+           READS, "all", form="mean", rank=1),
+    Column("guest_reads_per_walk", "of the guest's tables; native: all", lambda c: c.guest / c.walks,
+           READS, "of gPT", "", form="mean"),
+    Column("host_reads_per_walk", "of the host's tables", lambda c: (c.reads - c.guest) / c.walks,
+           READS, "of ePT", "", form="mean"),
+    Column("dram_reads", "reads from DRAM", lambda c: c.dram),
+    Column("dram_reads_per_walk", "reads from DRAM", lambda c: c.dram / c.walks,
+           READS, "from DRAM", form="mean", rank=2),
+    Column("guest_dram_reads", "of the guest's tables", lambda c: c.guest_dram),
+    Column("host_dram_reads", "of the host's tables", lambda c: c.dram - c.guest_dram),
+    Column("remote_dram_reads", "from DRAM of another node", lambda c: c.remote_dram),
+    Column("remote_reads", "served by another node", lambda c: c.remote),
+    Column("walk_cycles", "cycles of all walks", lambda c: c.price.walk_cycles, TIME, "walk cycles"),
+    Column("guest_walk_cycles", "in the guest's tables", lambda c: c.price.guest_walk_cycles,
+           TIME, "walk cycles in gPT", ""),
+    Column("host_walk_cycles", "in the host's tables", lambda c: c.price.host_walk_cycles,
+           TIME, "walk cycles in ePT", ""),
+    Column("cycles_per_walk", "walk_cycles / walks", lambda c: c.price.walk_cycles / c.walks,
+           TIME, "cycles per walk", form="mean", rank=8, brief=9, unit="cycles/walk"),
+    Column("guest_dram_share", "share of guest_walk_cycles that waits for DRAM",
+           lambda c: c.price.dram_shares[0], optional=True),
+    Column("host_dram_share", "share of host_walk_cycles that waits for DRAM",
+           lambda c: c.price.dram_shares[1], optional=True),
+    Column("management_cycles", "cycles of faults and system calls, and those that they take from other CPUs",
+           lambda c: c.price.management_cycles, TIME, "management cycles"),
+    _speedup("speedup_low", "low", "at least", 2, 4),
+    _speedup("speedup", "middle", "speed-up", 1, 3),
+    _speedup("speedup_high", "high", "at most", 3, 5),
+    Column("walk_share_low", "share of the run that walks stall it, at least",
+           lambda c: getattr(c.price.walk_share, "low", None), unit="share"),
+    Column("walk_share", "by the middle of the assumptions",
+           lambda c: getattr(c.price.walk_share, "middle", None)),
+    Column("walk_share_high", "at most", lambda c: getattr(c.price.walk_share, "high", None), unit="share"),
+    Column("once_cycles", "cycles of what happens once", lambda c: c.once.cycles,
+           TIME, "one-time cycles", rank=4, brief=6),
+    Column("pays_back", "when that is earned back: at once, later or never", lambda c: c.once.when),
+    Column("pays_back_walks", "after how many walks; none: never, or not known",
+           lambda c: _finite(c.once.pays_back_walks),
+           TIME, "earned back after, walks", rank=5, unit="walks", optional=True),
+    Column("pays_back_seconds", "after how long", lambda c: _finite(c.once.pays_back_seconds),
+           TIME, "earned back after, s", form="mean", rank=6, brief=7, unit="s", optional=True),
+    Column("traced_speedup", "speedup of the run as traced: cold caches, and what happens once within it",
+           lambda c: getattr(c.once.traced_speedup, "middle", None),
+           TIME, "speed-up as traced", form="ratio", rank=7, unit="ratio", optional=True),
+    _memory("pt_bytes", "the guest's page tables in the end; native: all", lambda r: r.table_pages,
+            "gPT", "page tables"),
+    _memory("pt_bytes_extra", "of them copies", lambda r: r.table_pages - r.single_copy,
+            "gPT, extra", "page tables, extra", 10),
+    _memory("pt_bytes_peak", "at most", lambda r: r.table_pages_peak, "gPT, peak", "page tables, peak"),
+    _memory("ept_bytes", "the host's page tables in the end", lambda r: r.host_pages, "ePT"),
+    _memory("ept_bytes_extra", "of them copies", lambda r: r.host_pages - r.host_single_copy,
+            "ePT, extra", brief=11),
+    *map(_events, KINDS),
+    _events(KINDS[IPI], "local", ""),
+    _events(KINDS[IPI], "remote", "IPIs, remote"),
+    _events(KINDS[IPI_SAVED], "local", ""),
+    _events(KINDS[IPI_SAVED], "remote", ""),
+    *(_events(kind, host=True) for kind in KINDS if kind.host is not None),
+    Column("system_calls", "system calls on memory", lambda c: c.calls),
+    Column("system_call_ns", "of a call, as its caller sees it", lambda c: c.per_call("ns"),
+           unit="ns/call", optional=True),
+    Column("system_call_stolen_ns", "lost by interrupted CPUs", lambda c: c.per_call("stolen_ns"),
+           unit="ns/call", optional=True),
+    _memory("aside_bytes", "page tables kept, but no longer walked", lambda r: r.aside_pages,
+            "not walked", "not walked"),
+    Column("held_bytes", "memory besides page tables that the policy reserves and leaves unused",
+           lambda c: c.result.held_bytes, MEMORY, "held unused", scale=1 / 1024),
+)  # fmt: skip
+
+
+BRIEF, WINDOW_BRIEF = brief(COLUMNS), brief(WINDOW_COLUMNS)
 
 
 def _bounds(interval: Interval | None) -> dict[str, float | str] | None:

@@ -39,20 +39,43 @@ LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks ar
     PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED, TABLE_MOVED,
     VM_EXIT, PAGES_ZEROED,
 ) = range(12)  # fmt: skip
-EVENT_KINDS = (
-    "pte_writes",  # entries written where a single copy would be written too; to = node of that copy
-    "pte_fanout",  # entries written to further copies
-    "faults",  # demand faults; to = node that holds the new entry first
-    "replica_faults",  # faults (of the host: violations) that only copied an entry; to = node it came from
-    "pte_copies",  # entries copied, prefetched ones included; to = node they were copied from
-    "tables_new",  # table pages made (zeroed, linked into their parent); to = node they are on
-    "tables_freed",
-    "ipis",  # TLB shootdown IPIs; to = node of the interrupted CPU
-    "ipis_saved",  # CPUs with a live thread that a filter spared
-    "tables_moved",  # table pages copied whole to another node; from = node they were on
-    "vm_exits",  # guest entries written that trap into the hypervisor (shadow paging)
-    "pages_zeroed",  # pages of 4 KiB that demand faults zero, 512 for a page of 2 MiB; to = from
-)
+
+
+class Kind(NamedTuple):
+    """A kind of event, and how people read of it: `title` "" nowhere; host: of the host's tables, None: they
+    have none; once: among what happens once."""
+
+    name: str
+    meaning: str
+    title: str = ""
+    host: str | None = None
+    once: str = ""
+
+
+KINDS = (
+    Kind("pte_writes", "entries written where a single copy would be written too; to = node of that copy",
+         "PTE writes", "ePT writes", "PTE writes"),
+    Kind("pte_fanout", "entries written to further copies",
+         "PTE writes fanned out", "ePT writes fanned out", "PTE writes fanned out"),
+    Kind("faults", "demand faults; to = node that holds the new entry first",
+         "page faults", None, "page faults"),
+    Kind("replica_faults", "faults (host: violations) that only copied an entry; to = node it came from",
+         "replica faults", "ePT violations", "replica faults"),
+    Kind("pte_copies", "entries copied, prefetched ones included; to = node they were copied from",
+         "PTE copies", "ePT copies", "PTE copies"),
+    Kind("tables_new", "table pages made (zeroed, linked into their parent); to = node they are on",
+         "", "", "tables made"),
+    Kind("tables_freed", "table pages freed"),
+    Kind("ipis", "TLB shootdown IPIs; to = node of the interrupted CPU", "IPIs"),
+    Kind("ipis_saved", "CPUs with a live thread that a filter spared", "IPIs saved"),
+    Kind("tables_moved", "table pages copied whole to another node; from = node they were on",
+         "tables moved", "ePT tables moved", "tables moved"),
+    Kind("vm_exits", "guest entries written that trap into the hypervisor (shadow paging)",
+         "VM exits", None, "VM exits"),
+    Kind("pages_zeroed", "pages of 4 KiB that demand faults zero, 512 for a page of 2 MiB; to = from",
+         "4 KiB pages zeroed", None, "4 KiB pages zeroed"),
+)  # fmt: skip
+EVENT_KINDS = tuple(kind.name for kind in KINDS)
 
 
 class Counters(NamedTuple):

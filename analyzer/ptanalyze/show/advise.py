@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.advise import Advice, Report, effect, label_of, missing, share_sentence
+from ..analysis.advise import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
 from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
@@ -100,14 +100,7 @@ def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
         "workload": report.workload.name,
         "evidence": report.workload.evidence(),
         "ranked": [
-            {
-                **advice.result.row(),
-                "extra_bytes": advice.extra_bytes,
-                "extra_updates": advice.extra_updates,
-                "over": advice.over,
-                "horizon_seconds": advice.horizon,
-                "gain": advice.gain,
-            }
+            {**advice.result.row(), **{one.key: one.of(advice) for one in COLUMNS}}
             for advice in report.ranked
         ],
         "refused": report.refused | report.left_out,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,8 @@ from ..core.interval import FROM_DRAM, Interval, faster
 from ..core.interval import interval as interval_interval
 from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
-from ..cost.result import EVERY_NODE, Result
-from ..kernels.replay import EVENT_KINDS
+from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
+from ..kernels.replay import KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
 from .terminal import number
 
@@ -225,36 +225,7 @@ def typed(why: str, command: str) -> list[Text]:
     return [Text(one, no_wrap=True) for one in lines]
 
 
-UPDATES = {
-    "pte_writes": "PTE writes",
-    "pte_fanout": "PTE writes fanned out",
-    "pte_copies": "PTE copies",
-    "faults": "page faults",
-    "pages_zeroed": "4 KiB pages zeroed",
-    "replica_faults": "replica faults",
-    "ipis": "IPIs",
-    "ipis_remote": "IPIs, remote",
-    "ipis_saved": "IPIs saved",
-    "ept_pte_writes": "ePT writes",
-    "ept_pte_fanout": "ePT writes fanned out",
-    "ept_replica_faults": "ePT violations",
-    "ept_pte_copies": "ePT copies",
-    "vm_exits": "VM exits",
-    "tables_moved": "tables moved",
-    "ept_tables_moved": "ePT tables moved",
-}
-EARNED = (("pays_back_walks", "walks", "count"), ("pays_back_seconds", "s", "mean"))
-ONCE = {
-    "faults": "page faults",
-    "pages_zeroed": "4 KiB pages zeroed",
-    "replica_faults": "replica faults",
-    "pte_writes": "PTE writes",
-    "pte_fanout": "PTE writes fanned out",
-    "pte_copies": "PTE copies",
-    "tables_new": "tables made",
-    "tables_moved": "tables moved",
-    "vm_exits": "VM exits",
-}
+EARNED = ("pays_back_walks", "pays_back_seconds")
 CALLS = {
     "calls": "calls",
     "entries": "entries changed",
@@ -415,22 +386,40 @@ def takes(best: Result, base: Result) -> str:
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
-    nested = any(row["host_reads_per_walk"] for row in rows)
+    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].once.within
     steady = any(result.once.pays_back is not None for result in results)
-    yield (
-        f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}",
-        kept(time(rows, nested, results[0].once.within)),
-    )
-    yield "Locality", kept(locality(rows, nested))
-    yield "Reads per walk", kept(reads(rows, results, nested))
-    yield "Memory, KiB", kept(memory(rows, nested))
-    counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
-    yield "Updates and interrupts", kept(counts)
-    when = "Before the first walk" if results[0].once.within else "Once"
+    over = f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}"
+    more = {LOCALITY: remote(rows), READS: reads(results, nested)}
+    for group in (TIME, LOCALITY, READS, MEMORY, UPDATES):
+        quantities = [*counted(rows, group, nested, as_traced), *more.get(group, ())]
+        yield over if group == TIME else group, kept(quantities)
+    when = "Before the first walk" if as_traced else "Once"
     yield "Once, before the further run" if steady else when, kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
+
+
+def counted(
+    rows: Sequence[Mapping[str, Any]], group: str, nested: bool, as_traced: bool = False
+) -> Iterator[Quantity]:
+    """The COLUMNS of a heading.
+
+    nested     some policy's walks have two dimensions (shadow paging has one where others have two)
+    as_traced  what happens once is within the run
+    """
+    for one in sorted(COLUMNS, key=lambda one: one.rank):
+        title = one.titled(nested)
+        if one.group != group or not title or (as_traced and one.key == "traced_speedup"):
+            continue
+        if as_traced and one.key == "once_cycles":
+            title = "cycles before the first walk"
+        if one.key in EARNED:
+            yield Quantity(title, [after(row, one.key) for row in rows], one.form)
+            continue
+        values = [row[one.key] for row in rows]
+        scaled = values if one.scale == 1 else [value * one.scale for value in values]
+        yield Quantity(title, scaled, one.form)
 
 
 def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
@@ -439,48 +428,19 @@ def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
     return [one for one in quantities if any(abs(v or 0) >= least.get(one.form, 0.0005) for v in one.values)]
 
 
-def time(rows: Sequence[dict[str, Any]], nested: bool, as_traced: bool) -> Iterator[Quantity]:
-    """`as_traced`: what happens once is within the run."""
-    for key, name in (("speedup", "speed-up"), ("speedup_low", "at least"), ("speedup_high", "at most")):
-        yield Quantity(name, [row[key] for row in rows], "ratio")
-    once = "cycles before the first walk" if as_traced else "one-time cycles"
-    yield Quantity(once, [row["once_cycles"] for row in rows])
-    for key, name, form in EARNED:
-        yield Quantity(f"earned back after, {name}", [after(row, key) for row in rows], form)
-    if not as_traced:
-        yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
-    yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
-    yield Quantity("walk cycles", [row["walk_cycles"] for row in rows])
-    if nested:
-        yield Quantity("walk cycles in gPT", [row["guest_walk_cycles"] for row in rows])
-        yield Quantity("walk cycles in ePT", [row["host_walk_cycles"] for row in rows])
-    yield Quantity("management cycles", [row["management_cycles"] for row in rows])
-
-
 def after(row: Mapping[str, Any], key: str) -> float | None:
     """When a cost is earned back, None where the first screen has "-"."""
     words = earned(row)
     return None if words == "-" else NEVER if words == "never" else row[key]
 
 
-def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
-    """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
-    names = {"LL": "leaf local", "RL": "leaf remote"}
-    if nested:
-        names = {"LL": "Local-Local (LL)", "LR": "LR", "RL": "RL", "RR": "RR"}
-    for kind, name in names.items():
-        yield Quantity(f"{name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
-    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
-    yield Quantity("DRAM remote, %", remote, "share")
+def remote(rows: Sequence[Mapping[str, Any]]) -> Iterator[Quantity]:
+    shares = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
+    yield Quantity("DRAM remote, %", shares, "share")
 
 
-def reads(rows: Sequence[dict[str, Any]], results: Sequence[Result], nested: bool) -> Iterator[Quantity]:
-    """By dimension, by level, and by the node that serves them."""
-    yield Quantity("all", [row["reads_per_walk"] for row in rows], "mean")
-    yield Quantity("from DRAM", [row["dram_reads_per_walk"] for row in rows], "mean")
-    if nested:
-        yield Quantity("of gPT", [row["guest_reads_per_walk"] for row in rows], "mean")
-        yield Quantity("of ePT", [row["host_reads_per_walk"] for row in rows], "mean")
+def reads(results: Sequence[Result], nested: bool) -> Iterator[Quantity]:
+    """By level, and by the node that serves them."""
     walks = [max(int(result.classes.sum()), 1) for result in results]
     by_bit = [result.reads.sum(axis=(1, 2, 3)) for result in results]
     for name, host in (("gPT" if nested else "PT", False), ("ePT", True)):
@@ -494,23 +454,12 @@ def reads(rows: Sequence[dict[str, Any]], results: Sequence[Result], nested: boo
         yield Quantity(f"served by node {node}", served, "mean")
 
 
-def memory(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
-    sides = {"gPT": "pt", "ePT": "ept"} if nested else {"page tables": "pt"}
-    for name, side in sides.items():
-        yield Quantity(name, [row[f"{side}_bytes"] / 1024 for row in rows])
-        yield Quantity(f"{name}, extra", [row[f"{side}_bytes_extra"] / 1024 for row in rows])
-        if side == "pt":
-            yield Quantity(f"{name}, peak", [row["pt_bytes_peak"] / 1024 for row in rows])
-    yield Quantity("not walked", [row["aside_bytes"] / 1024 for row in rows])
-    yield Quantity("held unused", [row["held_bytes"] / 1024 for row in rows])
-
-
 def once(results: Sequence[Result]) -> Iterator[Quantity]:
     """What happens once: to get to the policy's tables, and where memory is touched for the first time."""
-    for kind, name in enumerate(EVENT_KINDS):
-        if name in ONCE:
-            yield Quantity(ONCE[name], [result.once.count(kind) for result in results])
-            yield Quantity(f"ePT: {ONCE[name]}", [result.once.count(kind, host=True) for result in results])
+    for k, kind in enumerate(KINDS):
+        if kind.once:
+            yield Quantity(kind.once, [result.once.count(k) for result in results])
+            yield Quantity(f"ePT: {kind.once}", [result.once.count(k, host=True) for result in results])
     yield Quantity("data pages copied", [result.once.data_copied for result in results])
 
 
@@ -594,21 +543,13 @@ def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
 
 
 def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
-    kinds = ("LL", "LR", "RL", "RR") if nested else ("LL", "RL")
-    names = kinds if nested else ("local", "remote")
-    remote = {"gPT DRAM remote": "guest_remote_share", "ePT DRAM remote": "host_remote_share"}
-    remote = remote if nested else {"DRAM remote": "guest_remote_share"}
+    forms: dict[str, Callable[[Any], Cell]]
+    forms = {"share": percent, "millions": millions, "ms": lambda ns: float(ns / 1e6)}
+    titled = [(one, one.titled(nested)) for one in sorted(WINDOW_COLUMNS, key=lambda one: one.rank)]
     return {
-        "ms": row["time_ns"] / 1e6,
-        "walks": row["walks"],
-        **{name: percent(row[f"leaf_{kind}_share"]) for name, kind in zip(names, kinds, strict=True)},
-        **{name: percent(row[share]) for name, share in remote.items()},
-        "data remote": percent(row["data_remote_share"]),
-        "M walks/s": millions(row["walks_per_s"]),
-        "M accesses/s": millions(row["accesses_per_s"]),
-        "data moved": row["data_moved"],
-        "of data": percent(row["data_moved_share"]),
-        "tables moved": row["tables_moved"],
+        title: forms[one.form](row[one.key]) if one.form in forms else row[one.key]
+        for one, title in titled
+        if title
     }
 
 

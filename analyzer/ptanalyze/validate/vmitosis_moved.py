@@ -10,11 +10,11 @@ import pandas as pd
 from msgspec.structs import replace
 from pandas import DataFrame, concat
 
+from ..core.columns import described
 from ..core.errors import bundled
 from ..core.finding import Finding
 from ..core.interval import Interval
 from ..core.machine import Costs, Machine, load_costs, load_machine
-from ..core.units import described
 from ..cost.result import Result
 from ..cost.throughput import rated
 from ..world.moves import Moves
