@@ -132,7 +132,7 @@ def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     policies = {row["policy"] for row in study.rows}
     now = {one.label.split()[0] for one in change.today(study)}
-    assert now <= {name for name in policies if availability(name).startswith("today")}
+    assert now <= {name for name in policies if availability(name).line}
     assert not {"mitosis", "hydra", "ideal"} & now
     [thp] = [one for one in change.today(study) if one.label == "thp"]
     assert (thp.when, thp.line.split("=")[0]) == (", for memory from malloc", "GLIBC_TUNABLES")

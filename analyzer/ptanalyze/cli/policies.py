@@ -56,7 +56,7 @@ def view(chosen: Sequence[Policy]) -> Iterator[Section]:
                 "what it does": policy.doc,
                 "acts on": ", ".join(sorted(policy.acts_on(policy.params()))),
                 "capture needs": ", ".join(policy.needed(policy.params())) or "page tables",
-                "to have it": policy.availability,
+                "to have it": str(policy.availability),
                 "modelled on": policy.source,
             }
             for policy in chosen
@@ -85,7 +85,7 @@ def record(policy: Policy) -> dict[str, object]:
         "name": policy.name,
         "doc": policy.doc,
         "source": policy.source,
-        "availability": policy.availability,
+        "availability": str(policy.availability),
         "needs": list(policy.needed(policy.params())),
         "acts_on": sorted(policy.acts_on(policy.params())),
         "reshapes": policy.reshape is not None,

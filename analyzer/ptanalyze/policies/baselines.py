@@ -26,7 +26,7 @@ from msgspec import Meta
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from . import static_replicas
-from .contract import Policy, PolicySide, World, captured_nodes, nodes_of
+from .contract import Availability, Policy, PolicySide, World, captured_nodes, nodes_of
 from .static_replicas import State
 
 Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
@@ -131,7 +131,7 @@ FIRST_TOUCH = Policy(
     *BY_FIRST_TOUCH,
     source=LINUX,
     needs=("trace",),
-    availability="today: nothing to do, this is Linux's default",
+    availability=Availability("nothing to do, this is Linux's default"),
 )
 INTERLEAVE = Policy(
     "interleave",
@@ -139,7 +139,7 @@ INTERLEAVE = Policy(
     *_parts(interleave),
     InterleaveParams,
     source=LINUX,
-    availability="today: numactl --interleave=all ./app (its data, too)",
+    availability=Availability("numactl --interleave=all ./app (its data, too)"),
     caveat="This program alone; most of its data become remote, which is not priced here",
 )
 BIND = Policy(
@@ -148,7 +148,7 @@ BIND = Policy(
     *_parts(bind),
     BindParams,
     source=LINUX,
-    availability="today: numactl --membind=0 ./app (its data, too)",
+    availability=Availability("numactl --membind=0 ./app (its data, too)"),
     caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",
 )
@@ -159,7 +159,9 @@ TABLES_IN_DRAM = Policy(
     static_replicas.host_part(_host_in_dram),
     needs=("slow nodes",),
     source="Radiant (Kumar et al., ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
-    availability="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: no page tables there)",
+    availability=Availability(
+        "daxctl reconfigure-device --mode=system-ram dax0.0 (movable: no page tables there)"
+    ),
     caveat="The whole machine: any program's data may then land on the device, and movable memory holds no "
     "kernel data either",
 )

@@ -90,8 +90,22 @@ class PolicySide(NamedTuple):
     between_runs: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
-TODAY = "today: "  # mainline Linux can do it; what to type follows
-RESEARCH = "research kernel"  # no mainline Linux has it
+class Availability(NamedTuple):
+    """How to get a policy on a machine.
+
+    line  to type on mainline Linux, "" where it has no such thing; when: for what, or on which condition
+    otherwise in words, where it has none
+    """
+
+    line: str = ""
+    when: str = ""
+    otherwise: str = ""
+
+    def __str__(self) -> str:
+        return f"today{', ' if self.when else ''}{self.when}: {self.line}" if self.line else self.otherwise
+
+
+RESEARCH = Availability(otherwise="research kernel")
 
 
 class Policy(NamedTuple):
@@ -101,8 +115,8 @@ class Policy(NamedTuple):
     needs         names of NEEDS, all required
     see_also      {parameter: policy that has it}, of parameters that people may look for here
     finding       what a reader of its results must know
-    availability  how to get it on a machine: TODAY and the line to type, RESEARCH, or in words why not
-    caveat        whom that line touches and what to know before it is typed, "" where there is nothing to do
+    availability  how to get it on a machine
+    caveat        whom its line touches and what to know before it is typed, "" where there is nothing to do
     extra_needs   (params) -> names of NEEDS that these parameters require besides
     reshape       (world, params) -> World, before anything is replayed
     scope         (params) -> names of what it acts on; policies that share a name do not go together.
@@ -124,7 +138,7 @@ class Policy(NamedTuple):
     extra_needs: Callable[[Any], Collection[str]] | None = None
     see_also: Mapping[str, str] | None = None
     finding: Finding | None = None
-    availability: str = RESEARCH
+    availability: Availability = RESEARCH
     caveat: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:

@@ -14,7 +14,7 @@ from ..core.errors import UsageError
 from ..core.finding import Finding
 from ..core.machine import Latency, Machine, Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
-from .contract import Policy, World
+from .contract import Availability, Policy, World
 
 LAYERS = "which table gets a fifth level: the guest's (or, native, the only one), the host's, or both"
 ACTS = {"gpt": {"levels of gPT"}, "ept": {"levels of ePT"}}
@@ -52,7 +52,7 @@ POLICY = Policy(
     "page tables of five levels in the guest, the host, or both: cold walks read up to 35 entries for 24",
     params=Params,
     source="Intel 5-Level Paging and 5-Level EPT, white paper 335252; vMitosis, section 1",
-    availability="today: a CPU and a kernel with la57",
+    availability=Availability("a CPU and a kernel with la57"),
     caveat="The whole machine, from boot (no5lvl turns it off): every process walks one more level",
     reshape=reshape,
     scope=lambda params: ACTS[params.layers],

@@ -5,7 +5,7 @@ import numpy as np
 from ..core.finding import Finding
 from ..core.machine import Strict
 from . import static_replicas
-from .contract import Policy, World
+from .contract import Availability, Policy, World
 from .static_replicas import AS_CAPTURED, State
 
 POLICY = Policy(
@@ -13,7 +13,7 @@ POLICY = Policy(
     "as captured: every table page on the node the dump found it on",
     *AS_CAPTURED,
     source="Linux 6.x: page tables are never moved; KVM allocates ePT pages on the faulting vCPU's node",
-    availability="today: nothing to do, it runs like this",
+    availability=Availability("nothing to do, it runs like this"),
 )
 
 
@@ -42,5 +42,5 @@ IDEAL = Policy(
     static_replicas.host_part(start),
     source="a bound of locality, not a system",
     finding=BOUNDED,
-    availability="a bound",
+    availability=Availability(otherwise="a bound"),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import UsageError, meant
 from ..kernels.code_cache import say
-from .contract import RESEARCH, TODAY, Policy, Setting, parameters, share_out
+from .contract import RESEARCH, Availability, Policy, Setting, parameters, share_out
 from .plan import BrokenPolicyError, Plan, place, plan, said
 from .table import POLICIES, outside_points
 
@@ -150,10 +150,11 @@ def caveat(name: str) -> str:
     return "; ".join(filter(None, (policy.caveat for policy in members(name))))
 
 
-def availability(name: str) -> str:
-    """In words, of a policy or of several as A+B: "today: LINE", "research kernel", or why nothing has it."""
+def availability(name: str) -> Availability:
+    """How to get a policy, or several as A+B."""
     parts = [policy.availability for policy in members(name)]
-    others = [part for part in parts if not part.startswith(TODAY.rstrip(": "))]
+    others = [part for part in parts if not part.line]
     if others:
         return RESEARCH if RESEARCH in others else others[0]
-    return "; ".join(dict.fromkeys(parts))
+    first, *_ = parts
+    return first._replace(line="; ".join(dict.fromkeys(part.line for part in parts)))

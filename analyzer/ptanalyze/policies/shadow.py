@@ -27,7 +27,7 @@ from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.trees import shadow_table, split_tables
 from .baselines import BY_FIRST_TOUCH
-from .contract import GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook
+from .contract import Availability, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook
 from .static_replicas import AS_CAPTURED
 
 PLACE = (
@@ -167,8 +167,9 @@ POLICY = Policy(
     "shadow paging: one table for both dimensions, a VM exit for every entry that the guest writes",
     params=Params,
     source="vMitosis, section 5.2; arch/x86/kvm/mmu/mmu.c",
-    availability="today, with all VMs off: modprobe -r kvm_intel; modprobe kvm_intel ept=0 "
-    "(AMD: kvm_amd npt=0)",
+    availability=Availability(
+        "modprobe -r kvm_intel; modprobe kvm_intel ept=0 (AMD: kvm_amd npt=0)", "with all VMs off"
+    ),
     caveat="The whole host: all VMs on it run with shadow paging, until the module is loaded without ept=0",
     needs=("nested tables",),
     reshape=reshape,

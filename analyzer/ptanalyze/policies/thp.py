@@ -25,7 +25,7 @@ from ..world import huge_pages
 from ..world.huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
 from ..world.mm_events import region_of_interest
 from ..world.world import leaf_entries
-from .contract import Policy, World
+from .contract import Availability, Policy, World
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
@@ -162,7 +162,7 @@ POLICY = Policy(
     "2 MiB pages in anonymous memory, less what the program forbids or fragmentation denies; gPT, ePT, both",
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
-    availability="today, for memory from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
+    availability=Availability("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app", "for memory from malloc"),
     caveat="This program alone: glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled is "
     "madvise or always; memory that the program maps itself: madvise(MADV_HUGEPAGE) there. All programs, "
     "until reboot: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in "

@@ -86,11 +86,7 @@ def table(
     if explained:
         lines.append(f"{label_of(base)}, the baseline: {doc(base.policy)}. Memory is at its peak.")
     for name, result in named.items():
-        if (
-            result is base
-            or not may_gain(result)
-            or not (how := availability(result.policy)).startswith(TODAY)
-        ):
+        if result is base or not may_gain(result) or not (how := availability(result.policy)).line:
             continue
         lines.append(f"{name} {how}")
         if first := caveat(result.policy):
@@ -135,7 +131,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     speedup, how = result.price.speedup, availability(result.policy)
-    needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
+    needs = "nothing" if result is base else TODAY if how.line else str(how)
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval_interval(speedup)

@@ -406,8 +406,6 @@ def locality_compared(studies: Sequence[Study]) -> Picture:
 
 # What a reader can do: today, on mainline Linux, and with the kernels of research.
 
-TODAY = "today"
-
 
 class Action(NamedTuple):
     """`label`: a policy; `gain` in words; `when`: ", for ..." or ""; `line` to type, or what it takes;
@@ -451,8 +449,13 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
             continue
         if study.cached and not reshapes(str(row["policy"])):
             continue
-        if how.startswith(TODAY) == on_mainline:
-            when, _, line = how.removeprefix(TODAY).partition(": ")
+        if bool(how.line) == on_mainline:
             careful = [f.text for one in study.results if one.policy == row["policy"] for f in one.careful]
             first = "; ".join(filter(None, (caveat(str(row["policy"])), *dict.fromkeys(careful))))
-            yield Action(str(row["label"]), study.written(row), when, line, first)
+            yield Action(
+                str(row["label"]),
+                study.written(row),
+                f", {how.when}" if how.when else "",
+                how.line or str(how),
+                first,
+            )
