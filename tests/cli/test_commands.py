@@ -19,7 +19,7 @@ import ptanalyze
 from captures import USED, make_family, one_node_capture
 from command_line import is_one_line
 from needs import needs_root
-from ptanalyze.capture.check import Finding
+from ptanalyze.capture.check import Check
 from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
 from ptanalyze.capture.live.host import examine
@@ -641,7 +641,7 @@ def test_policies_that_a_page_cannot_show_are_refused_in_one_line(pt, small, tmp
 def test_the_exit_code_is_that_of_check(pt, tmp_path, monkeypatch):
     from ptanalyze.capture import check
 
-    whole, gone = check.check_capture, Finding("dump: complete", 5, 1, "partial", "one page was gone")
+    whole, gone = check.check_capture, Check("dump: complete", 5, 1, "partial", "one page was gone")
     monkeypatch.setattr(check, "check_capture", lambda one: [*whole(one), gone])
     path = tmp_path / "page.html"
     untraced = ptanalyze.synth(tmp_path / "untraced", "16M", trace=False).directory

@@ -12,7 +12,7 @@ from captures import make_family
 from ptanalyze.analysis.advise import narrow, share_sentence
 from ptanalyze.analysis.findings import SAMPLES
 from ptanalyze.analysis.leaf_classes import counted_by
-from ptanalyze.capture.check import Finding
+from ptanalyze.capture.check import Check
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval
 from ptanalyze.policies import availability
@@ -47,8 +47,8 @@ def weights(study, part):
 
 
 def test_a_failed_check_is_said_first_and_loudly(study):
-    failed = Finding("gpt: closed", 10, 2, "failed", "two tables have no parent")
-    partial = Finding("dump: complete", 5, 1, "partial", "one page was gone")
+    failed = Check("gpt: closed", 10, 2, "failed", "two tables have no parent")
+    partial = Check("dump: complete", 5, 1, "partial", "one page was gone")
     broken = replace(study, findings=[*study.findings, partial, failed])
     first, second, *_ = cautions(broken)
     assert first.weight == "failed" and "gpt: closed (2 of 10): two tables have no parent" in first.text

@@ -11,7 +11,7 @@ import pytest
 from test_vm import host_dump, two_roots, write_both
 
 from ptanalyze import classify
-from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Finding, check_capture, check_trace, exit_code
+from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Check, check_capture, check_trace, exit_code
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.check.vm import check_host, check_joined
 from ptanalyze.capture.describe import describe
@@ -435,7 +435,7 @@ def test_an_empty_trace_fails():
     ("verdicts", "code"), [(["ok"], 0), (["ok", "note"], 0), (["partial"], 3), (["partial", "failed"], 1)]
 )
 def test_the_exit_code_is_that_of_the_worst_finding(verdicts, code):
-    assert exit_code([Finding("x", 1, 1, verdict) for verdict in verdicts]) == code
+    assert exit_code([Check("x", 1, 1, verdict) for verdict in verdicts]) == code
 
 
 # Checks and description of VM captures: what fits passes, every kind of damage has its finding.

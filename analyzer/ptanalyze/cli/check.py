@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Section
-    from ..capture.check.tables import Finding
+    from ..capture.check.tables import Check
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 
@@ -83,22 +83,22 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 class Findings:
     """Findings as they come, and again as often as asked for."""
 
-    def __init__(self, coming: Iterator[Finding]) -> None:
+    def __init__(self, coming: Iterator[Check]) -> None:
         self.coming = coming
-        self.known: list[Finding] = []
+        self.known: list[Check] = []
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[Check]:
         yield from self.known
         for finding in self.coming:
             self.known.append(finding)
             yield finding
 
 
-def summary(findings: list[Finding]) -> Section:
+def summary(findings: list[Check]) -> Section:
     """Whether the capture can be used, and how many checks say so."""
     from ..analysis.answer import Section
-    from ..capture.check.tables import FAILED, NOTE, PARTIAL
     from ..core.errors import plural
+    from ..core.finding import FAILED, NOTE, PARTIAL
 
     several = Counter(finding.verdict for finding in findings)
     checks = plural(len(findings), "check")
@@ -115,7 +115,7 @@ def summary(findings: list[Finding]) -> Section:
     return Section(lines=["", said])
 
 
-def line(finding: Finding) -> Section:
+def line(finding: Check) -> Section:
     from rich.text import Text
 
     from ..analysis.answer import Section

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ptanalyze.capture.check.tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tree
+from ptanalyze.capture.check.tables import FAILED, NOTE, OK, PARTIAL, Check, check_tree
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import NO_PARENT, Tree
@@ -264,7 +264,7 @@ def said(leaves: Leaves, row: int, slot: int) -> str:
     return f"frame {int(leaves.frame[row, slot]):#x} {letters}" + " (kernel)" * (not rights & int(USER))
 
 
-def check_replicas(replicas: Replicas, facts: Mapping[str, Any]) -> Iterator[Finding]:
+def check_replicas(replicas: Replicas, facts: Mapping[str, Any]) -> Iterator[Check]:
     """Yield Findings: each replica is a tree, and its leaves are its owners', by size.
 
     facts  of the dump: unless the process stood still, what differs may have changed while it was read
@@ -276,7 +276,7 @@ def check_replicas(replicas: Replicas, facts: Mapping[str, Any]) -> Iterator[Fin
         yield judged(compared, replicas, quiet)
 
 
-def judged(compared: Compared, replicas: Replicas, quiet: bool) -> Finding:
+def judged(compared: Compared, replicas: Replicas, quiet: bool) -> Check:
     counts = compared.counts
     wrong = sum(counts[kind] for kind in WRONG)
     told = [f"{counts['same']:,} the same", f"{counts['missing']:,} not filled in"]
@@ -291,4 +291,4 @@ def judged(compared: Compared, replicas: Replicas, quiet: bool) -> Finding:
     examined = wrong + counts["same"] + counts["missing"] + counts["less"]
     verdict = (FAILED if quiet else PARTIAL) if wrong else NOTE if counts["less"] else OK
     name = f"{name_of(replicas.nodes[compared.tree])}: {SIZES[compared.level]} leaves"
-    return Finding(name, examined, wrong, verdict, reason)
+    return Check(name, examined, wrong, verdict, reason)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core import snapshot as bits
 from ...core.errors import CaptureError
+from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.safe_files import NAME, content_of, read_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
@@ -18,7 +19,7 @@ from ...formats.trace_index import INDEX, most_bytes
 from ...world.address_space import known_pages
 from ...world.stream_store import LONGEST_SEAL, SEAL
 from ..describe import untraced
-from .tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tables, finding
+from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
 
 # Check of the samples of accessed bits in a capture.
@@ -28,7 +29,7 @@ REASON = (
 )
 
 
-def check_heat(snapshot: Snapshot) -> Finding:
+def check_heat(snapshot: Snapshot) -> Check:
     """Whether the pages that samples found used are in the page tables."""
     assert snapshot.heat is not None
     pages = len(snapshot.heat.address)
@@ -42,8 +43,8 @@ def check_heat(snapshot: Snapshot) -> Finding:
 NOT_OURS = "not made by this user, or of other contents of the capture: never read; may be deleted"
 
 
-def check_kept(capture: Capture) -> Iterator[Finding]:
-    """A Finding if anything in the capture's .cache was not made by this user from this capture."""
+def check_kept(capture: Capture) -> Iterator[Check]:
+    """A Check if anything in the capture's .cache was not made by this user from this capture."""
     most = most_bytes((capture.directory / TRACE).stat().st_size) if capture.has_trace else 0
     top = capture.directory / KEPT
     inside = _inside(top) if _is_directory(top) else []
@@ -51,7 +52,7 @@ def check_kept(capture: Capture) -> Iterator[Finding]:
     identity = capture.identity if kept else ""
     others = [path for path in kept if not _is_ours(path, identity, most)]
     if others:
-        yield Finding("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
+        yield Check("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
 
 
 def _inside(directory: Path) -> list[Path]:
@@ -78,20 +79,20 @@ def _is_ours(path: Path, identity: str, most: int) -> bool:
 WORST = (FAILED, PARTIAL, NOTE, OK)
 
 
-def check_there(capture: Capture) -> Finding:
+def check_there(capture: Capture) -> Check:
     """All processes that were captured together are in the capture."""
     names = ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
     there = len(capture.processes) + len(capture.lost)
     return finding("processes: there", there, len(capture.lost), f"not in it: {names}")
 
 
-def summed_up(pid: int, findings: Iterable[Finding]) -> Finding:
+def summed_up(pid: int, findings: Iterable[Check]) -> Check:
     """The findings about a process as one: `wrong` of its checks are not ok, the worst is the verdict."""
     every = list(findings)
     other = [one for one in every if one.verdict != OK]
     verdict = min([OK, *(one.verdict for one in other)], key=WORST.index)
     reasons = "; ".join(f"{one.name}: {one.reason}" for one in other if one.verdict == verdict)
-    return Finding(f"process {pid}", len(every), len(other), verdict, reasons)
+    return Check(f"process {pid}", len(every), len(other), verdict, reasons)
 
 
 # Whether a capture holds the page tables of what its trace touched, or that was freed before the dump.
@@ -137,10 +138,10 @@ class Covered:
         self.touches += int(counts.sum())
         self.gone += int(counts[~there].sum())
 
-    def finding(self) -> Finding:
+    def finding(self) -> Check:
         verdict = PARTIAL if self.gone > FREED * self.touches else OK
         share = 100 * (1 - self.gone / max(self.touches, 1))
-        return Finding(
+        return Check(
             "trace: pages in the dump",
             self.touches,
             self.gone if verdict == PARTIAL else 0,
@@ -173,7 +174,7 @@ GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the
 
 def check_trace(
     trace: Trace, snapshot: Snapshot | None = None, interrupted: bool = False, *, quick: bool = False
-) -> Iterator[Finding]:
+) -> Iterator[Check]:
     """Findings about the trace alone and, with a snapshot, about how well both fit.
 
     interrupted  whether the person who recorded it ended it, as one ends a server
@@ -192,12 +193,12 @@ def check_trace(
         yield from check_touches(trace, snapshot)
     yield how_it_ended(trace, interrupted)
     if lost := trace.facts.get("lost_threads", 0):
-        yield Finding(
+        yield Check(
             "trace: all threads", lost + len(trace.threads), lost, PARTIAL, f"were not traced: {MOST_THREADS}"
         )
 
 
-def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:
+def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Check]:
     """Whether touches add up to what the chunks say, and lie in what was mapped."""
     covered = mapped_ranges(trace, snapshot) if snapshot is not None and len(snapshot.vmas) else None
     dumped = Covered(trace, snapshot) if snapshot is not None else None
@@ -240,11 +241,11 @@ def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:
         yield dumped.finding()
 
 
-def how_it_ended(trace: Trace, interrupted: bool = False) -> Finding:
+def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
     """A trace that was cut short is usable, and reported as such; Ctrl-C makes it as long as wanted."""
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
-    return Finding(
+    return Check(
         "trace: finished",
         1,
         int(not whole),
@@ -296,11 +297,11 @@ def inside(address: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     return held
 
 
-__all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_code"]
+__all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Check", "check_capture", "exit_code"]
 
 
-def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]:
-    """Yield a Finding for each check of a capture, files first.
+def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
+    """Yield a Check for each check of a capture, files first.
 
     Damaged files end the list: their contents cannot be trusted.
     quick  compare lengths of files, not contents, and leave the touches of the trace alone
@@ -308,7 +309,7 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
     manifest = read_manifest(capture.directory)  # a trusted capture's is compared here
     damaged = list(damaged_files(capture.directory, manifest, quick=quick))
     files = len(capture.manifest.files)
-    yield Finding(
+    yield Check(
         "files: as long as sealed" if quick else "files: as sealed",
         files,
         len(damaged),
@@ -333,14 +334,14 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
     count, names = untraced(capture)
     if count:
         why = f"not traced ({', '.join(names) or 'names unknown'}): --follow-fork traces them"
-        yield Finding("trace: children", count, count, NOTE, why)
+        yield Check("trace: children", count, count, NOTE, why)
     if capture.processes or capture.manifest.provenance.get("processes"):
         yield check_there(capture)
         for pid, one in capture.processes.items():
             yield summed_up(pid, check_capture(one, quick=quick))
 
 
-def exit_code(findings: Iterable[Finding]) -> int:
+def exit_code(findings: Iterable[Check]) -> int:
     """0 all well, 1 something failed, 3 usable but partial."""
     verdicts = {finding.verdict for finding in findings}
     return 1 if FAILED in verdicts else 3 if PARTIAL in verdicts else 0

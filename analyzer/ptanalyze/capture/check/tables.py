@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core import snapshot as entries
 from ...core.errors import UNKNOWN_NODE
+from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import (
     BAD_TYPE,
     ENTRIES_PER_TABLE,
@@ -23,11 +24,9 @@ from ...core.snapshot import (
 
 # The result of a check: the numbers examined and wrong, and a verdict.
 
-OK, NOTE, PARTIAL, FAILED = "ok", "note", "partial", "failed"
-
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """`wrong` of `examined` did not pass; `verdict` is OK, NOTE (worth knowing), PARTIAL or FAILED."""
 
     name: str
@@ -39,16 +38,16 @@ class Finding:
 
 def finding(
     name: str, examined: SupportsInt, wrong: SupportsInt, reason: str, verdict: str = FAILED
-) -> Finding:
-    """A Finding that is OK when nothing is wrong, else `verdict` with `reason`."""
+) -> Check:
+    """A Check that is OK when nothing is wrong, else `verdict` with `reason`."""
     count = int(wrong)
-    return Finding(name, int(examined), count, verdict if count else OK, reason if count else "")
+    return Check(name, int(examined), count, verdict if count else OK, reason if count else "")
 
 
 COUNTED_LEVELS = 3  # mm_inc_nr_ptes, _pmds and _puds (include/linux/mm.h): neither P4D tables nor the root
 
 
-def check_tables(snapshot: Snapshot) -> list[Finding]:
+def check_tables(snapshot: Snapshot) -> list[Check]:
     """Findings about the guest (or native) tree and, when there is one, the host tree."""
     findings = [*check_tree(snapshot.guest, "gpt", snapshot.topology if snapshot.native else None)]
     if snapshot.host is not None:
@@ -58,7 +57,7 @@ def check_tables(snapshot: Snapshot) -> list[Finding]:
     return findings
 
 
-def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Finding]:
+def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Check]:
     """The tree is closed: children where their parents' entries point, no table twice below a root."""
     below = np.flatnonzero(tree.parent != NO_PARENT)
     parent, child_base = tree.parent[below], tree.base[below]
@@ -154,7 +153,7 @@ def missing_children(tree: Tree) -> tuple[int, int]:
     return examined, missing
 
 
-def check_vmas(snapshot: Snapshot) -> Iterator[Finding]:
+def check_vmas(snapshot: Snapshot) -> Iterator[Check]:
     """Every leaf entry lies in a VMA, VMAs are sorted and disjoint."""
     vmas, tree = snapshot.vmas, snapshot.guest
     if not len(vmas):
@@ -194,7 +193,7 @@ def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield address, entries.frame(raw[table, slot], level, tree.encoding)
 
 
-def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
+def check_facts(snapshot: Snapshot) -> Iterator[Check]:
     """Findings from the dumper's own facts: quiescence, completeness, the pagemap cross-check."""
     facts = snapshot.facts
     if quiescence := facts.get("quiescence"):

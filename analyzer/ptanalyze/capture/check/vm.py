@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import snapshot as entries
 from ...core.errors import PartialDataError, UsageError
+from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree, words
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.vm import HostDump, Root, Slot
@@ -20,10 +21,10 @@ from ...world.address_space import Nested
 from ..live.process import check_process, state
 from ..vm.join import Slots as JoinSlots
 from ..vm.join import fit
-from .tables import FAILED, NOTE, OK, PARTIAL, Finding, check_tree, finding
+from .tables import Check, check_tree, finding
 
 
-def check_host(host: HostDump) -> Iterator[Finding]:
+def check_host(host: HostDump) -> Iterator[Check]:
     """Findings about a host's dump of a VM: every tree, its roots, slots and vCPUs."""
     yield from check_tree(host.tree, "ept", host.topology)
     yield from check_memory(host)
@@ -32,7 +33,7 @@ def check_host(host: HostDump) -> Iterator[Finding]:
     yield finding("dump: quiet", 1, not moved["quiet"], reason, PARTIAL)
 
 
-def check_memory(host: HostDump) -> Iterator[Finding]:
+def check_memory(host: HostDump) -> Iterator[Check]:
     """Findings about roots, slots and vCPUs of a HostDump."""
     left_out = [root.why or "no reason given" for root in host.roots if root.table is None]
     yield finding(
@@ -44,7 +45,7 @@ def check_memory(host: HostDump) -> Iterator[Finding]:
     )
     usable = [root for root in host.roots if root.table is not None and root.kind != "shadow"]
     shadow = "only shadow tables: they map guest-virtual addresses, not guest-physical ones"
-    yield Finding(
+    yield Check(
         "ept: guest-physical", 1, int(not usable), OK if usable else PARTIAL, "" if usable else shadow
     )
     slots = [slot for slot in host.slots if slot.space == 0]
@@ -71,7 +72,7 @@ def outside_slots(host: HostDump, roots: Iterable[Root]) -> tuple[int, int]:
     return examined, outside
 
 
-def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Finding]:
+def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Check]:
     """Findings about a joined capture: are the guest's tables and pages in the host's nested tables?"""
     yield from check_memory(host)
     doubts = ((snapshot.facts.get("vm") or {}).get("fit") or {}).get("doubts") or []
@@ -153,16 +154,16 @@ class Mismatches:
         frame = f"frame {word & FRAME:#x}" if word & PRESENT else "not present"
         return f"{where}: {here}; pagemap of {virtual:#x}: {word:#018x}, {frame}"
 
-    def findings(self, reasons: dict[int, str]) -> Iterator[Finding]:
+    def findings(self, reasons: dict[int, str]) -> Iterator[Check]:
         """Yield examples, by reason, and what else belongs into a report; nothing where all agrees."""
         for reason in (one for one in reasons if one in self.examples):
             for text in self.examples[reason]:
-                yield Finding("live: for instance", 0, 0, NOTE, text)
+                yield Check("live: for instance", 0, 0, NOTE, text)
         if len(self.differences) == 1 and self.found > 1:
             (bits,) = self.differences
             why = "bits that are no address, such as a memory-encryption key, or a slot that is shifted"
             text = f"all frames differ by the same bits, {bits:#x}: {why}, rather than pages that moved"
-            yield Finding("live: one difference", 0, 0, NOTE, text)
+            yield Check("live: one difference", 0, 0, NOTE, text)
         if self.examples:
             facts = self.host.facts
             known = "; ".join(
@@ -170,7 +171,7 @@ class Mismatches:
             )
             encoding = f"{self.host.tree.encoding}, {self.host.tree.levels} levels"
             text = f"for a report, with the lines above: {encoding}{'; ' * bool(known)}{known}"
-            yield Finding("live: where", 0, 0, NOTE, text)
+            yield Check("live: where", 0, 0, NOTE, text)
 
 
 # Compare a dump of a VM's nested tables with the /proc/PID/pagemap of the running VMM.
@@ -194,7 +195,7 @@ REASONS = {
 }
 
 
-def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
+def check_live(host: HostDump, pid: int) -> Iterator[Check]:
     """Yield Findings of a HostDump against the running VMM `pid`, counted in 4 KiB pages, by reason.
 
     UsageError if `pid` cannot be read or no root maps guest-physical addresses.
@@ -219,23 +220,23 @@ def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
     yield counted_by_kvm(host)
 
 
-def findings(counts: Counter[int]) -> Iterator[Finding]:
-    """Yield a Finding for the agreement, and another per reason that occurred."""
+def findings(counts: Counter[int]) -> Iterator[Check]:
+    """Yield a Check for the agreement, and another per reason that occurred."""
     total = sum(counts.values())
     if not total:
-        yield Finding("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing")
+        yield Check("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing")
         return
     wrong = total - counts[AGREE]
     doubtful = wrong - counts[PRIVATE]
     verdict = OK if not doubtful else PARTIAL if doubtful <= STALE * total else FAILED
     why = f"differ; {STALE:.0%} at most may have changed since: dump again with --stop" if doubtful else ""
-    yield Finding("live: pages as in pagemap", total, wrong, verdict, why)
+    yield Check("live: pages as in pagemap", total, wrong, verdict, why)
     for reason, told in REASONS.items():
         if counts[reason]:
-            yield Finding("live: why not", total, counts[reason], NOTE, told)
+            yield Check("live: why not", total, counts[reason], NOTE, told)
 
 
-def counted_by_kvm(host: HostDump) -> Finding:
+def counted_by_kvm(host: HostDump) -> Check:
     """KVM counts its leaves (kvm_vm_stat.pages_4k, _2m, _1g): a quiet dump holds exactly as many.
 
     Tables that several roots share count once.
@@ -244,7 +245,7 @@ def counted_by_kvm(host: HostDump) -> Finding:
     after = quiescence["after"]
     names = ("pages_4k", "pages_2m", "pages_1g")
     if not quiescence["quiet"] or not set(names) <= set(after):
-        return Finding("ept: as many leaves as KVM", 0, 0, NOTE, "not comparable: KVM changed or hides them")
+        return Check("ept: as many leaves as KVM", 0, 0, NOTE, "not comparable: KVM changed or hides them")
     tree = host.tree
     ours: Counter[int] = Counter()
     once = np.zeros(len(tree), bool)
@@ -257,7 +258,7 @@ def counted_by_kvm(host: HostDump) -> Finding:
     why = (
         f"KVM counts {[after[name] for name in names]} leaves of 4 KiB, 2 MiB, 1 GiB" if any(missing) else ""
     )
-    return Finding("ept: as many leaves as KVM", sum(ours.values()), sum(map(abs, missing)), verdict, why)
+    return Check("ept: as many leaves as KVM", sum(ours.values()), sum(map(abs, missing)), verdict, why)
 
 
 def pieces(tree: Tree, root: int) -> Iterator[Piece]:

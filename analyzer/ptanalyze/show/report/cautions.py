@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...analysis.advise import COUNTERS, NOTHING, at_least, at_most, candidate, narrow, placement_alone
 from ...analysis.advise import percent as share_of
 from ...analysis.findings import HOST_MODEL, equally
-from ...capture.check import Finding as Check
+from ...capture.check import Check
 from ...capture.describe import PAGE_NAMES, PROCESS
 from ...core import interval
 from ...core.errors import plural

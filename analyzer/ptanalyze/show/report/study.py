@@ -7,10 +7,9 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
-from ...capture.check import FAILED, PARTIAL, Finding
+from ...capture.check import Check
 from ...core import interval
-from ...core.finding import CACHED
-from ...core.finding import Finding as Caution
+from ...core.finding import CACHED, FAILED, PARTIAL, Finding
 from ...core.interval import Interval
 from ...cost.result import Result
 from ..plots.locality import WEIGHTS
@@ -39,7 +38,7 @@ class Study:
 
     name: str
     facts: Mapping[str, Mapping[str, Any]]
-    findings: Sequence[Finding]
+    findings: Sequence[Check]
     results: Sequence[Result]
     ranked: DataFrame
     reads: DataFrame
@@ -95,7 +94,7 @@ class Study:
         return str(self.best["label"]) if self.timed else "none, as there is no run time"
 
     @property
-    def cached(self) -> Caution | None:
+    def cached(self) -> Finding | None:
         """That the caches hold all leaf entries, without a trace."""
         return self.results[0].finding(CACHED)
 
@@ -136,7 +135,7 @@ class Study:
             return interval.fewer_walk_cycles(1 / self.ratio(row))
         return interval.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
 
-    def with_verdict(self, verdict: str) -> list[Finding]:
+    def with_verdict(self, verdict: str) -> list[Check]:
         return [finding for finding in self.findings if finding.verdict == verdict]
 
     @property
