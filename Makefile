@@ -125,6 +125,7 @@ $(VENV)/bin/pip:
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 	$(VENV)/bin/pip install $(QUIET) --editable .
+	$(PT) cache --compile
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

@@ -736,6 +736,12 @@ def test_what_answers_keep_is_listed_and_cleared(pt, small, tmp_path, monkeypatc
     assert pt("check", tmp_path / "app").code == 0
 
 
+def test_kernels_are_compiled_once_and_then_found(pt):
+    """Which of them an earlier test compiled does not matter."""
+    assert pt("cache", "--compile").out.partition(":")[0] in ("", "compiled kernels, once per machine")
+    assert pt("cache", "--compile").out == ""
+
+
 @needs_root
 def test_root_leaves_no_byte_code_in_the_package_of_a_user(tmp_path):
     """Of a copy that belongs to another user, run by root as sudo does."""

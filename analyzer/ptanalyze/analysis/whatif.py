@@ -9,14 +9,15 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import RefusedError, UsageError
+from ..core.errors import RefusedError, UsageError, bundled
 from ..core.machine import at_own_share
 from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
-from ..kernels.jit import compile_beside
-from ..policies import Plan, Policy, plan_for
+from ..kernels.code_cache import say_compiling
+from ..kernels.jit import compile_beside, compile_together, lacking
+from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.plan import own_code
 from ..world.cache_pass import first_calls
 from ..world.phases import ALL, LAST
@@ -25,6 +26,7 @@ from ..world.world import World
 from .frames import Replayed
 from .pricing import priced, static_results
 from .replay import Finished, Run, label, replay_again, replay_walks, start, told
+from .replay import first_calls as replay_calls
 from .setup import Policies, Setup, asked_or_usual, opened, setup_of
 
 if TYPE_CHECKING:
@@ -61,7 +63,11 @@ def replay_world(
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
-    compile_beside(first_calls(captured.space, captured.placement, captured.machine))
+    passes = list(first_calls(captured.space, captured.placement, captured.machine))
+    if lacking(passes):
+        say_compiling()
+        compile_kernels()
+    compile_beside(passes)
     done: dict[int, Finished] = {}
     for world, runs in by_world(plans, captured, refused):
         done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup)}
@@ -82,6 +88,19 @@ def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run
         still = replay_again(runs, again, again.reads(caches=caches), mapped, tick)
     for run in runs:
         yield run, Finished(run, world, mapped, again, still)
+
+
+def compile_kernels() -> int:
+    """Compile what comparisons of the bundled policies run, once per machine and version: their number.
+
+    A command that lacks the kernels of its passes compiles these all; others what little they lack.
+    """
+    world = opened(bundled("samples") / "sysbench-memory").world(Setup.of())
+    plans = planned([(name, {"node": 0} if name == "bind" else {}) for name in POLICIES], "linux")
+    shaped = by_world(plans, world, refused={})
+    calls = (call for one, runs in shaped for call in replay_calls(runs, one, one.history.mapped()))
+    number: int = compile_together(calls, least=1)
+    return number
 
 
 def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,8 +29,11 @@ class Kept(NamedTuple):
     "directories", nargs=-1, metavar="[DIRECTORY]...", type=click.Path(exists=True, file_okay=False)
 )
 @click.option("--clear", is_flag=True, help="Delete what is listed.")
-def command(directories: tuple[str, ...], clear: bool) -> None:
+@click.option("--compile", "compiles", is_flag=True, help="Compile the kernels of all policies, and no more.")
+def command(directories: tuple[str, ...], clear: bool, compiles: bool) -> None:
     """List what answers keep on disk: walk streams of captures, compiled kernels. --clear deletes it.
+
+    --compile spares the first answer the compiler; `make` calls it.
 
     Captures are looked for in each DIRECTORY, itself or inside. Default: this directory. The streams of a
     capture take up to three times the size of its trace. What is deleted is computed again when it is next
@@ -42,6 +46,8 @@ def command(directories: tuple[str, ...], clear: bool) -> None:
     """
     from ..show.progress import size
 
+    if compiles:
+        return compile_now()
     found = [*of_captures(map(Path, directories or (".",))), *of_user(), *compiled()]
     for one in found:
         echo(f"{size(one.bytes):>9}  {one.path}  ({one.what})")
@@ -55,6 +61,14 @@ def command(directories: tuple[str, ...], clear: bool) -> None:
         if left:
             raise UsageError(f"{left[0]}: no right to delete it; run the command as the user whose it is")
         echo(f"{total:>9}  deleted")
+
+
+def compile_now() -> None:
+    from ..analysis.whatif import compile_kernels
+
+    begun = time.monotonic()
+    if compile_kernels():
+        echo(f"compiled kernels, once per machine: {time.monotonic() - begun:.0f} s")
 
 
 def of_captures(places: Iterable[Path]) -> Iterator[Kept]:

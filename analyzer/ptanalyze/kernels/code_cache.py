@@ -208,8 +208,6 @@ class CodeCache:
         kept = None
         with suppress(NoKey):
             kept = self.file_of(signature, target.codegen()).load()
-            if kept is None:
-                say_compiling()
         return None if kept is None else self.results.rebuild(target, kept)
 
     def save_overload(self, signature, compiled):
@@ -222,7 +220,7 @@ class CodeCache:
 def say_compiling():
     """A line for whoever waits at a terminal."""
     if sys.stderr.isatty():
-        say("compiling (first use only)")
+        say("compiling kernels, once per machine")
 
 
 @cache

@@ -12,7 +12,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 
-from .code_cache import CodeCache, keep_compiled, say_compiling
+from .code_cache import CodeCache, keep_compiled
 
 OURS = __package__.partition(".")[0]
 
@@ -85,21 +85,23 @@ MOST = 255  # functions: their numbers are bytes
 beside = {}  # PID of a child of compile_beside -> its functions
 
 
-def compile_together(calls):
-    """Compile the functions of `calls` that never were, in this order; none is called.
+def compile_together(calls, least=2):
+    """Compile the functions of `calls` that never were, in this order; none is called. Returns their number.
 
     calls  (function, what returns its arguments) each
+    least  processes that are worth it
 
     Children leave the code on disk, where the call then finds it; those of compile_beside are waited for.
-    With one CPU, or nowhere to leave code, nothing happens here and each call compiles what it lacks.
+    With fewer CPUs, or nowhere to leave code, nothing happens here and each call compiles what it lacks.
     """
     begun = {function for functions in beside.values() for function in functions}
     missing = lacking((function, arguments) for function, arguments in calls if function not in begun)
     children = min(len(os.sched_getaffinity(0)), len(missing))
-    running = in_children(missing, children) if children > 1 or beside else []
+    running = in_children(missing, children) if children >= least or beside else []
     for child in [*running, *beside]:
         os.waitpid(child, 0)
     beside.clear()
+    return len(missing) if running else 0
 
 
 def compile_beside(calls):
@@ -122,8 +124,6 @@ def lacking(calls):
 
 def in_children(missing, children):
     """[PID] of children that share the functions out among themselves."""
-    if missing:
-        say_compiling()
     numbers, end = os.pipe()
     os.write(end, bytes(range(len(missing))))
     os.close(end)
