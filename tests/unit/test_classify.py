@@ -22,7 +22,7 @@ from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show import plots
 from ptanalyze.show.classify import OF, view
-from ptanalyze.show.plots.page_table_map import vma_names
+from ptanalyze.show.plots.style import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 

@@ -46,7 +46,7 @@ def test_rooms_hold_few_deep_modules():
     rooms = Counter(folder(module) for module in FILES)
     assert len(FILES) <= 234
     assert not {name: n for name, n in rooms.items() if n > (34 if name == "cli" else 21)}
-    assert max(map(inner_floor, FILES)) <= 10
+    assert max(map(inner_floor, FILES)) <= 8
     assert not with_one_importer()
 
 

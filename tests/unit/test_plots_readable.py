@@ -20,8 +20,7 @@ from ptanalyze.cli.survey import answer
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.show import plots
-from ptanalyze.show.plots.speedup import point_labels, spread
-from ptanalyze.show.plots.style import literal_table, narrow
+from ptanalyze.show.plots.style import literal_table, narrow, point_labels, spread
 from ptanalyze.validate.leave_one_out import leave_one_out, summary
 from ptanalyze.validate.run import flat, validate
 

@@ -46,6 +46,11 @@ class Array(Strict):
         return self.entries // self.ways
 
 
+def shape(array: Array | None) -> tuple[int, int] | None:
+    """(sets, ways) of an array, None if the machine lacks it."""
+    return (array.sets, array.ways) if array else None
+
+
 class Tlb(Strict):
     """First-level arrays by page size; `l2` is shared by the sizes in `l2_holds`, `l2_1g` stands apart."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import UsageError
-from ..core.machine import Array, Machine
+from ..core.machine import Machine, shape
 from ..core.trace import chunk_runs, give_back, read_only
 from ..core.walks import Fold, Placement, Reads, Regions, WalkStream
 from .address_space import AddressSpace
@@ -410,11 +410,6 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
         row_bank(nodes, [(sets, every + (more > 0))]),
         np.array(ways, np.int64),
     )
-
-
-def shape(array: Array | None) -> tuple[int, int] | None:
-    """(sets, ways) of an array, None if the machine lacks it."""
-    return (array.sets, array.ways) if array else None
 
 
 def _flushes(stream: WalkStream, events: np.ndarray | None, begin: int) -> np.ndarray:

@@ -9,8 +9,7 @@ from ..core import snapshot as bits
 from ..core.snapshot import Snapshot, Topology, Tree
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Event, Trace, read_only
 from .address_space import AddressSpace, vma_of
-from .reservations import ANONYMOUS
-from .trees import with_frame, with_huge_leaves
+from .trees import ANONYMOUS, with_frame, with_huge_leaves
 
 if TYPE_CHECKING:
     from ..kernels.reshape import Ranges

@@ -14,7 +14,7 @@ from ..core.trace import blocks, read_only
 from ..kernels.steps import Steps
 from . import address_space
 from .address_space import AddressSpace
-from .trees import mapped_again
+from .trees import ANONYMOUS, mapped_again
 from .world import World
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # The 4 KiB pages that another guest allocator could serve, and the frames for them.
 
-ANONYMOUS = ("[heap]", "[stack", "[anon")  # and no name at all
 MOVABLE, STAYING = 0, 1  # groups of VMAs
 BLOCKS = 1 << 18  # per block of work
 REASONS = ("in file-backed, shared or special VMAs", "of a frame with several users", "unmapped in the host")

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from ..core.errors import CaptureError, UsageError
-from ..core.machine import Array, Tlb
+from ..core.machine import Array, Tlb, shape
 from ..core.trace import (
     PAGE_SHIFT,
     SLOT_BITS,
@@ -34,7 +34,6 @@ from ..core.trace import (
 from ..core.walks import Fold, Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
-from .cache_pass import shape
 from .mm_events import invalidations
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from .address_space import AddressSpace
 ROW_BYTES = 4096
 TO_TABLE = {"x86": 0x67, "ept": 0x7, "kvm": 0x807}  # flags of an entry that points to a table
 MAX_LEVELS = 5
+ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
 
 
 def with_frame(raw: np.ndarray, frame: np.ndarray, encoding: str) -> np.ndarray:

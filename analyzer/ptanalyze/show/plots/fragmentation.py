@@ -4,7 +4,6 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from .page_table_map import vma_names
 from .style import (
     BLUE,
     GREEN,
@@ -21,6 +20,7 @@ from .style import (
     rows_high,
     styled,
     title,
+    vma_names,
 )
 
 # Mean ePT cache lines per gPT cache line, a bar per VMA: PTEMagnet (ASPLOS '21), section 3.2.

@@ -12,7 +12,6 @@ from matplotlib.patches import Rectangle
 from pandas import DataFrame
 
 from ...core.errors import is_whole
-from .page_table_map import vma_names
 from .style import (
     BLACK,
     CLASSES,
@@ -20,6 +19,7 @@ from .style import (
     ORANGE,
     SKY,
     VERMILION,
+    WEIGHTS,
     beside,
     binary_unit,
     broken,
@@ -38,6 +38,7 @@ from .style import (
     styled,
     title,
     usable,
+    vma_names,
 )
 
 MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
@@ -46,15 +47,6 @@ MOST_WRITTEN = 18  # largest number of bars beside each other with shares writte
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
 NARROW = 16  # characters of a line below the narrowest panel
 SEVERAL = "how many"
-WEIGHTS = {
-    "leaf": "leaf entries",
-    "4k": "4 KiB pages",
-    "walks": "walks",
-    "warm": "walks when warm",
-    "as traced": "walks as traced",
-    "samples": "samples",
-    "heat": "estimated walks",
-}
 
 
 @styled

@@ -1,8 +1,6 @@
 """A map of all table pages: address against level, coloured by NUMA node."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable
 from itertools import pairwise
 from textwrap import fill
 
@@ -15,8 +13,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, StrMeth
 from pandas import DataFrame
 
 from ...world.address_space import NO_VMA
-from .speedup import AROUND, point_labels
 from .style import (
+    AROUND,
     CLASSES,
     GREY,
     context,
@@ -28,9 +26,11 @@ from .style import (
     node_looks,
     node_named,
     note,
+    point_labels,
     scaled,
     styled,
     title,
+    vma_names,
 )
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
@@ -345,42 +345,6 @@ def headline_walk(table: DataFrame, nodes: list[int]) -> str:
     least, most = min(remote, key=remote.__getitem__), max(remote, key=remote.__getitem__)
     text = f"{reads} for {address}: {remote[least]} remote for a CPU on {node_named(least)}"
     return text if remote[least] == remote[most] else f"{text}, {remote[most]} on {node_named(most)}"
-
-
-# Names of VMAs for people: their file or kind and size, with the address where that is not enough.
-
-UNITS = ("KiB", "MiB", "GiB", "TiB")
-SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")
-
-
-def vma_names(groups: Iterable[str]) -> dict[str, str]:
-    """{group of a table: its name}: "libc.so.6", "[heap]", "anonymous 61.3 MiB"; other groups as they are.
-
-    Names that several VMAs share get the VMA's first address.
-    """
-    distinct = list(dict.fromkeys(groups))
-    names = {group: named(group) for group in distinct}
-    shared = Counter(names.values())
-    return {
-        group: name if shared[name] == 1 else f"{name} at {group.partition('-')[0]}"
-        for group, name in names.items()
-    }
-
-
-def named(group: str) -> str:
-    if group == NO_VMA:
-        return "memory not mapped at the dump"
-    found = SPAN.fullmatch(group)
-    if found is None:
-        return group
-    start, end, file = found.groups()
-    if file:
-        return str(file).rpartition("/")[2] or str(file)
-    size = int(end, 16) - int(start, 16)
-    power = min(max(size.bit_length() - 1, 10) // 10, len(UNITS))
-    count = size / 1024**power
-    digits = f"{count:.3g}" if count < 1000 else f"{count:.0f}"
-    return f"anonymous {digits}\N{NO-BREAK SPACE}{UNITS[power - 1]}"
 
 
 # Heat map of walks: which memory is walked when.

@@ -10,7 +10,6 @@ from matplotlib.ticker import StrMethodFormatter
 from pandas import DataFrame
 
 from ...core.errors import show_duration
-from .speedup import point_labels
 from .style import (
     BLACK,
     BLUE,
@@ -27,6 +26,7 @@ from .style import (
     must_have,
     new_figure,
     note,
+    point_labels,
     policy_labels,
     styled,
     title,

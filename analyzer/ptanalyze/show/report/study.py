@@ -12,8 +12,7 @@ from ...core import interval
 from ...core.finding import CACHED, FAILED, PARTIAL, Finding
 from ...core.interval import Interval
 from ...cost.result import Result
-from ..plots.locality import WEIGHTS
-from ..plots.style import policy_labels
+from ..plots.style import WEIGHTS, policy_labels
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pandas import DataFrame, concat
 from ...core.errors import show_duration
 from ...world.address_space import NO_VMA
 from .. import plots
-from ..plots.locality import WEIGHTS, local_share
-from ..plots.page_table_map import named
+from ..plots.locality import local_share
+from ..plots.style import WEIGHTS, named
 from ..plots.timeline import ceiling, walks_per_second
 from .picture import Cell, Column, Grid, Picture, count, grid, percent, picture, word
 from .study import Study, remote_share
