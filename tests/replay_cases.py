@@ -1,6 +1,7 @@
 """Small processes with every kind of memory-management event, and how to replay them."""
 
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.mm_events import regions_with_passed
+from ptanalyze.world.mm_events import linux, regions_with_passed
 from ptanalyze.world.site import Effort
 from ptanalyze.world.world import World
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
@@ -28,6 +29,7 @@ SLOTS = (0, 1, 2, 3, 7, 8, 9, 255, 510, 511)
 WHERE = st.builds(lambda region, slot: region + slot * PAGE, st.sampled_from(REGIONS), st.sampled_from(SLOTS))
 LENGTH = st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE, 300 * PAGE, REGION, 2 * REGION, 1 << 30])
 ADVICE = st.sampled_from([4, 8, 14, 20])
+KERNELS = ("6.13.12", "6.14.0-rc1", "7.0.1")  # the first frees no leaf table that MADV_DONTNEED empties
 
 
 class Case(NamedTuple):
@@ -62,7 +64,8 @@ def reads_of(case, batch=1 << 20):
 
 def world_of(case, threads=1):
     """The World of a Case: every touch is a walk, whatever the TLB."""
-    world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads))
+    kernel = linux("", case.snapshot.facts.get("kernel"))
+    world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads), linux=kernel)
     vars(world).update(space=case.space, stream=case.stream, again_stream=case.stream)
     return world
 
@@ -169,6 +172,7 @@ def cases(draw, native=True, moving=False):
     snapshot = build_snapshot(
         pages, host_pages, nodes=captured_on, table_nodes=spread, host_table_nodes=spread, vmas=vmas
     )
+    snapshot = replace(snapshot, facts={**snapshot.facts, "kernel": draw(st.sampled_from(KERNELS))})
     where = st.one_of(st.sampled_from(mapped[:3]), st.sampled_from(mapped), WHERE) if moving else WHERE
     touched = st.lists(st.tuples(where, st.booleans()), max_size=8)
     chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))

@@ -71,6 +71,8 @@ class Memory:
                 (int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"]))
             )
         self.brk, self.data = None, Deaf()
+        major, minor = snapshot.facts.get("kernel", "6.1").split(".")[:2]
+        self.frees_emptied = 100 * int(major) + int(minor) >= 614
         self.without_created(trace)
         self.vma, self.valid, self.policy = {}, set(), policy
         for start, end, lineage, prot in self.pieces:
@@ -223,7 +225,11 @@ class Memory:
                 self.add(lo, hi, (lineage, c))
         elif kind == Event.MADVISE and c in CLEARING | UPDATING:
             self.take(a, a + up(b), node, "clear" if c in CLEARING else "update")
-            self.shoot(a, a + up(b), node, live)
+            freed = [*self.emptied(a, a + up(b))] if self.frees_emptied and c in (4, 24) else []
+            for table in freed:
+                self.policy.free(table, node)
+                self.exists.discard(table)
+            self.shoot(a, a + up(b), node, live, freed=freed)
         elif kind == Event.MREMAP:
             self.remap(a, up(b), up(c), d, result, node, live)
         elif kind == Event.BRK:
@@ -233,6 +239,14 @@ class Memory:
             for entry, _ in by_address:
                 self.changed += [entry] if self.data.move(entry, c, node) else []
             self.shoot(a, a + up(b), node, live)
+
+    def emptied(self, start, end):
+        """Leaf tables that there are of whole 2 MiB of one VMA in a range."""
+        for lo, hi, _ in merged(self.pieces):
+            for va in sorted(self.region_level):
+                inside = max(lo, start) <= va << 21 and (va + 1) << 21 <= min(hi, end)
+                if inside and self.region_level[va] == 1 and (1, va) in self.exists:
+                    yield 1, va
 
     def remap(self, source, old, new, flags, target, node, live):
         if source == target:
@@ -255,6 +269,9 @@ class Memory:
         lineage = self.new_lineage(self.owner_of_lineage[here[0][2]] if here else self.main)
         self.add(target, target + new, (lineage, here[0][3] if here else 3))
         for start, end in extents(source, old, target):
+            if self.moves_table(start, end, target - source, node):
+                self.shoot(start, end, node, live)
+                continue
             for page in range(start >> 12, end >> 12):
                 if self.region_level.get(page >> 9) == 1:
                     to = page + (target - source) // 4096
@@ -270,6 +287,25 @@ class Memory:
         else:
             self.cut(source, source + old)
             self.leave(source, source + old, node, live)
+
+    def moves_table(self, start, end, shift, node):
+        """Whether a leaf table moved whole: all 2 MiB of it, in one VMA, both ends aligned, some mapped."""
+        first, to = start >> 12, start + shift >> 12
+        inside = [edge for lo, hi, _ in merged(self.pieces) for edge in (lo, hi) if start < edge < end]
+        whole = end - start == MIB2 and start % MIB2 == 0 == shift % MIB2 and not inside
+        small = self.region_level.get(first >> 9) == 1 == self.region_level.get(to >> 9)
+        mapped = [page for page in range(first, first + 512) if (1, page) in self.valid]
+        if not (whole and small and mapped and getattr(self.policy, "takes_tables", False)):
+            return False
+        made = [t for t in reversed(self.chain(to)) if t not in self.exists]
+        self.exists |= set(made)
+        for page in mapped:
+            self.changed.append((1, page))
+            self.valid.discard((1, page))
+            self.valid.add((1, page - first + to))
+            self.data.remapped((1, page), (1, page - first + to))
+        self.policy.table_moved((1, first >> 9), (1, to >> 9), made, node)
+        return True
 
     def move(self, page, to, node):
         if (1, page) not in self.valid:

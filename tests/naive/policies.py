@@ -22,6 +22,7 @@ class Fixed:
         host_replicas=False,
         weights=None,
     ):
+        self.gone = set()  # leaf tables that mremap took elsewhere
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, {"guest": 0, "host": 0}
         self.weights = [int(w) for w in weights.split(",")] if weights else [1] * nodes
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
@@ -68,6 +69,32 @@ class Fixed:
             self.host[table] = self.pick(node, "host")
         return self.host[table]
 
+    @property
+    def takes_tables(self):
+        """Whether mremap moves leaf tables as they are: a single copy, mainline's."""
+        return not self.replicas
+
+    def table_moved(self, source, target, made, node):
+        made = self.again(target, made)
+        home = self.where(source, node)
+        if made:
+            self.make([table for table in made if table != target], node)
+        else:
+            self.events["tables_freed", node, self.where(target, node)] += 1
+            self.grow(-1)
+        self.home[target] = home
+        self.home.pop(source, None)
+        self.gone.add(source)
+        for level, number in (source, target):
+            self.write((level + 1, number >> 9), node)
+
+    def again(self, leaf, made):
+        """Tables to make, where the leaf table was moved away too."""
+        if leaf not in self.gone:
+            return made
+        self.gone.discard(leaf)
+        return [leaf]
+
     def grow(self, by):
         self.pages += by
         self.peak = max(self.peak, self.pages)
@@ -88,7 +115,7 @@ class Fixed:
     def walk(self, page, node, made):
         leaf = self.memory.chain(page)[0]
         if made is not None:
-            self.make(made, node)
+            self.make(self.again(leaf, made), node)
             self.events["faults", node, self.where(leaf, node)] += 1
             self.write(leaf, node)
         return self.where(leaf, node)
@@ -105,7 +132,7 @@ class Fixed:
         pass
 
     def moved(self, entry, made, node):
-        self.make(made, node)
+        self.make(self.again(self.table_of(entry), made), node)
         self.write(self.table_of(entry), node)
 
     def data(self, entry, to, node):
@@ -126,6 +153,11 @@ class Fixed:
             self.home[table] = to
 
     def free(self, table, node):
+        if table in self.gone:
+            self.gone.discard(table)
+            if table in self.captured:
+                self.home[table] = self.captured[table]
+            return
         for there in self.replicas or [self.where(table, node)]:
             self.events["tables_freed", node, there] += 1
         self.grow(-max(len(self.replicas), 1))

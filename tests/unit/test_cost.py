@@ -169,7 +169,7 @@ def million_entries_per_second(call, entries, copies):
         stores = 2 * entries if call == "mprotect" else entries
         count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
         count.events[at, change, 0, node] = 0 if call == "mprotect" else tables
-    made = SystemCalls(*(np.zeros((len(CALLS), CASCADE.nodes), np.int64) for _ in range(3)))
+    made = SystemCalls(*(np.zeros((len(CALLS), CASCADE.nodes), np.int64) for _ in range(4)))
     made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
     costs = load_costs(CASCADE)
     if call == "mmap":  # populated: faults that never trap
@@ -225,10 +225,10 @@ def counted(call="walk", host=False, **kinds):
     return count
 
 
-def made(call, calls, flushes=0, shootdowns=0, nodes=2):
+def made(call, calls, flushes=0, shootdowns=0, broadcasts=0, nodes=2):
     """SystemCalls of one kind, all from node 0."""
-    found = SystemCalls(*(np.zeros((len(CALLS), nodes), np.int64) for _ in range(3)))
-    for table, n in zip(found, (calls, flushes, shootdowns), strict=True):
+    found = SystemCalls(*(np.zeros((len(CALLS), nodes), np.int64) for _ in range(4)))
+    for table, n in zip(found, (calls, flushes, shootdowns, broadcasts), strict=True):
         table[CALLS.index(call), 0] = n
     return found
 
@@ -564,7 +564,7 @@ def several_runs(draw):
         for array in run:
             array[...] = numbers.integers(0, 1000, array.shape) * (numbers.random(array.shape) < 0.3)
         runs.append(run)
-        made.append(SystemCalls(*numbers.integers(0, 50, (3, len(CALLS), 2))))
+        made.append(SystemCalls(*numbers.integers(0, 50, (4, len(CALLS), 2))))
         executed.append(float(numbers.integers(1, 10**6)))
     return runs, made, executed
 

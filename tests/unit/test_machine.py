@@ -42,7 +42,10 @@ from ptanalyze.world.captured_world import Scenario, captured_world
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
-COSTS = ["epyc-7543", "hydra-haswell", "ports-sandy-bridge", "server-2020"]
+COSTS = [
+    "epyc-7543", "hydra-haswell", "ports-sandy-bridge", "server-2020",
+    "xeon-2-sockets-4.17", "xeon-2-sockets-6.5",
+]  # fmt: skip
 NAMES = [
     "emerald-rapids",
     "epyc-7543-16-nodes",
@@ -92,6 +95,14 @@ def test_every_number_of_a_bundled_cost_file_says_whether_it_is_published_derive
     assert set(costs.sources) == numbers - shootdowns | {"ipi"}
     for text in costs.sources.values():
         assert re.search(r"\b(published|derived|estimate)\b", text)
+    assert re.fullmatch(r"\d+\.\d+", costs.kernel)
+
+
+def test_kernels_of_different_age_differ_by_a_factor_in_what_a_call_takes():
+    """munmap of a page: 773 ns under 4.17, 2,839 under 6.5 (TSC cycles at 2.1 GHz, without replicas)."""
+    old, new = (load_costs(None, f"xeon-2-sockets-{kernel}") for kernel in ("4.17", "6.5"))
+    whole = [costs.call.munmap + costs.entry.clear.first for costs in (old, new)]
+    assert whole == [pytest.approx(1737 / 2.1, rel=0.01), pytest.approx(6009 / 2.1, rel=0.01)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -572,6 +572,30 @@ def test_tables_that_are_freed_made_again_and_moved_into_are_as_the_twin_has_the
         assert ("pte_fanout", 1, 0) not in counted
 
 
+@pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra"])
+@pytest.mark.parametrize("stays", [0, 4])
+def test_tables_that_are_emptied_and_moved_whole_are_as_the_twin_has_them(name, stays):
+    """Twice into the same place, which has a table then; stays: MREMAP_DONTUNMAP."""
+    there, elsewhere = HEAP, HEAP + (1 << 39)
+    move = Event.MREMAP, (there, REGION, REGION, 3 | stays), elsewhere
+    events_ = [
+        (0, 0, Event.MMAP, (0, 2 * REGION, 3, 0x22), there),
+        (1, 1, Event.MADVISE, (there, 2 * REGION, 4), 0),
+        (2, 2, *move),
+        (3, 0, Event.MMAP, (0, REGION, 3, 0x32), there),
+        (4, 1, *move),
+        (5, 0, Event.MUNMAP, (elsewhere, REGION), 0),
+    ]
+    both = [there, there + PAGE, there + REGION]
+    touches = [(0, both), (1, both), (2, [elsewhere, there + REGION]), (0, both), (0, [elsewhere]), (1, both)]
+    snapshot = build_snapshot([(elsewhere, 1)], nodes=3, vmas=[(elsewhere, elsewhere + REGION, "m")])
+    snapshot = replace(snapshot, facts={"kernel": "6.18.44"})
+    process = case(snapshot, build_trace(touches, events_), 3)
+    assert_as_naive(process, name, {}, every_step=True)
+    freed = sum(n for key, n in events(run(process, name).counters).items() if key[0] == "tables_freed")
+    assert freed >= 3, "two emptied, and one unmapped"
+
+
 def test_a_huge_page_whose_protection_changed_piece_by_piece_before_the_region_was_mapped():
     snapshot = build_snapshot([Page(HEAP, 512, 2)], vmas=[(HEAP - REGION, HEAP + 4 * REGION, "h")])
     events = [

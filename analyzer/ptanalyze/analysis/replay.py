@@ -86,11 +86,15 @@ def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
     done &= events["chunk"] >= first
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
     others = np.zeros(len(steps.kind), bool)
-    others[flushed] = world.history.shootdowns.live[shootdown(steps, flushed)].any(axis=1)
+    number, shot = shootdown(steps, flushed), world.history.shootdowns
+    others[flushed] = shot.live[number].any(axis=1)
+    broadcast = np.zeros(len(steps.kind), bool)
+    broadcast[flushed] = shot.broadcast[number]
     return SystemCalls(
         _table(events["kind"][done], node[done], world.nodes),
         _table(steps.call[flushed], steps.node[flushed], world.nodes),
         _table(steps.call[others], steps.node[others], world.nodes),
+        _table(steps.call[broadcast], steps.node[broadcast], world.nodes),
     )
 
 

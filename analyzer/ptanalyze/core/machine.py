@@ -143,6 +143,7 @@ class Machine(Strict):
     sources: dict[str, str]  # of each number
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
     bandwidth: Matrix | None = None  # GB/s of reads, [reader's node][serving node]; no replay uses it
+    invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
     node_gb_s: float | None = None  # GB/s that the memory of a node serves at most, of all readers together
 
     @property
@@ -235,6 +236,10 @@ class Costs(Strict):
     instructions_per_access: float  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
     collapse_ns: float = 1027.0  # copy a page of 4 KiB into a huge page; older files lack it
+    broadcast_ns: float = (
+        2700.0  # shootdown by an instruction (INVLPGB); the initiator's; older files lack it
+    )
+    kernel: str = ""  # Linux version that it was measured on; older files lack it
 
 
 def load_machine(name_or_path: str | PathLike[str]) -> Machine:

@@ -140,6 +140,14 @@ class Options:
             metavar="VMA,...",
         ),
     )
+    kernel: str = field(
+        default="",
+        metadata=option(
+            "--kernel",
+            "Linux version whose calls change the page tables, as 6.18. Default: the capture's, else 6.1.",
+            metavar="VERSION",
+        ),
+    )
     jobs: int = field(
         default_factory=usable_cpus,
         metadata=option(

@@ -244,7 +244,10 @@ def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.
     """
     begun, shootdowns = _begun(events, made)
     ns: np.ndarray = costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shootdowns.sum(axis=-1)
-    return ns if made is None else ns + _calls_ns(made, costs)
+    if made is None:
+        return ns
+    with_calls: np.ndarray = ns + costs.broadcast_ns * made.broadcasts.sum(axis=-1) + _calls_ns(made, costs)
+    return with_calls
 
 
 def _begun(events: np.ndarray, made: SystemCalls | None) -> tuple[np.ndarray, np.ndarray]:
@@ -274,7 +277,7 @@ def fixed_ns_by_group(events: np.ndarray, costs: Costs, made: SystemCalls) -> np
     begun, shootdowns = _begun(counts.sum(axis=0), made)
     ns: np.ndarray = costs.copies_ns * _shared_out(begun, counts[:, :, PTE_FANOUT])
     ns += costs.ipi_first_ns * _shared_out(shootdowns, counts[:, :, IPI].sum(axis=3))
-    ns[-1] += _calls_ns(made, costs).sum()
+    ns[-1] += _calls_ns(made, costs).sum() + costs.broadcast_ns * made.broadcasts.sum()
     return ns
 
 

@@ -630,9 +630,11 @@ class SystemCalls(NamedTuple):
 
     calls       successful calls, including those that changed nothing
     flushes     TLB flushes because valid entries changed
-    shootdowns  flushes while other CPUs ran threads of the process
+    shootdowns  flushes that interrupt other CPUs that ran threads of the process
+    broadcasts  flushes of all CPUs by an instruction
     """
 
     calls: np.ndarray
     flushes: np.ndarray
     shootdowns: np.ndarray
+    broadcasts: np.ndarray

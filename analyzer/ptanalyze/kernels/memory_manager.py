@@ -204,7 +204,8 @@ class Writer(NamedTuple):
                              mremap moved it
                              NUMBER: protection (mmap, mprotect), CLEAR or UPDATE (madvise), 1 if the old VMA
                              stays (mremap), node (move_pages), node before (RUNS), protection (OLDER)
-                             FLAGS: what mmap and its neighbours must share to merge, -1: nothing merges
+                             FLAGS: what mmap and its neighbours must share to merge, -1: nothing merges; 1: a
+                             madvise frees the leaf tables that it empties
     vmas      VmaMap
     lineages  int64[..., 2]  OWNER, and MERGES (FLAGS of the mmap), of each call that made a VMA; the first is
                              of the memory in no VMA that is known
@@ -437,6 +438,31 @@ def to_free(w, start, end):
 
 
 @either
+def frees_emptied(call):
+    return call[KIND] == MADVISE and call[FLAGS] == 1
+
+
+@either
+def free_emptied(w, start, end):
+    """Leaf tables whose 2 MiB lie in start..end (edges) and in one VMA are free of entries, and go."""
+    catch_up(w)
+    at = start
+    while at < end:
+        to, piece = stretch(w.vmas, at, end)
+        first, past = byte_at(w, at), byte_at(w, to)
+        region = region_from(w, first)
+        lo, hi = covers(w, region, first, past)
+        while piece != NONE and lo < hi:
+            table = w.regions[region, LEAF]
+            if hi - lo == SLOTS and w.regions[region, SLOT] < 0 and w.tables[table, ALIVE]:
+                w.tables[table, ALIVE] = 0
+                add(w, FREE, w.tables[table, OF_TABLE], 0, 0, 0, table, 0, 0)
+            region += 1
+            lo, hi = covers(w, region, first, past)
+        at = to
+
+
+@either
 def catch_up(w):
     """ALIVE knows of all walks before the call."""
     at = w.calls[w.now[CALL], AT]
@@ -489,7 +515,7 @@ def write_steps(w, last, until):
     while w.now[CALL] < last:
         call = w.calls[w.now[CALL]]
         kind = call[KIND]
-        if call[AT] > until and kind in (MUNMAP, MREMAP, BRK):
+        if call[AT] > until and (kind in (MUNMAP, MREMAP, BRK) or frees_emptied(call)):
             return
         if kind == RUNS:
             add(w, RUN, 0, 0, 0, call[NUMBER], 0, call[NODE], 0)
@@ -503,6 +529,8 @@ def write_steps(w, last, until):
             mremap(w, call)
         elif kind == MADVISE:
             change(w, call[NUMBER], call[FROM], call[TO])
+            if frees_emptied(call):
+                free_emptied(w, call[FROM], call[TO])
             flush(w, byte_at(w, call[FROM]), byte_at(w, call[TO]), False)
         elif kind == BRK:
             brk(w, call)

@@ -78,11 +78,13 @@ class Shootdowns(NamedTuple):
     live    int32[F, nodes]  CPUs of each node that run a live thread, the calling CPU left out
     single  bool[F]          the range lies within one leaf table page
     kernel  bool[F]          it unmaps, or the range and the byte after it lie within one leaf table page
+    broadcast bool[F]        an instruction flushes all CPUs (INVLPGB): none are interrupted, `live` is 0
     """
 
     live: np.ndarray
     single: np.ndarray
     kernel: np.ndarray
+    broadcast: np.ndarray
 
 
 class Rows(NamedTuple):
@@ -122,6 +124,12 @@ def slots_owner(steps, step):
 def move_target(steps, step):
     """(row, first slot) that a MOVE moves its slots to."""
     return steps.number[step], steps.to[step]
+
+
+@view
+def moves_table(steps, step):
+    """Whether a MOVE takes all of a leaf table to where another one would lie."""
+    return steps.lo[step] == 0 and steps.hi[step] == 512 and steps.to[step] == 0
 
 
 @view

@@ -204,7 +204,7 @@ def check_placed(policy: str, state: Any, machine: Machine) -> None:
         what = "start placed a table on"
         for anywhere in (placed.home, placed.again, placed.serve):
             check_nodes(policy, what, anywhere, machine, NOWHERE)
-        bound = placed.rule[1:] if placed.rule[0] == BIND else placed.rule[:0]
+        bound = placed.rule[1:2] if placed.rule[0] == BIND else placed.rule[:0]
         for named in (placed.copies, placed.turns, bound):
             check_nodes(policy, what, named, machine)
 

@@ -35,6 +35,7 @@ from ..kernels.steps import (
     host_entry,
     move_target,
     moved_table,
+    moves_table,
     node_now,
     shootdown,
     stores,
@@ -52,18 +53,19 @@ from .contract import (
     must_exist,
 )
 
-NOWHERE = -1
+NOWHERE, MOVED = -1, -2
 FIRST_TOUCH, INTERLEAVE, BIND, FOLLOW, SKIPPING = range(5)  # FOLLOW: mitosis.follow
 
 
 class State(NamedTuple):
     """
-    home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed
+    home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed;
+                           MOVED: as that, and mremap took the page elsewhere
     again    int16[T]      `home` of a table that is made again after it was freed
     serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
     copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
-    rule     int64[2]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
-                           SKIPPING) or the node (BIND)
+    rule     int64[3]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
+                           SKIPPING) or the node (BIND); whether mremap may move a leaf table as it is
     turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING)
     """
 
@@ -119,9 +121,19 @@ def on_nested(state, tables, table, slot, node, counters):
 @called_hook
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
+    made = missing(state, leaf, made)
     make(state, tables, leaf, node, made, counters)
     counters.events[FAULT, node, server_of(state, leaf, node)] += 1
     write(state, leaf, node, 1, counters.events)
+
+
+@hook
+def missing(state, leaf, made):
+    """How many tables must be made where `made` never were; one that was moved away, too."""
+    if state.home[leaf] == MOVED:
+        state.home[leaf] = NOWHERE
+        return np.int64(1)
+    return made
 
 
 @hook
@@ -152,13 +164,17 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
         return
-    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
-        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     if kind == MOVE:
         row, _ = move_target(steps, step)
-        target = rows.leaf[row]
-        make(state, tables, target, node, np.int64(mapped.made[step]), counters)
-        write(state, target, node, changed, counters.events)
+        made = missing(state, rows.leaf[row], np.int64(mapped.made[step]))
+        if state.rule[2] and moves_table(steps, step):
+            move_leaf(state, tables, rows.leaf[steps.row[step]], rows.leaf[row], node, made, counters)
+            return
+        write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
+        make(state, tables, rows.leaf[row], node, made, counters)
+        write(state, rows.leaf[row], node, changed, counters.events)
+    elif kind in (CLEAR, UPDATE, DATA, HINT):
+        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     elif kind == FREE:
         free(state, freed_table(steps, step), node, counters)
     elif kind == FLUSH:
@@ -169,8 +185,28 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         move(state, moved_table(steps, step), node_now(steps, step), counters)
 
 
+@called_hook
+def move_leaf(state, tables, leaf, target, node, made, counters):
+    """The table page stays as it is, entries of the tables above it change (move_normal_pmd, mm/mremap.c).
+
+    Kernels with copies are of 4.17 (vMitosis, Mitosis) or not known to do so: they move each entry.
+    """
+    home = server_of(state, leaf, node)
+    if made:
+        make(state, tables, tables.parent[target], node, made - 1, counters)
+    else:
+        counters.events[TABLE_FREE, node, server_of(state, target, node)] += 1
+        grow(counters.pages, -1)
+    state.home[leaf], state.home[target] = MOVED, home
+    write(state, tables.parent[leaf], node, 1, counters.events)
+    write(state, tables.parent[target], node, 1, counters.events)
+
+
 @hook
 def free(state, table, node, counters):
+    if state.home[table] == MOVED:
+        state.home[table] = state.again[table]
+        return
     if state.copies.size == 0:
         counters.events[TABLE_FREE, node, server_of(state, table, node)] += 1
     for copy in state.copies:
@@ -209,7 +245,7 @@ def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
     """As PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin."""
-    home, nodes, (rule, node) = state.home[ids], len(state.serve), state.rule.tolist()
+    home, nodes, (rule, node, _) = state.home[ids], len(state.serve), state.rule.tolist()
     if (state.serve >= 0).all():
         return np.broadcast_to(state.serve, (len(home), nodes))
     if (home < 0).any() and rule == FIRST_TOUCH:
@@ -284,14 +320,14 @@ def one_copy(
     turns: Sequence[int] = (),
 ) -> State:
     """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
-    none, how = np.zeros(0, np.int16), np.array(rule, np.int64)
+    none, how = np.zeros(0, np.int16), np.array([*rule, 1], np.int64)
     return State(home, home.copy(), _row(world, serve), none, how, np.array(turns, np.int16))
 
 
 def replicas(world: World, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
     """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
     home = nowhere(world)
-    rule = np.array((FIRST_TOUCH, 0), np.int64)
+    rule = np.array((FIRST_TOUCH, 0, 0), np.int64)
     return State(
         home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
     )

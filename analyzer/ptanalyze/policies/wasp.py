@@ -352,9 +352,11 @@ def limits_of(params: Params) -> Thresholds:
 
 def _linux(world: World) -> static_replicas.State:
     """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
-    if len(world.snapshot.topology) > 1:
-        return static_replicas.captured_guest(world)
-    state: static_replicas.State = BY_FIRST_TOUCH[0].start(world, None)[0]
+    captured = len(world.snapshot.topology) > 1
+    state: static_replicas.State = (
+        static_replicas.captured_guest(world) if captured else BY_FIRST_TOUCH[0].start(world, None)[0]
+    )
+    state.rule[2] = 0
     return state
 
 

@@ -382,7 +382,7 @@ def million_entries_per_second(machine: Machine, call: str, entries: int, copies
         count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
         if call != "mprotect":
             count.events[at, TABLE_NEW if call == "mmap" else TABLE_FREE, 0, node] = tables
-    made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(3)))
+    made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(4)))
     made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages

@@ -13,12 +13,12 @@ from ..core.process import adding_up
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, promote_guest, within
-from .mm_events import within_region
+from .mm_events import linux, within_region
 from .moves import NOTHING_MOVES, Moves
 from .phases import ALL, SteadyPart, may_end_sooner, until
 from .scaling import AS_CAPTURED, StandsFor, growth, scaled_by, scaled_machine, scaled_moves
 from .site import Effort
-from .thread_placement import place
+from .thread_placement import ACTIVE, place
 from .world import World, untouched
 
 
@@ -58,7 +58,7 @@ def captured_world(
     if trace is None:
         world = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
         return replace(world, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
-    trace = within_region(trace)
+    trace, version = within_region(trace), linux(asked.kernel, snapshot.facts.get("kernel"))
     scale = snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
     said = *scaled_by(scale), *larger.findings
@@ -69,12 +69,26 @@ def captured_world(
         placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
         effort = Effort(asked.jobs, cache_dir, filtered, again)
         world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
-        return with_advice(replace(world, phase=asked.phase, answered=answered))
+        return with_advice(flushed(replace(world, phase=asked.phase, answered=answered, linux=version)))
 
     world = on_machine(trace)
     if may_end_sooner(trace, asked.phase) and world.steady.end < len(trace.chunks):
         return on_machine(until(trace, world.steady.end), world.steady)
     return world
+
+
+def flushed(world: World) -> World:
+    """The World with a finding where shootdowns of a program on many CPUs interrupt nobody."""
+    if not (world.linux.broadcasts and world.machine.invlpgb and world.snapshot.native):
+        return world
+    if len(np.unique(world.placement.chunk_cpu)) <= ACTIVE:
+        return world
+    release = ".".join(map(str, world.linux))
+    text = (
+        f"shootdowns interrupt no CPU: Linux {release} flushes a process on more than {ACTIVE} CPUs by an "
+        "instruction that this machine has (INVLPGB); --kernel 6.14 has the IPIs of before"
+    )
+    return world.noted(Finding("broadcast", text))
 
 
 def with_advice(world: World) -> World:

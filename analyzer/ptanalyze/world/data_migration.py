@@ -260,12 +260,14 @@ def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History
 
     steps, flushes, after = _steps(site, past, data)
     page = steps.lo[flushes] != ANY
-    live = np.vstack([past.shootdowns.live, _live(site, past, steps.chunk[flushes])])
+    chunk = steps.chunk[flushes]
+    live = np.vstack([past.shootdowns.live, _live(site, past, chunk)])
+    broadcast = np.append(past.shootdowns.broadcast, past.live.broadcast_then(chunk))
     level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
-    single, kernel = past.shootdowns[1:]
+    single, kernel = past.shootdowns.single, past.shootdowns.kernel
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
     one = np.append(single, alone[0]), np.append(kernel, alone[1])
-    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one))
+    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one, broadcast))
     return moved, after
 
 

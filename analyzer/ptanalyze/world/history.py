@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.snapshot import Snapshot
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Trace, blocks, give_back, read_only
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace, blocks, give_back, read_only
 from ..core.walks import Placement, Regions, Tables, WalkStream
 from ..kernels import memory_manager as kernels
 from ..kernels.jit import lacking, uncompiled
@@ -28,7 +28,18 @@ from ..kernels.memory_manager import (
 from ..kernels.replay import Mapped
 from ..kernels.steps import CALLS, CLEAR, FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
-from .mm_events import addresses, carried_out, made, merging, numbers, on_free_addresses, region_of_interest
+from .mm_events import (
+    UNNAMED,
+    Linux,
+    addresses,
+    carried_out,
+    emptying,
+    made,
+    merging,
+    numbers,
+    on_free_addresses,
+    region_of_interest,
+)
 from .thread_placement import HomeMove, LiveCpus
 
 # A trace's memory-management calls as steps: arrays that kernels.memory_manager works on, and what it made.
@@ -61,12 +72,13 @@ def writer(
     stream: WalkStream,
     main_node: int,
     moves: list[HomeMove],
+    linux: Linux,
 ) -> Writer:
     """Writer before the first of `events`, without room for steps; those from `last` on will not happen.
 
     main_node owns the VMAs that are older than all events.
     """
-    calls = _calls(snapshot.vmas, events, last, placement, stream, moves)
+    calls = _calls(snapshot.vmas, events, last, placement, stream, moves, linux)
     moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
     named: list[tuple[int, Any]] = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
     named += [(column, moved) for column in (kernels.CUT, kernels.THERE, kernels.THERE_TO)]
@@ -169,6 +181,7 @@ def _calls(
     placement: Placement,
     stream: WalkStream,
     moves: list[HomeMove],
+    linux: Linux,
 ) -> np.ndarray:
     """Writer.calls with addresses for edges, uint64 as int64; a RUNS comes before what happens with it."""
     starts, ends = made(events)
@@ -191,7 +204,10 @@ def _calls(
         at, index = chosen[block : block + CALLS_AT_ONCE], done[block : block + CALLS_AT_ONCE]
         some, node = events[index], placement.cpu_node[placement.event_cpu[index]]
         _fill(calls, at, *addresses(some).T, KIND=some["kind"], CHUNK=some["chunk"], NODE=node)
-        _fill(calls, at, AT=stream.offset[some["chunk"]], NUMBER=numbers(some), FLAGS=merging(some))
+        flags = np.where(
+            some["kind"] == Event.MADVISE, emptying(some) & linux.frees_emptied_tables, merging(some)
+        )
+        _fill(calls, at, AT=stream.offset[some["chunk"]], NUMBER=numbers(some), FLAGS=flags)
     return calls
 
 
@@ -307,11 +323,18 @@ class History:
 
 
 def history(
-    snapshot: Snapshot, trace: Trace, space: AddressSpace, placement: Placement, stream: WalkStream
+    snapshot: Snapshot,
+    trace: Trace,
+    space: AddressSpace,
+    placement: Placement,
+    stream: WalkStream,
+    linux: Linux = UNNAMED,
+    invlpgb: bool = False,
 ) -> History:
     """History of a trace over an AddressSpace.
 
-    stream  the trace's WalkStream: an event before chunk c comes before walk stream.offset[c]
+    stream   the trace's WalkStream: an event before chunk c comes before walk stream.offset[c]
+    linux    whose calls they are; invlpgb: whether the machine has that instruction
 
     A trace with a region of interest (a ROI_START event) found pages mapped: an entry that is present in the
     snapshot, lies in a VMA there was when the region began, and in nothing that was mapped later counts as
@@ -322,9 +345,10 @@ def history(
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)
     rows, slots = Rows(of_region.astype(np.int32), leaf.astype(np.int32)), Slots(regions)
     region = region_of_interest(trace.events)
-    live, main = LiveCpus(trace, placement), _main_node(trace, placement)
+    live = LiveCpus(trace, placement, broadcast=invlpgb and linux.broadcasts and snapshot.native)
+    main = _main_node(trace, placement)
     where = space.tables, regions, rows, placement, stream
-    begun = writer(snapshot, trace.events, region.end, *where, main, live.moves)
+    begun = writer(snapshot, trace.events, region.end, *where, main, live.moves, linux)
     carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
     initial = pieces_of(begun)
     piece, row, slot = _huge_entries(initial, slots, regions, rows)
@@ -435,7 +459,9 @@ def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[Steps, Sho
     steps, flush = done.steps, np.flatnonzero(done.steps.kind == FLUSH)
     single, kernel = steps.lo[flush].astype(bool), steps.hi[flush].astype(bool)
     steps.lo[flush] = steps.hi[flush] = 0
-    return steps._replace(number=number), Shootdowns(live.others(done.extra[flush]), single, kernel)
+    others = live.others(done.extra[flush])
+    broadcast = live.broadcast_at(done.extra[flush])
+    return steps._replace(number=number), Shootdowns(others, single, kernel, broadcast)
 
 
 def _vma_rows(

@@ -1,5 +1,6 @@
 """Which translations the memory-management events of a trace take away."""
 
+import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -9,10 +10,58 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import CaptureError
+from ..core.errors import CaptureError, UsageError
 from ..core.finding import Finding
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
 from ..kernels.steps import CLEAR, UPDATE
+
+# What calls do differs between versions of Linux.
+
+RELEASE = re.compile(r"(\d{1,3})\.(\d{1,4})(?![\d])")
+KNOWN_FROM = (5, 0)  # before it mremap moved entries alone (HAVE_MOVE_PMD of x86, commit 2c91bd4a4e2e)
+
+
+class Linux(NamedTuple):
+    """A version of Linux. A capture that does not name its own is taken to be of 6.1."""
+
+    major: int = 6
+    minor: int = 1
+
+    @property
+    def frees_emptied_tables(self) -> bool:
+        """MADV_DONTNEED frees the leaf tables of the 2 MiB that it empties (CONFIG_PT_RECLAIM of x86-64,
+        commit 6375e95f38: madvise_dontneed_single_vma, mm/madvise.c; mm/pt_reclaim.c)."""
+        return self >= (6, 14)
+
+    @property
+    def broadcasts(self) -> bool:
+        """A process that was active on more than three CPUs at a shootdown has a global ASID from then on:
+        INVLPGB flushes it everywhere without an IPI (consider_global_asid, arch/x86/mm/tlb.c). The kernel
+        looks at one tick in 32; here the first time counts."""
+        return self >= (6, 15)
+
+
+UNNAMED = Linux()
+
+
+def linux(asked: str, captured: object) -> Linux:
+    """The version that is asked for (Options.kernel), else that of the capture (snapshot.Facts.kernel).
+
+    UsageError for what is no version, and for one before KNOWN_FROM.
+    """
+    if not asked:
+        release = RELEASE.match(str(captured or ""))
+        return Linux(*map(int, release.groups())) if release else UNNAMED
+    release = RELEASE.match(asked)
+    if release is None:
+        raise UsageError(f"--kernel {asked}: no version of Linux; give one as 6.18")
+    found = Linux(*map(int, release.groups()))
+    if found < KNOWN_FROM:
+        raise UsageError(
+            f"--kernel {asked}: what calls do to page tables is known from 5.0 on; name a later one"
+        )
+    return found
+
 
 # Memory-management events that did something, as rows for kernels.memory_manager, and what they mapped.
 
@@ -23,6 +72,7 @@ LAST_NODE = (1 << 15) - 1
 MREMAP_DONTUNMAP = np.uint64(4)
 # asm-generic/mman-common.h: DONTNEED, REMOVE, PAGEOUT, DONTNEED_LOCKED, HWPOISON, ...; FREE, COLD, COLLAPSE
 ADVICE_THAT_CLEARS = np.array([4, 9, 21, 24, 100, 101, 102], np.uint64)
+ADVICE_THAT_EMPTIES = np.array([4, 24], np.uint64)
 ADVICE_THAT_UPDATES = np.array([8, 20, 25], np.uint64)
 ANONYMOUS_PRIVATE, MAP_GROWSDOWN = np.uint64(0x22), np.uint64(0x100)
 VMA_FLAGS = np.uint64(0x46000)  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB tell VMAs apart
@@ -103,6 +153,12 @@ def numbers(events: np.ndarray) -> np.ndarray:
     node = np.minimum(c, np.uint64(LAST_NODE)).astype(np.int64)
     cases = [kind == Event.MADVISE, kind == Event.MREMAP, kind == Event.MOVE_PAGES]
     return np.select(cases, [advice, stays, node], c.view(np.int64))
+
+
+def emptying(events: np.ndarray) -> np.ndarray:
+    """bool[C]: MADV_DONTNEED and MADV_DONTNEED_LOCKED, which free what they empty (Linux)."""
+    found: np.ndarray = (events["kind"] == Event.MADVISE) & np.isin(events["c"], ADVICE_THAT_EMPTIES)
+    return found
 
 
 def merging(events: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topo
 from ..core.trace import Trace
 from ..core.walks import Fold, Placement, WalkStream
 from .address_space import AddressSpace, address_space
-from .mm_events import regions_with_passed
+from .mm_events import UNNAMED, Linux, regions_with_passed
 from .moves import NOTHING_MOVES, Moves
 from .phases import LAST, SteadyPart, first_walks, steady_part
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
@@ -68,6 +68,7 @@ class Site:
     origin   the Site from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
     begin    first chunk that is run: that of the steady part in a further run
+    linux    whose memory manager carries out the trace's calls
     phase    of the trace, asked for; answered: its steady part where the trace was cut at its end
     """
 
@@ -84,6 +85,7 @@ class Site:
     begin: int = 0
     phase: str = LAST
     answered: SteadyPart | None = None
+    linux: Linux = UNNAMED
 
     @property
     def captured(self) -> Self:

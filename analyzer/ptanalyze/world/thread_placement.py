@@ -15,6 +15,7 @@ from ..core.walks import ONE_THREAD, Placement
 
 # Threads that move: from a point of the trace on, the threads of node A run on node B.
 
+ACTIVE = 3  # CPUs: mm_active_cpus_exceeds(mm, 3), arch/x86/mm/tlb.c
 MOVE = re.compile(r"(\d{1,18}):(\d{1,18})@(\d+(?:\.\d+)?)(%|s)")
 MOVES_FORM = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
 
@@ -260,9 +261,10 @@ class LiveCpus:
 
     home   node on which most live threads run at first; another node needs more of them to take over
     moves  [HomeMove]
+    broadcast  whether a process that has been active on more than ACTIVE CPUs sends no IPIs any more
     """
 
-    def __init__(self, trace: Trace, placement: Placement) -> None:
+    def __init__(self, trace: Trace, placement: Placement, broadcast: bool = False) -> None:
         self.cpu_node, self._event_cpu = placement.cpu_node, placement.event_cpu
         self._on = np.zeros(len(placement.cpu_node), np.int64)  # live threads of each CPU
         self._per_node = [0] * (int(placement.cpu_node.max(initial=0)) + 1)  # CPUs with some
@@ -280,6 +282,8 @@ class LiveCpus:
         self.home = self._now = self._threads.index(max(self._threads)) if self._live else main
         self._changed(0, 0)
         self._follow(trace.events)
+        active = np.array([sum(cpus) > ACTIVE for cpus in self._past])
+        self._broadcast = int(active.argmax()) if broadcast and active.any() else len(self._past)
 
     def home_at(self, event: int) -> int:
         """`home` just before an event."""
@@ -290,11 +294,25 @@ class LiveCpus:
         counts: np.ndarray = np.array(self._past, np.int32)[self._version[events]]
         node = self.cpu_node[self._event_cpu[events]]
         counts[np.arange(len(events)), node] -= self._own[events]
+        counts[self.broadcast_at(events)] = 0
         return counts
+
+    def broadcast_at(self, events: np.ndarray) -> np.ndarray:
+        """bool[n]: whether these events shoot down without interrupting anyone."""
+        found: np.ndarray = self._version[events] >= self._broadcast
+        return found
+
+    def broadcast_then(self, chunks: np.ndarray) -> np.ndarray:
+        """The same while these chunks ran."""
+        found: np.ndarray = np.searchsorted(self._chunks, chunks, side="right") - 1 >= self._broadcast
+        return found
 
     def others_then(self, chunk: int, cpu: int) -> list[int]:
         """CPUs of each node with a live thread while `chunk` ran, without `cpu`, which ran it."""
-        counts = list(self._past[bisect_right(self._chunks, chunk) - 1])
+        version = bisect_right(self._chunks, chunk) - 1
+        if version >= self._broadcast:
+            return [0] * len(self._past[0])
+        counts = list(self._past[version])
         counts[self.cpu_node[cpu]] = max(counts[self.cpu_node[cpu]] - 1, 0)
         return counts
 

@@ -121,7 +121,15 @@ class World(Site):
     @cached_property
     def _past(self) -> History:
         """History, data that move left out."""
-        return history(self.snapshot, self.trace, self.space, self.placement, self.stream)
+        return history(
+            self.snapshot,
+            self.trace,
+            self.space,
+            self.placement,
+            self.stream,
+            self.linux,
+            self.machine.invlpgb,
+        )
 
     @cached_property
     def _moved(self) -> tuple[History, DataNodes | None]:
