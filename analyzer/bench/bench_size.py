@@ -80,10 +80,17 @@ def measured(name, captures, machine):
     fixed = {"fixed": "40M"} if name == "fixed" and not os.geteuid() else {}
     for times in TIMES:
         found = whatif(captures[times], "mitosis", stands_for=times, **how, **fixed)["speedup"][1] - 1
-        yield f"one size, N = {times}", 100 * (found / truth - 1), f"effect {truth:.3f}"
+        yield f"one size, N = {times}", off(found, truth), f"effect {truth:.3f}"
     if os.geteuid():
         return
     for large, smaller in pairwise(TIMES):
         two = replay_two(captures[smaller], captures[large], "mitosis", stands_for=large, **how).results[1]
         found = two.price.speedup.middle - 1
-        yield f"two sizes, N = {smaller} and {large}", 100 * (found / truth - 1), f"effect {truth:.3f}"
+        yield f"two sizes, N = {smaller} and {large}", off(found, truth), f"effect {truth:.3f}"
+
+
+def off(found, truth):
+    """Signed error in percent of the true effect; of none, 0, or 100 where one is predicted."""
+    if not truth:
+        return 100.0 * bool(found)
+    return 100 * (found / truth - 1)

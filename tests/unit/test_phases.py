@@ -216,13 +216,13 @@ def test_what_is_no_phase_is_refused_before_anything_is_computed(phase):
 
 def test_a_synthetic_fill_and_its_work_are_answered_apart(tmp_path):
     """The work's walks are those that the same capture without its fill has."""
-    asked = {"threads": 4, "accesses": 200_000, "init": "single", "placement": "first-touch"}
-    whole = synth(tmp_path / "whole", "64M", init_trace=True, **asked)
-    work = synth(tmp_path / "work", "64M", init_trace=False, **asked)
+    asked = {"threads": 2, "accesses": 36_000, "init": "single", "placement": "first-touch"}
+    whole = synth(tmp_path / "whole", "40M", init_trace=True, **asked)
+    work = synth(tmp_path / "work", "40M", init_trace=False, **asked)
     setup = Setup.of(machine="vmitosis-cascade-lake")
     assert opened(whole).world(setup).steady.found[0].text.startswith("2 phases: 1 has ")
     found = [replay(capture, "mitosis", setup).results for capture in (whole, work)]
     assert found[0][0].finding(PHASES) and not found[1][0].finding(PHASES)
     for mine, theirs in zip(*found, strict=True):
-        assert mine.walks == pytest.approx(theirs.walks, rel=0.01)
+        assert mine.walks == pytest.approx(theirs.walks, abs=4096), "a phase begins with a chunk"
         assert mine.price.speedup.middle == pytest.approx(theirs.price.speedup.middle, abs=0.005)
