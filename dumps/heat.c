@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include "account.h"
 #include "heat.h"
+#include "memory.h"
 #include "output.h"
 #include "privileges.h"
 #include "walk.h"
@@ -28,7 +29,7 @@
 #define ENTRY_ACCESSED 0x020ULL
 #define ENTRY_SPECIAL 0x200ULL /* _PAGE_SPECIAL: zero page, device memory: clear_refs passes over these */
 #define MOST_LENGTHS 16
-#define MEMORY (1ULL << 30)
+#define MEMORY (1ULL << 30) /* for tables, of most processes */
 #define MOST_READ 4096     /* tables read again and again in a round: of larger processes those that chance has it */
 #define MOST_ROUNDS 128    /* in the whole time: more add records, and no knowledge to speak of */
 #define POLL 50e-6         /* seconds between two looks at how far clearing is */
@@ -570,12 +571,14 @@ static int cleared_by_us(const struct process *process)
 
 static size_t most_tables(struct bpf *bpf, const struct process *process)
 {
-	size_t bytes = bpf_locate(bpf, process->pagemap, -1)->pgtables_bytes;
+	size_t wanted = 2 * bpf_locate(bpf, process->pagemap, -1)->pgtables_bytes, most = free_memory() / 2;
 
-	if (bytes * 2 > MEMORY)
-		fail(EXIT_WRONG_USE, "PID %d: %zu MiB of page tables: more than %llu MiB are not read again and again",
-		     process->pid, bytes >> 20, MEMORY >> 21);
-	return MEMORY;
+	if (wanted <= MEMORY)
+		return MEMORY;
+	if (wanted > most)
+		fail(EXIT_WRONG_USE, "PID %d: %zu MiB of page tables: twice that is needed to read them, half of the free memory is %zu MiB",
+		     process->pid, wanted >> 21, most >> 20);
+	return wanted;
 }
 
 static unsigned long number(const char *text)

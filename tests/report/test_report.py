@@ -43,11 +43,19 @@ def figures(page, chapter=""):
 
 def test_figures_are_there_when_their_data_are(native_page, untraced_page, all_page):
     common = {"locality", "map", "footprint"}
-    walked = {"walk-map", "speedup", "pareto", "locality-policies"}  # when warm no read goes to DRAM
+    walked = {"walk-map", "speedup", "pareto", "locality-policies", "sizes"}  # when warm none goes to DRAM
     assert figures(native_page) == common | walked | {"timeline"}
     for chapter, more in (("c0-", "timeline"), ("c1-", "fragmentation"), ("c2-", "timeline")):
         assert figures(all_page, chapter) == common | walked | {more}
     assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
+
+
+def test_a_larger_run_comes_first_where_the_caches_hold_the_captured_one(native_study, native_page):
+    text, first = native_page.text(), native_study.curve.sentence
+    assert first.startswith("Its leaf entries fit the caches up to") and native_study.curve.times[0] == 1
+    assert text.index(first.split(";")[0]) < text.index("times as fast as")
+    rows = native_page.table("sizes-data")
+    assert len(rows) == 1 + 2 * len(native_study.curve.times) and rows[-1][:3] == ["256", "4.0 GiB", "hydra"]
 
 
 def test_intervals_of_the_page_are_those_of_the_command_line(place):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from captures import write_rounds
 from naive.walker import lru_misses
-from ptanalyze.analysis.footprint import of_samples
+from ptanalyze.analysis.footprint import of_samples, reached
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.analysis.size import size_curve
+from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.finding import CAREFUL, NOTE
@@ -19,6 +21,8 @@ from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, rea
 from ptanalyze.core.interval import Interval
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
+from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.snapshot import write_snapshot
 from strategies import build_snapshot, small_machine
 
 pytestmark = pytest.mark.twin
@@ -229,6 +233,17 @@ def test_an_idle_process_has_none_and_few_lengths_are_no_curve(tmp_path):
     assert read_heat(write_rounds(tmp_path / "single", rounds, [100])).footprint is None
 
 
+def test_where_only_the_smallest_cache_is_full_within_the_windows_its_tables_are_read(tmp_path):
+    """Else no table had a share of the reads that the upper end has, and every speed-up was 1."""
+    found = read_heat(write_rounds(tmp_path / "bits", random_rounds(1024, 0.02, 12), LENGTHS)).footprint
+    lines = Interval(60.0, 500.0, 900.0)
+    reads = found.reads(lines, 1)
+    assert reads.middle == 0 < reads.high and not found.shares(lines.middle).any()
+    assert reached(found, lines) == 60 and found.shares(60).sum() == pytest.approx(1)
+    beyond = Interval(500.0, 700.0, 900.0)
+    assert found.shares(reached(found, beyond)).sum() == pytest.approx(1)
+
+
 def test_shares_are_of_tables_that_are_read_again_and_not_of_hot_ones(tmp_path):
     """One table is walked for all the time and stays in the caches; another's pages come in turn."""
     hot = {HEAP + (k << 12): 0.01 for k in range(512)}
@@ -329,3 +344,24 @@ def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is
     assert of[1, 0] > 0 and mitosis.reads[8, 1, 1, 1] == of[1, 0]
     bound = replay_snapshot(snapshot, None, [("mitosis", {})], replace(setup, weigh="leaf"))[0]
     assert bound.price.speedup is None
+
+
+def test_accessed_bits_tell_at_which_size_the_answer_turns(tmp_path):
+    """In closed form: the caches of each size hold as many times fewer lines."""
+    machine, rounds = small_machine(2), random_rounds(768, 0.05, 12, tables=4)
+    machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, bytes=128 * 64))
+    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
+    directory = tmp_path / "app"
+    directory.mkdir()
+    write_snapshot(directory, build_snapshot(pages, nodes=2, table_nodes=[0]))
+    write_rounds(directory / "heat.bits", rounds, LENGTHS)
+    seal(directory, "process", {})
+    how = {"machine": machine, "costs": "server-2020"}
+    curve = size_curve(load(directory), "mitosis", times=(16, 64), **how)
+    small, _, large = (size["speedup"] for size in curve.of("mitosis"))
+    assert small == 1 and large > 1.001 and curve.fits == 128 * 8 * 4096
+    assert curve.sentence.startswith("Its leaf entries fit the caches up to")
+    asked = replay(directory, "mitosis", stands_for=64, **how)
+    assert asked.results[1].price.speedup.middle == large and replay(directory, "mitosis", **how).fits_caches
+    with pytest.raises(UsageError, match="page tables alone"):
+        size_curve(load(directory), "mitosis", weigh="leaf", **how)

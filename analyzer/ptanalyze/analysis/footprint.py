@@ -132,7 +132,7 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
             "the run; they take as long under every placement"
         )
     elapsed = heats[0].over or heats[0].sampled_seconds
-    tables = of_tables(found, lines.middle, worlds, [len(one.base) for one in each])
+    tables = of_tables(found, reached(found, lines), worlds, [len(one.base) for one in each])
     return Use(
         reads,
         tables,
@@ -155,6 +155,13 @@ def lines_left(machine: Machine) -> Interval:
 def walking(found: Footprint, machine: Machine) -> int:
     """Nodes from which threads walk at a time: no more than CPUs were busy."""
     return int(np.clip(np.ceil(found.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
+
+
+def reached(found: Footprint, lines: Interval) -> float:
+    """Lines at which a cache is full within the windows: the likeliest that the machine may hold, else as
+    many as the windows end with."""
+    ends = float(found.mean[-1]) * (1 - 1e-9)
+    return next((some for some in (lines.middle, lines.low) if np.isfinite(found.filled(some, 0.0)[0])), ends)
 
 
 def of_tables(

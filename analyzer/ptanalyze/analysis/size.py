@@ -16,10 +16,10 @@ from ..core.interval import Interval, faster, less_sure, shown
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
-from ..world.scaling import ALL_GROWS, StandsFor, mapped_bytes
+from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
 from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
-from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of
+from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
 from .whatif import chosen, replay_world
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SizeCurve:
     @property
     def sentence(self) -> str:
         """For people: up to where the caches hold the leaf entries, and the speed-up of each size."""
-        if not self.best:
+        if len(self.of(self.best)) < len(self.times):  # accessed bits do not tell each
             return ""
         name, (_, *larger) = self.best, self.of(self.best)
         until = f"Its leaf entries fit the caches up to {size_in_words(self.fits)}"
@@ -119,21 +119,21 @@ def size_curve(
     times: Sequence[float] = TIMES,
     **options: Any,
 ) -> SizeCurve:
-    """The capture replayed as itself and as runs so many `times` as large, under policies that leave page
-    sizes and frames as they are. Arguments as in `whatif.replay`.
+    """The capture as itself and as runs so many `times` as large, under policies that leave page sizes and
+    frames as they are: replayed, or in closed form from accessed bits. Arguments as in `whatif.replay`.
 
-    Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without a
-    trace, for a Setup that stands for a larger run already, and for factors out of range.
+    Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without
+    either, for a Setup that stands for a larger run already, and for factors out of range.
     """
     how, known = setup_of(setup, options), opened(capture)
     if how.stands_for.larger:
         raise UsageError("--sizes: the sizes of runs take the place of --stands-for; leave it out")
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
         raise UsageError(f"--sizes {','.join(f'{one:g}' for one in times)}: factors of 2 to {MOST_SCALED}")
-    if known.trace is None:
-        StandsFor(times[0]).must_have_a_trace()
-    captured = known.world(how)
-    trace, part = _shortened(captured, within_region(captured.trace))
+    captured = known.world(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
+    trace, part, others = None, "", together(known.capture, how.weigh)
+    if captured.traced:
+        trace, part = _shortened(captured, within_region(captured.trace))
     asked = policies_of(policies) or asked_or_usual((), known.snapshot)
     of_each: list[list[Result]] = []
     every = (1.0, *sorted(times))
@@ -142,10 +142,25 @@ def size_curve(
         asking = replace(how, stands_for=larger, windows=0)
         world = asking.world(known.snapshot, trace, known.capture.cache)
         plans = [plan for plan in chosen(asked, world, asking) if not plan.reshaping]
-        of_each.append(replay_world(world, plans, asking, known.provenance, {}))
+        beside = [asking.world(each, None) for each in others]
+        of_each.append(replay_world(world, plans, asking, known.provenance, {}, beside))
     memory, lines = captured.extent
     memory *= known.snapshot.scale
-    return SizeCurve(every, of_each, memory, round(memory * captured.machine.llc.lines / max(lines, 1)), part)
+    held = how.machine.llc.lines if trace is None else captured.machine.llc.lines
+    return SizeCurve(every, of_each, memory, round(memory * held / max(lines, 1)), part)
+
+
+def needed_curve(
+    capture: CaptureLike, policies: Policies, setup: Setup, replayed: Replayed
+) -> SizeCurve | None:
+    """The SizeCurve of a capture whose leaf entries the caches hold, which says nothing else of larger runs;
+    None for others, and for one that is too small to tell."""
+    if setup.stands_for.larger or setup.as_traced or not replayed.fits_caches:
+        return None
+    try:
+        return size_curve(capture, policies, setup)
+    except TooSmallError:  # the question itself has its answer
+        return None
 
 
 def _shortened(world: World, trace: Trace) -> tuple[Trace, str]:

@@ -396,18 +396,12 @@ def sizes_of(
     asked: str | None, capture: Capture, policies: Policies, setup: Setup, replayed: Replayed
 ) -> SizeCurve | None:
     """The SizeCurve that --sizes asks for, or that a capture needs whose leaf entries the caches hold."""
-    if asked == "1":
+    if asked == "1" or (asked is None and not replayed.fits_caches):
         return None
-    if asked is None and (setup.stands_for.larger or setup.as_traced or not replayed.fits_caches):
-        return None
-    from ..analysis.size import TIMES, size_curve
-    from ..world.scaling import TooSmallError
+    from ..analysis.size import needed_curve, size_curve
 
     if asked is None:
-        try:
-            return size_curve(capture, policies, setup, TIMES)
-        except TooSmallError:  # the question itself has its answer
-            return None
+        return needed_curve(capture, policies, setup, replayed)
     times = [float(one) for one in asked.split(",") if re.fullmatch(r"\d{1,7}(\.\d+)?", one)]
     if len(times) != asked.count(",") + 1:
         raise UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")

@@ -185,9 +185,11 @@ class World(Site):
 
     @property
     def fits_caches(self) -> bool:
-        """Whether a node's LLC holds the leaf entries of a trace's program, whose replay thus says nothing of
-        a larger run; not where the capture stands for one by itself."""
-        return self.traced and self.snapshot.scale == 1 and self.extent[1] <= self.machine.llc.lines
+        """Whether a node's LLC holds the leaf entries of a program whose walks are known, which thus say
+        nothing of a larger run; not where the capture stands for one by itself."""
+        heat = self.snapshot.heat
+        known = self.traced or (heat is not None and heat.footprint is not None and self.space.native)
+        return known and self.snapshot.scale == 1 and self.extent[1] <= self.machine.llc.lines
 
     @cached_property
     def first_homes(self) -> np.ndarray:

@@ -421,6 +421,7 @@ AXES = {
     "prefetch": "prefetch degree d (a fault copies up to 2^d entries)",
     "nodes": "NUMA nodes of the machine",
     "latency_ratio": "remote over local DRAM latency",
+    "stands_for": "size of the run, times the captured one",
 }
 
 
@@ -516,12 +517,16 @@ def headline_curve(data: DataFrame, key: str) -> str:
     if best["read"] == swept["read"].min():
         text = f"{key} makes no difference: {who} {speed}"
     else:
-        text = f"{who} fastest at {key} = {shown(best[key])}: {speed}"
+        text = f"{who} fastest at {at_point(key, best[key])}: {speed}"
     rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
     if len(rest):
         other = rest.loc[rest["read"].idxmax()]
         text += f"; {other['label']}: {interval.shown(other['y'])[0]}"
     return text
+
+
+def at_point(key: str, value: object) -> str:
+    return f"{shown(value)} times the size" if key == "stands_for" else f"{key} = {shown(value)}"
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pandas import DataFrame, concat
 
 from ...analysis.advise import reshapes, share_sentence, verdict
+from ...analysis.size import SizeCurve
 from ...core import interval as gain
 from ...core import interval as interval_module
 from ...core.errors import size_in_words
@@ -125,12 +126,34 @@ def wanted(key: str, rows: list[dict[str, object]]) -> bool:
 
 def pictures(study: Study) -> Iterator[Picture]:
     walked = bool(study.ranked["walks"].max())
+    if study.curve is not None and study.curve.best:
+        yield sizes(study.curve)
     if walked:
         yield speedup(study)
         yield pareto(study)
     yield footprint(study)
     if study.leaves["count"].sum():
         yield locality(study)
+
+
+def sizes(curve: SizeCurve) -> Picture:
+    """Speed-ups of larger runs, and their numbers."""
+    how = (
+        "To the right, runs as many times as large as the captured one; up, run time under the baseline over "
+        "run time under the policy. Bands span the assumptions, and what one size leaves open of another."
+    )
+    table = curve.frame
+    columns = {
+        "stands_for": Column("Size", "of the captured", count),
+        "bytes": Column("Memory", "", memory),
+        "policy": Column("Policy", "", word),
+        "speedup": Column("Speed-up", "", ratio),
+        "range": Column("Range", "", interval),
+    }
+    others = table[table["policy"] != table["baseline"]].to_dict("records")
+    rows = [row | {"range": (row["speedup_low"], row["speedup_high"])} for row in others]
+    numbers = grid("sizes-data", "Speed-ups of larger runs", columns, rows)
+    return picture("sizes", "Curve", plots.curve, table, how, curve.sentence, numbers)
 
 
 def speedup(study: Study) -> Picture:

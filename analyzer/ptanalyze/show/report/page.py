@@ -23,6 +23,7 @@ from ...core.process import Progress
 from ...core.version import __version__
 from ...policies import policies
 from ..terminal import number
+from ..whatif import by_size
 from . import change, where
 from .cautions import alone, captured, cautions, glance, listed, second_sentence, told
 from .picture import Column, Grid, Picture, count, grid, word
@@ -181,6 +182,7 @@ def environment() -> Environment:
         "walkers": walkers,
         "where": where,
         "change": change,
+        "by_size": by_size,
     }
     jinja.globals |= {
         "check_grid": check_grid,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
+from ...analysis.size import SizeCurve
 from ...capture.check import Check
 from ...core import interval
 from ...core.finding import CACHED, FAILED, PARTIAL, Finding
@@ -33,6 +34,7 @@ class Study:
     heat           walk_map's; None without page tables or trace
     walkers        {"vma", "thread": classify's of walks}; {} without page tables or trace
     calibrated     whether run times are scaled to a measured run
+    curve          of larger runs, where the caches hold the leaf entries of the captured one; None elsewhere
     """
 
     name: str
@@ -56,6 +58,7 @@ class Study:
     walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     calibrated: bool = False
     fits: str = ""
+    curve: SizeCurve | None = None
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

@@ -144,6 +144,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
     from ...analysis.advise import advise
     from ...analysis.fragmentation import fragmentation
     from ...analysis.frames import page_tables
+    from ...analysis.size import needed_curve
     from ...capture.check import FAILED, check_capture
     from ...capture.describe import describe
     from ...core.errors import CaptureError
@@ -179,6 +180,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
         heat=heat(capture, setup) if traced else None,
         walkers=walkers(capture, setup) if traced else {},
         calibrated=setup.calibration is not None,
+        curve=needed_curve(capture, (), setup, replayed),
     )
 
 
