@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
+from naive.memory_manager import Deaf, Memory, common
 from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
@@ -103,7 +104,7 @@ def memory_events(draw, chunks, threads, moving=0):
         where, length, advice = draw(WHERE), draw(LENGTH), draw(ADVICE)
         result = 0
         if kind == Event.MMAP:
-            arguments, result = (0, length, 3, 0x32), where
+            arguments, result = (0, length, 3, draw(st.sampled_from([0x22, 0x32]))), where
         elif kind == Event.MREMAP:
             arguments, result = _remap(where, min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE))
         elif kind == Event.BRK:
@@ -180,6 +181,35 @@ def cases(draw, native=True, moving=False):
     machine = small_machine(nodes)
     machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, shares=(0.25, 1.0)))
     return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)), machine)
+
+
+def as_a_kernel_does(case):
+    """The Case without calls that no kernel carries out: what moves or grows is mapped, and goes, as an mmap
+    without MAP_FIXED does, where nothing is."""
+    events = case.trace.events.copy()
+    calls = ~np.isin(events["kind"], (Event.ROI_START, Event.ROI_END))
+    memory = Memory(
+        case.snapshot, replace(case.trace, events=events[calls]), case.space, case.placement, Deaf()
+    )  # fmt: skip
+    kept = np.ones(len(events), bool)
+    for number in np.flatnonzero(calls & (events["result"] >= 0)).tolist():
+        event = events[number]
+        a, b, c = (int(event[name]) for name in "abc")
+        end, kind, free = int(event["result"]), event["kind"], (0, 0)
+        if kind == Event.MMAP and not int(event["d"]) & 0x10:
+            free = end, end + b
+        elif kind == Event.BRK and memory.brk is not None:
+            free = memory.brk, end
+        elif kind == Event.MREMAP:
+            free = (end if end != a else a + b), end + c
+            kept[number] = sum(hi - lo for lo, hi, *_ in common(memory.pieces, a, a + b)) == b
+        kept[number] &= free[0] >= free[1] or not memory.overlaps(*free)
+        if kept[number]:
+            memory.happen(event, 0, [])
+    trace = replace(case.trace, events=events[kept])
+    return case._replace(
+        trace=trace, placement=replace(case.placement, event_cpu=case.placement.event_cpu[kept])
+    )
 
 
 # whatif of small captures, and a machine without paging-structure caches: every walk reads every level.

@@ -339,6 +339,18 @@ class Memory:
             self.cut(start, end)
             self.leave(start, end, node, live)
 
+    def undo(self, events):
+        """From what the region left to what a further run finds, on the main thread's node."""
+        for start, end, there in undoing(events[: self.ended], self.began):
+            if there is None:
+                self.unmap(start, end, self.main, [])
+            else:
+                self.remap(start, end - start, end - start, 2, there, self.main, [])
+        breaks = [
+            event for event in events[: self.began] if event["kind"] == Event.BRK and event["result"] >= 0
+        ]
+        self.brk = up(int(breaks[-1]["result"])) if breaks else None
+
     def leave(self, start, end, node, live):
         def empty(t):
             return not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))
@@ -386,6 +398,71 @@ class Memory:
         if self.changed or freed:
             self.policy.shoot(start, end, node, live, unmapping)
         self.changed = []
+
+
+def common(ranges, start, end):
+    """[(start, end)] of what ranges (start, end, ...) have of start..end."""
+    return [(max(lo, start), min(hi, end)) for lo, hi, *_ in ranges if max(lo, start) < min(hi, end)]
+
+
+def undoing(events, began):
+    """[(start, end, None: unmap it, or where to move it back)] from the last to the first.
+
+    What mmap without MAP_FIXED and what grows maps was free; unless the region unmapped it before, which then
+    finds it again. What mremap moved leaves free addresses, and takes with it that they were unmapped.
+    """
+    done, gone, free, brk = [], [], [], None  # ranges that the region unmapped; that are free when it begins
+
+    def without(ranges, start, end):
+        pieces = [(lo, min(hi, start)) for lo, hi in ranges] + [(max(lo, end), hi) for lo, hi in ranges]
+        return [(lo, hi) for lo, hi in pieces if lo < hi]
+
+    def maps(start, end):
+        nonlocal gone, free
+        if start < end:
+            new = [(start, end)]
+            for again in common(gone, start, end):
+                new = without(new, *again)
+            done.extend((lo, hi, None) for lo, hi in new)
+            gone, free = without(gone, start, end), free + new
+
+    def unmaps(start, end):
+        nonlocal gone
+        if start < end:
+            new = [(start, end)]
+            for one in common(free, start, end):
+                new = without(new, *one)
+            gone = without(gone, start, end) + new
+
+    for number, event in enumerate(events):
+        a, b, c, d = (int(event[name]) for name in "abcd")
+        result, kind = int(event["result"]), int(event["kind"])
+        if result < 0 or a >= TOP or b >= TOP:
+            continue
+        if kind == Event.BRK:
+            brk, before = up(result), brk
+            if before is not None and number >= began:
+                maps(before, brk)
+                unmaps(brk, before)
+        elif number < began:
+            continue
+        elif kind == Event.MMAP and result > 0 and not (d & 0x10 and not d & 0x100000):
+            maps(result, result + up(b))
+        elif kind == Event.MUNMAP:
+            unmaps(a, a + up(b))
+        elif kind == Event.MREMAP:
+            old, new = up(b), up(c)
+            kept = min(old, new)
+            if result != a and kept:
+                then_gone, then_free = (common(ranges, a, a + kept) for ranges in (gone, free))
+                gone, free = (without(without(r, a, a + kept), result, result + kept) for r in (gone, free))
+                gone += [(lo - a + result, hi - a + result) for lo, hi in then_gone]
+                free += [(lo - a + result, hi - a + result) for lo, hi in then_free] + [(a, a + kept)]
+                done.append((result, result + kept, a))
+            unmaps(a + kept, a + old)
+            if not d & 2:
+                maps(result + kept, result + new)
+    return done[::-1]
 
 
 def extents(source, length, target):

@@ -53,6 +53,8 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
     memory.policy = policy
     for whole in (reads, again):
         if whole is not None:
+            if whole is again:
+                memory.undo(trace.events)
             policy.events = Counter()
             out, classes = walks(memory, policy, trace, space, placement, whole, nodes, every_step)
     policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})

@@ -20,8 +20,18 @@ from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
 from ptanalyze.capture.live import heat
-from ptanalyze.capture.live.dump import descendants
-from ptanalyze.capture.live.heat import heat_process, heat_tree, record_running, sample, sample_each, sources
+from ptanalyze.capture.live.dump import descendants, dump_process
+from ptanalyze.capture.live.heat import (
+    dump_after,
+    heat_process,
+    heat_tree,
+    image,
+    record_running,
+    sample,
+    sample_each,
+    sources,
+)
+from ptanalyze.capture.live.process import opened
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
@@ -312,6 +322,56 @@ def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp
     assert f"PID {idle}: ended before it was sampled; left out" in lines
     assert set(open_capture(tmp_path / "c").members) == {pid, busy}
     assert not (tmp_path / "c" / f"pid-{idle}").exists()
+
+
+# Ends if its parent does; 2 MiB of its own and then the same program in its place, for ever.
+EXECS = """
+import mmap, os, sys
+area = mmap.mmap(-1, 2 << 20)
+area[::4096] = b"x" * 512
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.executable, [sys.executable, "-S", "-E", "-c", sys.argv[2], *sys.argv[1:]])
+"""
+
+
+def test_a_child_that_calls_exec_all_the_time_costs_that_child_alone(tmp_path):
+    begins = (
+        "import os, subprocess, sys, time; code = sys.argv[1]; subprocess.Popen([sys.executable, '-S', '-E', "
+    )
+    begins += "'-c', code, str(os.getpid()), code]); print('ready', flush=True); time.sleep(1000)"
+    command = [sys.executable, "-c", begins, EXECS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.stdout.readline()
+            (child,) = descendants(process.pid)
+            (tmp_path / "c").mkdir()
+            lines = heat_tree(process.pid, tmp_path / "c", 1, [200])
+        finally:
+            process.kill()
+    members = set(open_capture(tmp_path / "c").members)
+    assert process.pid in members
+    assert child in members or f"PID {child}: called exec before it was sampled; left out" in lines
+
+
+def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_of(tmp_path):
+    code = "import os, sys; print(flush=True); sys.stdin.read(1); os.execv('/bin/sleep', ['sleep', '1000'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            process.stdout.readline()
+            with opened(process.pid) as held:
+                dump_process(process.pid, tmp_path, bpf=True)
+                before, tables = image(held), (tmp_path / "gpt.entries").read_bytes()
+                process.stdin.write(b"x")
+                process.stdin.flush()
+                while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
+                    os.sched_yield()
+                lines = dump_after(held, tmp_path, before)
+        finally:
+            process.kill()
+    assert lines == [f"PID {process.pid} called exec: the page tables are those before the samples"]
+    assert (tmp_path / "gpt.entries").read_bytes() == tables
 
 
 def test_a_process_without_children_is_as_without_tree_and_one_that_is_not_there_is_refused(family, tmp_path):

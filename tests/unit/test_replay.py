@@ -31,7 +31,7 @@ from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part
 from ptanalyze.world.site import Effort
 from ptanalyze.world.world import World
-from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
+from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 pytestmark = pytest.mark.twin
@@ -41,7 +41,10 @@ pytestmark = pytest.mark.twin
 
 STEADY_EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
-GONE = (Event.MUNMAP, Event.MADVISE, Event.THREAD_EXIT, Event.ROI_START, Event.ROI_END)
+CALLS_OF_ALL = (
+    Event.MMAP, Event.MUNMAP, Event.MREMAP, Event.MADVISE, Event.BRK, Event.THREAD_EXIT, Event.ROI_START,
+    Event.ROI_END,
+)  # fmt: skip
 BEGINS = (0, 0, Event.ROI_START, (), 0)
 
 
@@ -98,6 +101,24 @@ def test_what_a_further_run_maps_at_free_addresses_lands_on_nothing_of_the_first
     assert (further.get(("ipis", 0, 1), 0) + further.get(("ipis_saved", 0, 1), 0) > 0) == bool(cleared)
 
 
+@pytest.mark.parametrize("name", ["linux", "mitosis", "hydra"])
+@pytest.mark.parametrize("aside, faults", [((), 4), ([(1, 0, Event.MMAP, (0, 2 * PAGE, 3, 0x22), HEAP)], 6)])
+def test_a_buffer_that_mremap_moves_and_grows_does_so_in_a_further_run(name, aside, faults):
+    """What it had moves once more, without faults; what grew is new, and what is mapped where it was."""
+    area = HEAP + REGION
+    had, grown = ([start + k * PAGE for k in range(count)] for start, count in ((HEAP, 4), (area, 8)))
+    move = (1, 0, Event.MREMAP, (HEAP, 4 * PAGE, 8 * PAGE, 1), area)
+    touched = [(0, had), (1, grown), (0, had[: faults - 4])]
+    trace = build_trace(touched, [BEGINS, move, *aside], 2)
+    pages = [(va, 1 + k) for k, va in enumerate(grown + had[: faults - 4])]
+    snapshot = build_snapshot(pages, vmas=[(HEAP, HEAP + 4 * PAGE, "h"), (area, area + 8 * PAGE, "a")])
+    run, *_ = twice(world_of(case(snapshot, trace, 2)), name)
+    first, further = events(run.first), events(run.counters)
+    for counted, faulted in ((first, faults + 4), (further, faults)):
+        assert sum(count for (kind, *_), count in counted.items() if kind == "faults") == faulted
+        assert sum(count for (kind, *_), count in counted.items() if kind.startswith("ipis"))
+
+
 @pytest.mark.parametrize("begin, at", [(0, [1, 2]), (2, [0])])
 def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(begin, at):
     page, chunks = HEAP, 5
@@ -116,22 +137,20 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
 @settings(max_examples=STEADY_EXAMPLES, deadline=None)
 @given(data=st.data(), native=st.booleans())
 def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native):
-    """Of calls that take memory away, one munmap at most: the twin finds the VMAs that are left in the end,
+    """One munmap at most, and no MAP_FIXED: the twin finds the VMAs that are left in the end, the further run
 
-    the further run takes the steps of the first, in which a later munmap's VMAs were still there.
+    takes the steps of the first, in which the VMAs were there that calls of the region replaced or unmapped.
     """
     drawn = data.draw(cases(native))
-    kept = np.isin(drawn.trace.events["kind"], GONE)
+    kept = np.isin(drawn.trace.events["kind"], CALLS_OF_ALL)
     kept[np.flatnonzero(drawn.trace.events["kind"] == Event.MUNMAP)[1:]] = False
-    drawn = drawn._replace(
-        trace=type(drawn.trace)(
-            drawn.trace.chunks, drawn.trace.events[kept], drawn.trace.threads, drawn.trace.regions,
-            drawn.trace.batches, drawn.trace.facts,
-        ),
-        placement=type(drawn.placement)(
-            drawn.placement.chunk_cpu, drawn.placement.cpu_node, drawn.placement.event_cpu[kept], "here"
-        ),
-    )  # fmt: skip
+    kept &= (drawn.trace.events["kind"] != Event.MMAP) | (drawn.trace.events["d"] & 0x10 == 0)
+    drawn = as_a_kernel_does(
+        drawn._replace(
+            trace=replace(drawn.trace, events=drawn.trace.events[kept]),
+            placement=replace(drawn.placement, event_cpu=drawn.placement.event_cpu[kept]),
+        )
+    )
     world = world_of(drawn)
     vars(world)["steady"] = steady_part(
         drawn.trace, drawn.stream, drawn.space.regions, world.walks_by_chunk
@@ -171,16 +190,24 @@ def real_world(trace, snapshot, nodes=2, machine=None):
     return World(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
 
 
-def naive_again(world):
-    """[page] that miss when a twin's TLBs go through the trace twice, the second time."""
+FAR = 1 << 40  # pages, in sets of the same number
+
+
+def naive_again(world, elsewhere=(0, 0)):
+    """[page] that miss when a twin's TLBs go through the trace twice, the second time.
+
+    elsewhere  bytes that the second run maps at other addresses
+    """
     tlbs = [NaiveTlb(world.machine.tlb) for _ in world.placement.cpu_node]
-    for _ in range(2):
+    for far in (0, FAR):
         missed = []
         for touches in world.trace.batches(1):
             chunks = range(touches.chunks.start, touches.chunks.stop)
             cpus = np.repeat(world.placement.chunk_cpu[chunks], world.trace.chunks["touches"][chunks])
             for page, cpu in zip(touches.page.tolist(), cpus.tolist(), strict=True):
                 number = int(world.space.regions.va[page >> 9]) << 9 | page & 511
+                if elsewhere[0] <= number * PAGE < elsewhere[1]:
+                    number += far
                 if tlbs[cpu].touch(number, 1) == 2:
                     missed.append(page)
     return missed
@@ -205,6 +232,38 @@ def test_tlbs_are_as_the_first_run_left_them(tmp_path_factory, seed, many, cache
     assert world.again_stream.page.tolist() == naive_again(world)
     assert world.again_stream.hits.sum() == world.trace.accesses
     assert world.again_stream.hits[:, 2].sum() == len(world.again_stream)
+
+
+@settings(max_examples=STEADY_EXAMPLES, deadline=None)
+@given(
+    seed=st.integers(0, 999), many=st.integers(1, 60), first=st.integers(0, 60), kind=st.sampled_from("mbr")
+)
+def test_pages_that_a_further_run_maps_at_free_addresses_are_in_no_tlb(seed, many, first, kind):
+    """But the entries of those of the first run still take up their ways: nothing shoots them down."""
+    rng = np.random.default_rng(seed)
+    pages = [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 300) % many]
+    chunks = [(0, pages[:100]), (1, pages[100:200]), (0, pages[200:])]
+    start, end = HEAP + min(first, many - 1) * PAGE, HEAP + many * PAGE
+    calls = {
+        "m": [BEGINS, (0, 0, Event.MMAP, (0, end - start, 3, 0x22), start)],
+        "b": [(0, 0, Event.BRK, (start,), start), BEGINS, (0, 0, Event.BRK, (end,), end)],
+        "r": [BEGINS, (0, 0, Event.MREMAP, (HEAP - REGION, PAGE, end - start, 1), start)],
+    }
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
+    world = real_world(build_trace(chunks, calls[kind], 2), snapshot)
+    assert world.again_stream.page.tolist() == naive_again(world, (start, end))
+
+
+def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew():
+    """Of two areas with a leaf table each the region maps one: its walks read the upper entries once more."""
+    old, new = HEAP, HEAP + REGION
+    snapshot = build_snapshot([(old, 1), (new, 2)], vmas=[(old, old + PAGE, "o"), (new, new + PAGE, "n")])
+    mmap = (0, 0, Event.MMAP, (0, PAGE, 3, 0x22), new)
+    for calls, read in (([], 1), ([mmap], 2)):
+        trace = build_trace([(0, [old, new])], [BEGINS, *calls], 1)
+        _, _, again = twice(world_of(case(snapshot, trace, 1)), "linux")
+        known, asked = (int(mask).bit_count() for mask in again[0][1].read)
+        assert (known, asked) == (1, read)
 
 
 def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():

@@ -552,22 +552,23 @@ def replay_again(
         changed=np.zeros(steps, np.int32),
         made=np.zeros(steps, np.uint8),
     )
-    _unmap(runs, again, now)
+    _undo(runs, again, now)
     _carry(runs, again, batches, now, progress, Windows(again, 0))
     _settle(runs, again, mapped)
     return now
 
 
-def _unmap(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
-    """Clear what a further run finds unmapped, which no program waits for: states change, counts do not."""
-    steps = again.history.unmapped
-    if steps is None:
+def _undo(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
+    """Take History.undone, which no program waits for: states change, counts do not."""
+    undone = again.history.undone
+    if undone is None:
         return
-    history, before, unmapped = again.history, copy(again), replace(again.history, steps=steps)
-    vars(before)["history"], pending = unmapped, mapped.pending.copy()
-    now = mapped._replace(changed=np.zeros(len(steps.at), np.int32), made=np.zeros(len(steps.at), np.uint8))
-    for step in range(len(steps.at)):
-        carry_out(step, history.rows, again.space.tables.parent, steps, now)
+    before, pending, steps = copy(again), mapped.pending.copy(), undone.steps
+    vars(before)["history"] = undone
+    count = len(steps.at)
+    now = mapped._replace(changed=np.zeros(count, np.int32), made=np.zeros(count, np.uint8))
+    for step in range(count):
+        carry_out(step, undone.rows, again.space.tables.parent, steps, now)
     mapped.pending[:] = pending
     for run in runs:
         run.take_uncounted(before, now)

@@ -21,6 +21,7 @@ from .jit import hook
 # the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
 
 EMPTY = np.uint32(0xFFFFFFFF)
+NEVER = np.uint32(0xFFFFFFFE)  # a tag that nobody looks for: its way is not empty
 
 
 class Bank(NamedTuple):

@@ -412,6 +412,18 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
     )
 
 
+def forget_tables(caches: "walker.Caches", tables: np.ndarray) -> None:
+    """Let no page-walk cache find these tables, flat ids: pages of other tables are walked in their place.
+
+    Their entries stay until others replace them, as nothing flushes them. L2s and LLCs keep the lines: a
+    kernel that makes a table has just written them.
+    """
+    from ..kernels.lru import NEVER
+
+    tags = caches.guest_pwc.tags
+    tags[np.isin(tags, tables.astype(np.uint32))] = NEVER
+
+
 def _flushes(stream: WalkStream, events: np.ndarray | None, begin: int) -> np.ndarray:
     """int64[k], sorted: walks before which events from chunk `begin` on drop the paging-structure caches."""
     if events is None:

@@ -26,7 +26,18 @@ from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.finding import Finding
 from ..core.snapshot import Tree
 from ..core.trace import Event, chunk_runs, give_back, read_only
-from ..kernels.steps import BALANCING, FLUSH, Rows, Shootdowns, Steps, node_now, slot_range
+from ..kernels.steps import (
+    BALANCING,
+    CLEAR,
+    FLUSH,
+    MOVE,
+    Rows,
+    Shootdowns,
+    Steps,
+    move_target,
+    node_now,
+    slot_range,
+)
 from .address_space import AddressSpace
 from .first_touches import place_pages, single_node
 from .history import History
@@ -269,6 +280,23 @@ def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History
     one = np.append(single, alone[0]), np.append(kernel, alone[1])
     moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one, broadcast))
     return moved, after
+
+
+def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
+    """DataNodes after History.undone."""
+    from ..kernels.data_migration import NOWHERE
+
+    if undone is None:
+        return data
+    guest, steps = data.guest.copy(), undone.steps
+    for step in np.flatnonzero(np.isin(steps.kind, (CLEAR, MOVE))):
+        row, lo, hi = slot_range(steps, step)
+        there = guest[row, lo:hi] >= 0
+        if steps.kind[step] == MOVE:
+            target, to = move_target(steps, step)
+            guest[target, to : to + hi - lo][there] = guest[row, lo:hi][there]
+        guest[row, lo:hi][there] = NOWHERE
+    return replace(data, guest=guest)
 
 
 def _check(site: Site, targets: np.ndarray) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.snapshot import Snapshot
+from ..core.snapshot import VMA_DTYPE, Snapshot
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace, blocks, give_back, read_only
 from ..core.walks import Placement, Regions, Tables, WalkStream
 from ..kernels import memory_manager as kernels
@@ -26,7 +26,7 @@ from ..kernels.memory_manager import (
     write_steps,
 )
 from ..kernels.replay import Mapped
-from ..kernels.steps import CALLS, CLEAR, FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
+from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
 from .mm_events import (
     UNNAMED,
@@ -37,7 +37,6 @@ from .mm_events import (
     made,
     merging,
     numbers,
-    on_free_addresses,
     region_of_interest,
 )
 from .thread_placement import HomeMove, LiveCpus
@@ -62,7 +61,7 @@ class Pieces(NamedTuple):
 
 
 def writer(
-    snapshot: Snapshot,
+    vmas: np.ndarray,
     events: np.ndarray,
     last: int,
     tables: Tables,
@@ -76,9 +75,9 @@ def writer(
 ) -> Writer:
     """Writer before the first of `events`, without room for steps; those from `last` on will not happen.
 
-    main_node owns the VMAs that are older than all events.
+    vmas       VMA_DTYPE, older than all events; main_node owns them
     """
-    calls = _calls(snapshot.vmas, events, last, placement, stream, moves, linux)
+    calls = _calls(vmas, events, last, placement, stream, moves, linux)
     moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
     named: list[tuple[int, Any]] = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
     named += [(column, moved) for column in (kernels.CUT, kernels.THERE, kernels.THERE_TO)]
@@ -86,10 +85,10 @@ def writer(
     for column, which in named:
         calls[which, column] = np.searchsorted(byte, calls[which, column].view(np.uint64))
     now = np.zeros(kernels.STATE, np.int64)
-    now[kernels.LINEAGES] = len(snapshot.vmas)
+    now[kernels.LINEAGES] = len(vmas)
     now[[kernels.BREAK, kernels.LAST_AT, kernels.LAST_KIND]] = -1
-    lineages = np.full((1 + len(snapshot.vmas) + len(calls), 2), -1, np.int64)
-    lineages[: 1 + len(snapshot.vmas), kernels.OWNER] = main_node
+    lineages = np.full((1 + len(vmas) + len(calls), 2), -1, np.int64)
+    lineages[: 1 + len(vmas), kernels.OWNER] = main_node
     by_address, huge = _regions(regions, rows, byte)
     near = _near(tables.parent, regions)
     return Writer(
@@ -288,7 +287,7 @@ class History:
     last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
     home        node on which most live threads ran at first
     live        LiveCpus, after the trace
-    unmapped    Steps that clear, uncounted and before all others, what a further run finds unmapped
+    undone      its steps and shootdowns come, uncounted, before a further run: mm_events.undoing
     """
 
     steps: Steps
@@ -303,7 +302,7 @@ class History:
     last: tuple[np.ndarray, np.ndarray, np.ndarray]
     home: int
     live: LiveCpus
-    unmapped: Steps | None = None
+    undone: "History | None" = None
 
     @property
     def premapped(self) -> int:
@@ -348,7 +347,7 @@ def history(
     live = LiveCpus(trace, placement, broadcast=invlpgb and linux.broadcasts and snapshot.native)
     main = _main_node(trace, placement)
     where = space.tables, regions, rows, placement, stream
-    begun = writer(snapshot, trace.events, region.end, *where, main, live.moves, linux)
+    begun = writer(snapshot.vmas, trace.events, region.end, *where, main, live.moves, linux)
     carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
     initial = pieces_of(begun)
     piece, row, slot = _huge_entries(initial, slots, regions, rows)
@@ -368,14 +367,15 @@ def history(
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
-def once_more(past: History, again: WalkStream, chunk: int, events: np.ndarray, regions: Regions) -> History:
+def once_more(
+    past: History, again: WalkStream, space: AddressSpace, undone: np.ndarray, chunk: int
+) -> History:
     """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.
 
-    past   of the whole trace; again: walks of the second run; events: Trace.events
+    past   of the whole trace; again: walks of the second run; undone: as mm_events.undoing has them
     The same calls are made before the same chunks. What they find mapped is another matter: memory that was
-    mapped in the first run and not unmapped is still there, and faults no more, but for what a call of the
-    region maps where it finds free addresses: a further one finds others, where nothing is mapped. Where
-    the trace ended with most threads on another node than at `chunk`, a RUN back comes first.
+    mapped in the first run and not unmapped is still there, and faults no more, but for what `undone` takes
+    away. Where the trace ended with most threads on another node than at `chunk`, a RUN back comes first.
     """
     steps = past.steps
     kept = np.flatnonzero(steps.chunk >= chunk)
@@ -387,24 +387,35 @@ def once_more(past: History, again: WalkStream, chunk: int, events: np.ndarray, 
         back.at[:], back.chunk[:] = again.offset[chunk], chunk
         back.was[:], back.to[:], back.node[:] = end, begin, begin
         more = Steps(*map(np.concatenate, zip(back, more, strict=True)))
-    region = region_of_interest(events)
-    named = events[region.first : region.end]
-    free = on_free_addresses(named[named["chunk"] >= chunk])
-    return replace(past, steps=more, unmapped=_clearing(free, past, regions))
+    return replace(past, steps=more, undone=_undone(past, space, undone) if len(undone) else None)
 
 
-def _clearing(ranges: tuple[np.ndarray, np.ndarray], past: History, regions: Regions) -> Steps | None:
-    """Steps that clear what lies in byte ranges; None where these are empty."""
-    slots = Slots(regions)
-    spans = slots.spans(*ranges)
-    if not len(spans.of):
-        return None
-    steps: Steps = blank_steps(len(spans.of))
-    entry = regions.slot[spans.region]
-    steps.kind[:], steps.call[:], steps.node[:] = CLEAR, CALLS.index("mmap"), past.home
-    steps.row[:], steps.was[:] = past.rows.of_region[spans.region], past.home
-    steps.lo[:], steps.hi[:] = np.where(entry < 0, spans.lo, entry), np.where(entry < 0, spans.hi, entry + 1)
-    return steps
+def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
+    """History of such events, which come when all others have; they interrupt nobody."""
+    vmas = np.zeros(len(past.last[0]), VMA_DTYPE)
+    vmas["start"], vmas["end"], owner = past.last
+    nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]
+    on = Placement(nobody, home, np.zeros(len(events), np.int32), "")
+    none = WalkStream(
+        np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((1, 3), np.int64)
+    )
+    where = space.tables, space.regions, past.rows, on, none
+    begun = writer(vmas, events, len(events), *where, int(home[0]), [], UNNAMED)
+    begun.lineages[1 : 1 + len(vmas), OWNER] = owner
+    done = all_steps(begun)
+    steps, flushes = done.steps, done.steps.kind == FLUSH
+    live = np.zeros((np.count_nonzero(flushes), past.shootdowns.live.shape[1]), np.int32)
+    by_nobody = np.zeros(len(live), bool)
+    single, kernel = steps.lo[flushes].astype(bool), steps.hi[flushes].astype(bool)
+    steps.lo[flushes] = steps.hi[flushes] = 0
+    sets = np.flatnonzero(steps.kind == SET)
+    lineage = steps.number[sets]
+    owners, first = np.unique(past.vma_owner, return_index=True)
+    owner = done.lineages[lineage + 1, OWNER]
+    alike = np.minimum(np.searchsorted(owners, owner), len(owners) - 1)
+    known = (lineage != NO_VMA) & (owners[alike] == owner)
+    steps.number[sets] = np.where(known, first[alike], UNKNOWN_VMA)
+    return replace(past, steps=steps, shootdowns=Shootdowns(live, single, kernel, by_nobody))
 
 
 def _main_node(trace: Trace, placement: Placement) -> int:

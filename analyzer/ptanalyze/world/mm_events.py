@@ -1,18 +1,18 @@
 """Which translations the memory-management events of a trace take away."""
 
 import re
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from heapq import heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.finding import Finding
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
+from ..core.trace import EVENT_DTYPE, PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
 from ..kernels.steps import CLEAR, UPDATE
 
 # What calls do differs between versions of Linux.
@@ -81,46 +81,143 @@ KINDS = (
 )  # fmt: skip
 
 
-def on_free_addresses(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends), uint64: what mmaps without MAP_FIXED and a growing heap map, and no event before them.
+# What leads from a region's end to what a further run of it finds.
+#
+# A further run of a program maps at other free addresses than the first, whose memory stays where it is. Here
+# it maps at the same ones and finds nothing there. Memory that mremap moved is back where it came from. What
+# the region unmapped and mapped again at the same address is found as it was left.
 
-    The kernel found nothing there, neither when the first of `events` came nor when they did.
+MAP, UNMAP = ~np.uint64(0), ~np.uint64(1)
+MEANT, GONE, NEW = range(3)  # of bytes: as when the region began, or in their place; unmapped; mapped since
+MAPPED_AT_FREE, UNMAPPED, MOVED_AWAY = (NEW, MEANT, NEW), (GONE, GONE, NEW), (NEW,) * 3  # by state before
+
+
+class _Bytes:
+    """The state of all addresses, MEANT at first."""
+
+    def __init__(self) -> None:
+        self.begin, self.state = [0], [MEANT]
+
+    def within(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """[(start, end, state)] of the bytes start..end."""
+        if start >= end:
+            return []
+        first, past = bisect_right(self.begin, start) - 1, bisect_left(self.begin, end)
+        edges = [start, *self.begin[first + 1 : past], end]
+        return list(zip(edges[:-1], edges[1:], self.state[first:past], strict=True))
+
+    def become(self, start: int, end: int, becomes: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Change the state of start..end, by that before; what `within` said then."""
+        before = self.within(start, end)
+        if all(becomes[state] == state for _, _, state in before):
+            return before
+        first, past = bisect_right(self.begin, start) - 1, bisect_left(self.begin, end)
+        pieces = [(lo, becomes[state]) for lo, _, state in before]
+        if self.begin[first] < start:
+            pieces.insert(0, (self.begin[first], self.state[first]))
+        if past < len(self.begin) and self.begin[past] == end:
+            past += 1
+        pieces.append((end, self.state[past - 1]))
+        states = [self.state[first - 1] if first else None, *(state for _, state in pieces)]
+        kept = [piece for piece, last in zip(pieces, states, strict=False) if piece[1] != last]
+        self.begin[first:past], self.state[first:past] = [lo for lo, _ in kept], [state for _, state in kept]
+        return before
+
+    def move(self, start: int, end: int, there: int) -> None:
+        for lo, hi, state in self.become(start, end, MOVED_AWAY):
+            self.become(lo - start + there, hi - start + there, (state,) * 3)
+
+
+def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
+    """EVENT_DTYPE: calls that lead from the end of a region to what its chunks from `chunk` on find when they
+    run once more; munmaps, and mremaps with MREMAP_FIXED, none of which a program makes.
+
+    events  Trace.events
     """
-    done = events[carried_out(events)]
-    where, kind = addresses(done), done["kind"]
-    start, end = where[:, 0].copy(), np.maximum(where[:, 1], where[:, 2])
-    brk = np.flatnonzero(kind == Event.BRK)
-    start[brk[1:]], end[brk[1:]] = np.sort([start[brk[:-1]], start[brk[1:]]], axis=0)
-    grown = np.zeros(len(done), bool)
-    grown[brk[1:]] = where[brk[1:], 0] > where[brk[:-1], 0]
-    free = (kind == Event.MMAP) & ~_replaces(done["d"]) | grown
-    there = np.flatnonzero(kind == Event.MREMAP)
-    start, end = np.append(start, where[there, 3]), np.append(end, where[there, 4])
-    free, number = np.append(free, np.zeros(len(there), bool)), np.append(np.arange(len(done)), there)
-    return _first_named(start, end, number, free) if free.any() else (start[:0], end[:0])
+    rows = _maps_and_moves(events, chunk)
+    meet = _that_meet(rows)
+    alone = rows[~meet & (rows[:, 2] == MAP)]
+    state, found = _Bytes(), list[tuple[int, int, int]]()
+    for start, end, there in rows[meet].tolist():
+        if there == MAP:
+            before = state.become(start, end, MAPPED_AT_FREE)
+            found += [(lo, hi, int(MAP)) for lo, hi, was in before if was != GONE]
+        elif there == UNMAP:
+            state.become(start, end, UNMAPPED)
+        else:
+            state.move(start, end, there)
+            found.append((start, end, there))
+    return _undone(np.concatenate([alone, np.array(found, np.uint64).reshape(-1, 3)]))
+
+
+def _maps_and_moves(events: np.ndarray, chunk: int) -> np.ndarray:
+    """uint64[n, 3]: first byte, one past the last, and MAP (where nothing is), UNMAP or where it moves to;
+    of the region's calls from `chunk` on, in order."""
+    region, done = region_of_interest(events), carried_out(events)
+    done = done[done < region.end]
+    kind, where, flags = events["kind"][done], addresses(events[done]), events["d"][done]
+    start, past, cut, there, there_to = where.T
+    mmap, munmap, mremap = (kind == one for one in (Event.MMAP, Event.MUNMAP, Event.MREMAP))
+    kept, moved = np.minimum(past, cut), mremap & (start != there)
+    lands_on = flags & np.uint64(MREMAP_FIXED) > 0
+    breaks = np.flatnonzero(kind == Event.BRK)
+    at, before = breaks[1:], np.zeros(len(done), np.uint64)
+    before[at] = start[breaks[:-1]]
+    parts = [
+        (np.flatnonzero(mmap & ~_replaces(flags)), start, past, MAP),
+        (np.flatnonzero(munmap), start, past, UNMAP),
+        (np.flatnonzero(moved), start, kept, there),
+        (np.flatnonzero(mremap), kept, past, UNMAP),
+        (np.flatnonzero(mremap & ~lands_on), there + (kept - start), there_to, MAP),
+        (at, before, start, MAP),
+        (at, start, before, UNMAP),
+    ]
+    columns = [[np.broadcast_to(one, len(done))[index] for one in of] for index, *of in parts]
+    every = np.concatenate([np.stack(three, axis=1) for three in columns])
+    number = np.concatenate([index for index, *_ in parts])
+    inside = (done[number] >= region.first) & (events["chunk"][done[number]] >= chunk)
+    order = np.argsort(number, kind="stable")
+    order = order[(inside & (every[:, 0] < every[:, 1]))[order]]
+    ordered: np.ndarray = every[order]
+    return ordered
+
+
+def _that_meet(rows: np.ndarray) -> np.ndarray:
+    """bool[n]: rows of _maps_and_moves with bytes that another one has too, and those that move."""
+    moves = np.flatnonzero(rows[:, 2] < UNMAP)
+    there = rows[moves, 2]
+    start = np.append(rows[:, 0], there)
+    end = np.append(rows[:, 1], there + (rows[moves, 1] - rows[moves, 0]))
+    of = np.append(np.arange(len(rows)), moves)
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate(end[order])
+    group = np.cumsum(np.append(False, start[order][1:] >= reached[:-1])[: len(order)])
+    several = np.bincount(group, minlength=1)[group] > 1
+    meet = np.zeros(len(rows), bool)
+    meet[of[order[several]]] = meet[moves] = True
+    return meet
+
+
+def _undone(rows: np.ndarray) -> np.ndarray:
+    """EVENT_DTYPE of undoing, which takes back rows as of _maps_and_moves from the last to the first."""
+    rows = rows[::-1]
+    moves, parts = np.flatnonzero(rows[:, 2] != MAP), list[np.ndarray]()
+    for first, past in pairwise([-1, *moves.tolist(), len(rows)]):
+        starts, ends = merged(*rows[first + 1 : past, :2].T)
+        parts.append(np.zeros(len(starts), EVENT_DTYPE))
+        parts[-1]["kind"], parts[-1]["a"], parts[-1]["b"] = Event.MUNMAP, starts, ends - starts
+        if past < len(rows):
+            (to, to_end, back), move = rows[past], np.zeros(1, EVENT_DTYPE)
+            move["kind"], move["d"], move["a"], move["result"] = Event.MREMAP, MREMAP_FIXED, back, to
+            move["b"] = move["c"] = to_end - to
+            parts.append(move)
+    return np.concatenate(parts)
 
 
 def _replaces(flags: np.ndarray) -> np.ndarray:
     """bool: mmap's flags let it land on what is mapped."""
     replaces: np.ndarray = (flags & np.uint64(MAP_FIXED) != 0) & (flags & np.uint64(MAP_FIXED_NOREPLACE) == 0)
     return replaces
-
-
-def _first_named(
-    start: np.ndarray, end: np.ndarray, number: np.ndarray, wanted: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends): bytes of which the lowest `number` of all ranges that hold them is a wanted range's."""
-    edges, order = np.unique(np.concatenate([start, end])), np.argsort(start, kind="stable")
-    first, past = np.searchsorted(edges, start), np.searchsorted(edges, end)
-    found, begun, open_ranges = np.zeros(max(len(edges) - 1, 0), bool), 0, list[tuple[int, int]]()
-    for at in range(len(found)):
-        while begun < len(order) and first[order[begun]] <= at:
-            heappush(open_ranges, (int(number[order[begun]]), int(order[begun])))
-            begun += 1
-        while open_ranges and past[open_ranges[0][1]] <= at:
-            heappop(open_ranges)
-        found[at] = bool(open_ranges) and wanted[open_ranges[0][1]]
-    return merged(edges[:-1][found], edges[1:][found])
 
 
 def carried_out(events: np.ndarray) -> np.ndarray:

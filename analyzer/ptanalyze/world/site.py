@@ -14,7 +14,7 @@ from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topo
 from ..core.trace import Trace
 from ..core.walks import Fold, Placement, WalkStream
 from .address_space import AddressSpace, address_space
-from .mm_events import UNNAMED, Linux, regions_with_passed
+from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
 from .moves import NOTHING_MOVES, Moves
 from .phases import LAST, SteadyPart, first_walks, steady_part
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
@@ -156,7 +156,14 @@ class Site:
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.again_stream
         self._filter.progress = self.effort.again
-        return self._filter.again(self.steady.chunk)
+        return self._filter.again(self.steady.chunk, self.undone)
+
+    @cached_property
+    def undone(self) -> np.ndarray:
+        """mm_events.undoing before the steady part runs once more."""
+        if self.origin is not None and self.origin.trace is self.trace:
+            return self.origin.undone
+        return undoing(self.trace.events, self.steady.chunk)
 
     @cached_property
     def steady(self) -> SteadyPart:

@@ -28,7 +28,7 @@ from ..core.safe_files import (
 from ..core.trace import SLOT_BITS, Trace, blocks
 from ..core.walks import Placement, WalkStream
 
-VERSION = 4
+VERSION = 5
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 HEADER = 128  # bytes of a .npy file before its numbers

@@ -21,6 +21,7 @@ from msgspec.structs import replace as changed
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Array, Tlb, shape
 from ..core.trace import (
+    EVENT_DTYPE,
     PAGE_SHIFT,
     SLOT_BITS,
     Batches,
@@ -33,8 +34,8 @@ from ..core.trace import (
 )
 from ..core.walks import Fold, Placement, Regions, WalkStream
 from . import stream_store
-from .address_space import AddressSpace
-from .mm_events import invalidations
+from .address_space import AddressSpace, Slots
+from .mm_events import addresses, invalidations
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -295,6 +296,9 @@ MAX_COMMON_SETS = 1 << SLOT_BITS  # more would use bits that differ between dens
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 
 
+NOTHING = np.zeros(0, EVENT_DTYPE)
+
+
 class TlbFilter:
     """A trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
@@ -329,10 +333,10 @@ class TlbFilter:
         key = self._key()
         return self._load(key) or self._first(key)
 
-    def again(self, begin: int) -> WalkStream:
+    def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
         """WalkStream of the chunks from `begin` on, run once more; chunks before have no walks.
 
-        All TLBs begin as the whole trace left them.
+        undone  mm_events.undoing; else all TLBs begin as the whole trace left them
         """
         name = f"{self._key()}{stream_store.AGAIN}{begin}"
         stored = self._load(name)
@@ -344,7 +348,7 @@ class TlbFilter:
             self.progress(int(self.trace.chunks["touches"][:begin].sum()))
         with stream_store.Writer(self.cache_dir, name) as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            return writer.seal(self._filter(writer, begin, again=True))
+            return writer.seal(self._filter(writer, begin, undone))
 
     def _key(self) -> str:
         regions = self.space.regions
@@ -377,7 +381,9 @@ class TlbFilter:
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
-    def _filter(self, writer: stream_store.Writer, begin: int, again: bool = False) -> np.ndarray:
+    def _filter(
+        self, writer: stream_store.Writer, begin: int, undone: np.ndarray | None = None
+    ) -> np.ndarray:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
         if self.trace.facts.get("walks"):
             return self._all(writer, begin)
@@ -391,8 +397,9 @@ class TlbFilter:
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
         tables = pages, shootdowns
         filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known)
-        if again:
+        if undone is not None:
             filtering.settle(len(trace.chunks))
+            self._forget(undone)
         for state in chain.from_iterable(self.states):
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
         for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
@@ -400,6 +407,34 @@ class TlbFilter:
                 self.progress(touches)
         hits = np.array([sum(state.hits for state in parts) for parts in self.states], np.int64)
         return self._whole(hits.reshape(len(self.states), 3), begin)
+
+    def _forget(self, undone: np.ndarray) -> None:
+        """Let no TLB find pages that a further run finds unmapped or elsewhere.
+
+        Their entries stay until others replace them: nothing shoots them down.
+        """
+        from ..kernels.lru import NEVER
+
+        where = addresses(undone)
+        regions, slots = self.space.regions, Slots(self.space.regions)
+        other = np.zeros(len(regions.va) << SLOT_BITS, bool)
+        for start, end in ((where[:, 0], where[:, 1]), (where[:, 3], where[:, 4])):
+            spans = slots.spans(start, end)
+            for region, lo, hi in zip(
+                spans.region.tolist(), spans.lo.tolist(), spans.hi.tolist(), strict=True
+            ):
+                first = region << SLOT_BITS
+                other[first + lo : first + hi] |= regions.tlb_level[region] == 1 or hi - lo == 1 << SLOT_BITS
+        pages = np.flatnonzero(other).astype(np.uint32)
+        if self.fold is not None and len(pages):
+            _, place = self.fold.folded(pages)
+            for known in self.known:
+                known[place] = False
+            other[self.fold.of(pages)] = True
+        for state in chain.from_iterable(self.states) if len(pages) else ():
+            for tags in (state.rows.tags, state.bank.tags):
+                there = np.flatnonzero(tags < len(other))
+                tags[there[other[tags[there]]]] = NEVER
 
     def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
         """Hits with the accesses that were merged into touches."""
@@ -470,13 +505,13 @@ class FarFilter(TlbFilter):
         self.trace = _trace_of(self.near.trace, missed)
         return self._first(None)
 
-    def again(self, begin: int) -> WalkStream:
+    def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
         if not self.states:
             self.first()
         self.near.progress = self.progress
-        self.trace = _trace_of(self.near.trace, self.near.again(begin))
+        self.trace = _trace_of(self.near.trace, self.near.again(begin, undone))
         self.progress = None
-        return super().again(begin)
+        return super().again(begin, undone)
 
     def _key(self) -> str:
         return ""

@@ -14,9 +14,10 @@ from ..core.snapshot import ENTRIES_PER_TABLE, Snapshot, Tree, leaf
 from ..core.snapshot import blocks as snapshot_blocks
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Trace, blocks
 from ..core.walks import Placement, Reads
+from ..kernels.steps import FREE
 from .address_space import leaves_of
-from .cache_pass import cache_pass, empty_caches
-from .data_migration import DataNodes, data_move, data_nodes, with_data_moves
+from .cache_pass import cache_pass, empty_caches, forget_tables
+from .data_migration import DataNodes, data_move, data_nodes, data_undone, with_data_moves
 from .first_touches import first_touches_unseen, host_homes, table_homes
 from .history import History, history, once_more
 from .scaling import mapped_bytes
@@ -151,14 +152,12 @@ class World(Site):
         (_, data), then = self._moved, copy(self)
         passes = vars(then)
         passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
-        passes["_past"] = once_more(
-            self._past, self.again_stream, self.steady.chunk, self.trace.events, self.space.regions
-        )
+        passes["_past"] = once_more(self._past, self.again_stream, self.space, self.undone, self.steady.chunk)
         passes.pop("_moved")
         for name in ("history", "walks_by_chunk"):
             passes.pop(name, None)
         if data is not None:
-            passes["data"] = data
+            passes["data"] = data_undone(data, passes["_past"].undone)
         return then
 
     @cached_property
@@ -227,6 +226,9 @@ class World(Site):
 
         caches  what they hold from an earlier pass, which changes; None: nothing
         """
+        undone = self._past.undone
+        if caches and undone is not None:
+            forget_tables(caches, undone.steps.number[undone.steps.kind == FREE])
         return cache_pass(
             self.space,
             self._on_sockets,

@@ -56,17 +56,27 @@ AGES = "it clears accessed bits too, so uses are missed and rates may be too low
 def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
     """Write page tables of process `pid` and `heat.bits` into `directory`; returns lines for people.
 
-    The tables are those after the samples, or before them if the process has ended. The caller seals the
-    capture. UsageError; PartialDataError if the process ended before a sample was complete.
+    The tables are those after the samples, or before them if the process has ended or called exec. The caller
+    seals the capture. UsageError; PartialDataError if the process ended before a sample was complete.
     """
     with opened(pid) as process:
         dump_process(pid, directory, bpf=True)
+        before = image(process)
         lines = sample(pid, directory / FILE, seconds, lengths)
-        return [*lines, *dump_after(process, directory)]
+        return [*lines, *dump_after(process, directory, before)]
 
 
-def dump_after(process: Process, directory: Path) -> list[str]:
-    """Put the page tables of now into `directory`, unless the process has ended; lines for people."""
+def image(process: Process) -> list[str]:
+    """Where the program that a process runs lies, and its stack: others after exec, [] after its end."""
+    try:
+        return (process.proc / "stat").read_text().rpartition(") ")[2].split()[23:26]  # proc(5): startcode on
+    except OSError:
+        return []
+
+
+def dump_after(process: Process, directory: Path, before: list[str]) -> list[str]:
+    """Put the page tables of now into `directory`, unless the process has ended or runs another program than
+    `before`, as of image; lines for people."""
     with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
         try:
             lines = dump_process(process.pid, Path(inside) / "later", bpf=True)
@@ -75,6 +85,8 @@ def dump_after(process: Process, directory: Path) -> list[str]:
                 check_process(process.proc, process.pid)
                 raise  # it is still there: something else is wrong
             return [f"PID {process.pid} has ended: the page tables are those before the samples"]
+        if image(process) != before:
+            return [f"PID {process.pid} called exec: the page tables are those before the samples"]
         move_files(Path(inside) / "later", directory)
     return lines
 
@@ -286,20 +298,22 @@ def damon() -> str:
 def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
     """As heat.heat_process of `pid` into `directory`, of its descendants into pid-PID/ there; all sealed.
 
-    Descendants that end before they have a sample, or begin meanwhile, are left out, and lines say so. Errors
-    for `pid` as of heat_process.
+    Descendants that end or call exec before they have a sample, or begin meanwhile, are left out, and lines
+    say so. Errors for `pid` as of heat_process.
     """
     lines, others, found = [], provenance(), [pid, *descendants(pid)]
     places = {one: directory if one == pid else directory / f"pid-{one}" for one in found}
     with ExitStack() as stack:
         processes: dict[int, Process] = {}
+        ran: dict[int, list[str]] = {}
         for one, place in places.items():
             place.mkdir(mode=0o700, exist_ok=one == pid)
             try:
-                processes[one] = stack.enter_context(opened(one))
+                process = stack.enter_context(opened(one))
+                ran[one] = image(process)
                 dump_process(one, place, bpf=True)
+                processes[one] = process
             except (PartialDataError, UsageError) as error:
-                processes.pop(one, None)
                 lines.append(ended(one, pid, place, error))
         said = sample_each({one: places[one] / FILE for one in processes}, seconds, lengths)
         new = [one for one in descendants(pid) if one not in found]
@@ -307,7 +321,7 @@ def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = 
             if isinstance(of, Exception):
                 lines.append(ended(one, pid, places[one], of))
             else:
-                lines += [*of, *dump_after(processes[one], places[one])]
+                lines += [*of, *dump_after(processes[one], places[one], ran[one])]
     inside = [one for one, of in said.items() if one != pid and not isinstance(of, Exception)]
     for one in inside:
         seal_dump(places[one], others)
@@ -316,12 +330,13 @@ def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = 
     return list(dict.fromkeys(lines))
 
 
-def ended(one: int, pid: int, place: Path, error: Exception) -> str:
-    """Remove what there is of a descendant that has ended; a line. Another's error is raised."""
-    if one == pid or alive(one):
+def ended(one: int, pid: int, place: Path, error: PartialDataError | UsageError) -> str:
+    """Remove what there is of a descendant that ended or called exec; a line. Other errors are raised."""
+    there = alive(one)
+    if one == pid or (there and isinstance(error, UsageError)):
         raise error
     shutil.rmtree(place)
-    return f"PID {one}: ended before it was sampled; left out"
+    return f"PID {one}: {'called exec' if there else 'ended'} before it was sampled; left out"
 
 
 # Add samples of accessed bits to a capture of the same process that is there.
