@@ -180,7 +180,7 @@ def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
 
 
 def test_the_report_says_that_reads_are_from_dram_not_that_those_of_caches_are_left_out(study):
-    (reads,) = [one for one in where.pictures(study) if one.key == "reads"]
+    (reads,) = [one for draw in where.pictures(study) if (one := draw()).key == "reads"]
     assert "Without a trace every leaf entry is taken to be read from DRAM;" in reads.how
     assert "left out" not in reads.how
 

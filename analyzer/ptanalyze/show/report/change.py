@@ -1,6 +1,7 @@
 """Effects and costs of each policy: a table of all, and pictures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
@@ -124,16 +125,16 @@ def wanted(key: str, rows: list[dict[str, object]]) -> bool:
     return key != "budget" or any(row["over"] for row in rows)
 
 
-def pictures(study: Study) -> Iterator[Picture]:
+def pictures(study: Study) -> Iterator[Callable[[], Picture]]:
     walked = bool(study.ranked["walks"].max())
     if study.curve is not None and study.curve.best:
         yield sizes(study.curve)
     if walked:
-        yield speedup(study)
-        yield pareto(study)
-    yield footprint(study)
+        yield partial(speedup, study)
+        yield partial(pareto, study)
+    yield partial(footprint, study)
     if study.leaves["count"].sum():
-        yield locality(study)
+        yield partial(locality, study)
 
 
 def sizes(curve: SizeCurve) -> Picture:

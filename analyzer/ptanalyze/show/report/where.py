@@ -1,6 +1,7 @@
 """Where walks go now: pictures and tables of the capture and of its walks under the baseline."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from pandas import DataFrame, concat
@@ -15,15 +16,15 @@ from .picture import Cell, Column, Grid, Picture, count, grid, percent, picture,
 from .study import Study, remote_share
 
 
-def pictures(study: Study) -> Iterator[Picture]:
+def pictures(study: Study) -> Iterator[Callable[[], Picture]]:
     if study.classes is not None and study.classes["count"].sum():
-        yield locality(study, study.classes)
+        yield partial(locality, study, study.classes)
     if of_dram(study.of(study.reads, study.baseline))["count"].sum():
-        yield reads(study)
+        yield partial(reads, study)
     if study.heat is not None:
-        yield walk_map(study.heat)
+        yield partial(walk_map, study.heat)
     if study.tables is not None and study.tables["node"][~study.tables["tracers"]].nunique() > 1:
-        yield page_tables(study, study.tables)
+        yield partial(page_tables, study, study.tables)
 
 
 def walk_map(heat: DataFrame) -> Picture:
@@ -264,13 +265,13 @@ def largest(table: DataFrame) -> list[dict[str, Any]]:
 # Pictures for some captures only: fragmentation of a VM, locality over time, ceilings of a walker.
 
 
-def pictures_deeper(study: Study) -> Iterator[Picture]:
+def pictures_deeper(study: Study) -> Iterator[Callable[[], Picture]]:
     if study.lines is not None and study.lines["count"].sum():
-        yield fragmentation(study, study.lines)
+        yield partial(fragmentation, study, study.lines)
     if has_time(study.timeline):
-        yield timeline(study)
+        yield partial(timeline, study)
     if study.traced and study.ranked["dram_reads_per_walk"].max():
-        yield roofline(study)
+        yield partial(roofline, study)
 
 
 def fragmentation(study: Study, lines: DataFrame) -> Picture:

@@ -59,7 +59,7 @@ def report(
     studied = studies(opened, how, asked, on)
     given = {key: value for key, value in asked.items() if value not in (NO_LIMIT, HOUR, ())}
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
-    text = html(Page(studied, again), how.progress)
+    text = html(Page(studied, again), how.progress, how.jobs)
     if output is not None:
         write(output, text)
     return text
