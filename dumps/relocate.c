@@ -25,6 +25,7 @@
 #define PART (64UL << 20)     /* at most; what a third party's SIGKILL of the clone can hit is one part */
 #define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
 #define TO_RETURN 2000000     /* microseconds for a way back */
+#define TO_EXEC 500000        /* microseconds for a child of vfork to become another program */
 #define LOST_IN_A_ROW 50      /* attempts that moved nothing, before we give up */
 #define AREAS_TO_SPARE 64     /* below vm.max_map_count */
 #define SPARE (1UL << 20)     /* bytes below RLIMIT_AS and RLIMIT_DATA */
@@ -143,24 +144,38 @@ static void refuse(const struct process *process, const char *why)
 	fail(EXIT_WRONG_USE, "PID %d: not relocated: %s", process->pid, why);
 }
 
-/* A machine of another word size, or another process with the same memory, would be hurt: none of our threads' stops holds it. */
-static void refuse_other_users(const struct process *process)
+/* Another process with the same memory, which no stop of our threads holds; 0: none. */
+static pid_t other_user(const struct process *process)
 {
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
+	pid_t found = 0;
 
-	while (all && (entry = readdir(all))) {
+	while (all && !found && (entry = readdir(all))) {
 		int other = atoi(entry->d_name);
 		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->pid, other, KCMP_VM, 0, 0) : 1;
 
-		if (differ == 0)
-			fail(EXIT_WRONG_USE, "PID %d: not relocated: PID %d shares its memory (a child of vfork, or CLONE_VM)",
-			     process->pid, other);
 		if (differ < 0 && errno == ENOSYS)
 			refuse(process, "this kernel has no kcmp, so whether others share its memory is not known");
+		if (!differ)
+			found = other;
 	}
 	if (all)
 		closedir(all);
+	return found;
+}
+
+/* A child of vfork is there until it calls exec. */
+static void refuse_other_users(const struct process *process)
+{
+	int64_t until = microseconds_now() + TO_EXEC;
+	pid_t other;
+
+	while ((other = other_user(process)) && microseconds_now() < until)
+		usleep(1000);
+	if (other)
+		fail(EXIT_WRONG_USE, "PID %d: not relocated: PID %d shares its memory (a child of vfork, or CLONE_VM)",
+		     process->pid, other);
 }
 
 /* Who reads or writes its memory by address and is no thread of it. */
