@@ -385,10 +385,10 @@ static const char *try_thread(struct chain *chain, const struct process *process
 	if (ptrace(PTRACE_SEIZE, thread->tid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEVFORKDONE))
 		return errno == ESRCH ? "is gone" : "may not be traced";
 	POINT(1);
-	thread->since = microseconds_now();
 	ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
 	POINT(2);
-	why = wait_for(thread->tid, FOR_INTERRUPT, thread->since + TO_STOP, -1, 0);
+	why = wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_STOP, -1, 0);
+	thread->since = microseconds_now();
 	if (!why && (*memory = open_memory(process)) < 0)
 		why = "has memory that we may not write";
 	if (!why && (why = unfit(chain, process, thread, *memory, cut)))

@@ -1,7 +1,10 @@
 """`ptdump process` on emulated NUMA machines, against their raw memory."""
 
+import re
 import struct
 import subprocess
+import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -130,14 +133,11 @@ def test_pages_of_1_gib(dump):
 def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(kernel, ptdump, place, request):
     image = images.initramfs(kernel, libraries_of=[ptdump])
     place.parent.mkdir(exist_ok=True)
-    target = place.parent / "relocate_target"
-    source = images.ROOT / "tests/native/programs/relocate_target.c"
-    subprocess.run(["gcc", "-O1", "-pthread", "-static", source, "-o", target], check=True)
     files = {
         "script": images.LAB / "scripts/relocate.sh",
         "ptdump": ptdump,
         "ptrelocate": ptdump.with_name("ptrelocate"),
-        "relocate_target": target,
+        "relocate_target": static_target(place.parent),
     }
     machine = Machine(nodes=2, node_mib=512, fast=True)
     run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
@@ -150,6 +150,54 @@ def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(kernel, p
     }
     told = dict(word.split("=") for word in (run.share / "said").read_text().splitlines()[1].split())
     assert told["added"] == told["found"] and told["damaged"] == "0"
+
+
+@dataclass(frozen=True)
+class WithHost(Machine):
+    """One that can read this system's files, and run its Python."""
+
+    def qemu(self, *arguments):
+        share = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap,id=host"
+        return [*super().qemu(*arguments), "-virtfs", share]
+
+
+@pytest.mark.lab(full=True)
+def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place, request):
+    image = images.initramfs(kernel)
+    place.parent.mkdir(exist_ok=True)
+    trial = [
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "trial",
+        "--figure-of",
+        "'tail -n 1 count'",
+        "--warm-up 20s --for 5s",
+    ]
+    trial += ["--pairs", "2", "-o", "mine.toml", "--", "/mnt/relocate_target", "count", "64"]
+    files = {
+        "script": images.LAB / "scripts/trial.sh",
+        "inside": f"cd /tmp; PATH=/usr/bin:/bin HOME=/tmp {' '.join(trial)}",
+        "relocate_target": static_target(place.parent),
+    }
+    machine = WithHost(nodes=2, node_mib=1024, fast=True)
+    run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
+    said = (run.share / "trial.errors").read_text()
+    assert (run.share / "trial.status").read_text() == "0\n", said
+    windows = re.findall(
+        r"tables (far |near): .*\((\S+)% of entries on node 1\); data (\S+)% on node 0", said
+    )
+    assert [where for where, *_ in windows] == ["far ", "near"] * 2
+    for where, tables, data in windows:
+        assert float(data) >= 99 and (float(tables) >= 99 if where == "far " else float(tables) <= 3), said
+    assert "2 pairs" in (run.share / "trial.output").read_text()
+
+
+def static_target(directory):
+    source = images.ROOT / "tests/native/programs/relocate_target.c"
+    target = directory / "relocate_target"
+    subprocess.run(["gcc", "-O1", "-pthread", "-static", source, "-o", target], check=True)
+    return target
 
 
 def tables_and_data(dump):

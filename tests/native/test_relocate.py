@@ -1,5 +1,6 @@
 """Leaf tables of live processes are rebuilt; nothing else of them changes, whoever dies."""
 
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,9 @@ from native.dumping import state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, relocate, target, threads
 from needs import needs_root
 from ptanalyze.capture.live import relocate as front
+from ptanalyze.capture.live import trial
 from ptanalyze.cli import run
+from ptanalyze.cli.trial import write
 from ptanalyze.core.errors import UsageError
 
 pytestmark = needs_root
@@ -245,3 +248,42 @@ def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
     assert front.spare_bytes(tmp_path) == spare
     (tmp_path / "memory.max").write_text("max\n")
     assert front.spare_bytes(tmp_path) is None
+
+
+# Trials: with two nodes they are tried in the lab.
+
+
+def window(far, rate, tables):
+    return trial.Window(far, rate, tables, 1.0, (1, 0, 0))
+
+
+def test_a_trial_says_how_much_longer_the_work_of_a_window_takes_and_hands_it_on(pt, tmp_path, capfd):
+    rates = [(100.0, 130.0), (100.0, 120.0), (90.0, 117.0)]
+    windows = [one for a, b in rates for one in (window(True, a, 0.999), window(False, b, 0.01))]
+    done = trial.Trial(1, 0, 1, 10.0, tuple(windows))
+    assert done.slowdown == pytest.approx(1.3) and done.slowdowns == pytest.approx([1.3, 1.2, 1.3])
+    write(str(tmp_path / "app.toml"), done)
+    said = pt("predict", tmp_path / "app.toml", "--placement", "L:0.0010,R:0.9990", "--json")
+    assert said.code == 0, said
+    [row] = json.loads(said.out)["result"]["predictions"]
+    assert row["middle"] == pytest.approx(1.3, abs=0.01)
+    slower = trial.Trial(1, 0, 1, 10.0, (window(True, 100.0, 0.999), window(False, 90.0, 0.01)))
+    write(str(tmp_path / "none.toml"), slower)
+    assert "not written" in capfd.readouterr().err and not (tmp_path / "none.toml").exists()
+
+
+def test_a_trial_without_two_nodes_is_refused_in_one_line(pt):
+    assert is_one_line(pt("trial", "--near", 0, "--far", 0, "--figure-of", "echo 1", "--", "true"), 2)
+
+
+@pytest.mark.parametrize("command", ["echo many", "true", "cat /nonexistent"])
+def test_a_figure_that_is_no_number_is_named(command):
+    with pytest.raises(UsageError, match="--figure-of"):
+        trial.count_of(command)
+    assert trial.count_of("echo done 12.5") == 12.5
+
+
+def test_shares_are_of_leaf_entries():
+    pages = np.array([[512, 0, 0], [100, 412, 0], [3, 0, 0]])
+    tables = front.Tables(np.arange(3) << 21, np.arange(3), np.array([1, 0, 1]), pages)
+    assert trial.shares(tables, 0, 1) == pytest.approx((515 / 1027, 615 / 1027))

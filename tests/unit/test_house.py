@@ -44,8 +44,8 @@ def test_no_file_is_a_drawer_for_everything():
 def test_rooms_hold_few_deep_modules():
     """What a reader must find a way through; cli/ has a file for each command."""
     rooms = Counter(folder(module) for module in FILES)
-    assert len(FILES) <= 234
-    assert not {name: n for name, n in rooms.items() if n > (34 if name == "cli" else 21)}
+    assert len(FILES) <= 236
+    assert not {name: n for name, n in rooms.items() if n > (35 if name == "cli" else 21)}
     assert max(map(inner_floor, FILES)) <= 8
     assert not with_one_importer()
 

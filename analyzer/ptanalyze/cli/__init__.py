@@ -65,6 +65,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "machines": Entry("machines", "List machine models, or show one."),
         "topology": Entry("topology", "Measure CPU and memory latencies."),
         "calibrate": Entry("calibrate", "Fit the run-time model to perf counters."),
+        "trial": Entry("trial", "Measure a program with tables far and near."),
         "predict": Entry("predict", "Predict run times from a calibration."),
         "validate": Entry("validate", "Compare results with published figures."),
         "completion": Entry("complete", "Print a shell completion script."),
