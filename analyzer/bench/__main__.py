@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ptanalyze.show.terminal import print_rows
 
+RATIO = "x"  # unit of what is a ratio within the run: these rows come first
+
 
 def cpu_model():
     named = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines())
@@ -29,7 +31,7 @@ def main(names):
             name,
             [
                 {"what": what, "value": float(value), "unit": unit, "note": note}
-                for what, value, unit, note in rows
+                for what, value, unit, note in sorted(rows, key=lambda row: row[2] != RATIO)
             ],
         )
 

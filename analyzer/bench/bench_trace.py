@@ -1,6 +1,9 @@
 """Tracing against the bare run, bytes per record, decoding and importing: medians of a few short runs."""
 
+import resource
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,7 +19,8 @@ from ptanalyze.formats.trace_writer import trace_writer
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3
 TEXT_LINES = 1_000_000
-SMALLEST = {"MIB": 1, "UPDATES": 10_000, "RUNS": 1, "TEXT_LINES": 1000}
+PACKED, LOOPS = 5_000_000, 300_000  # bytes for gzip and sha256sum, rounds of Python
+SMALLEST = {"MIB": 1, "UPDATES": 10_000, "RUNS": 1, "TEXT_LINES": 1000, "PACKED": 10_000, "LOOPS": 100}
 
 
 def seconds(action, runs=RUNS):
@@ -32,7 +36,32 @@ def run():
     """[(what, value, unit, note)]"""
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
-        return [*tracing(place), *sizes(place), *decoding(place), *importing(place)]
+        return [*recording(place), *tracing(place), *sizes(place), *decoding(place), *importing(place)]
+
+
+def recording(place):
+    """CPU time of recording to that of plain QEMU, programs in turn."""
+    whole = Path(sys.executable).resolve().read_bytes()
+    (place / "bytes").write_bytes((whole * (PACKED // len(whole) + 1))[:PACKED])
+    programs = {
+        "gzip": ["gzip", "-c", place / "bytes"],
+        "sha256sum": ["sha256sum", place / "bytes"],
+        "python": [sys.executable, "-c", f"for i in range({LOOPS}): str(i)"],
+    }
+    for name, words in programs.items():
+        command = [shutil.which(words[0]), *map(str, words[1:])]
+        recorded = qemu_command(command[0], command, [("out", place / "recorded.ptt")])
+        pairs = [(cpu_seconds([qemu().path, *command]), cpu_seconds(recorded)) for _ in range(RUNS)]
+        ratio, plain = median(traced / bare for bare, traced in pairs), median(bare for bare, _ in pairs)
+        yield f"recording {name}, to plain QEMU", ratio, "x", f"CPU time, {RUNS} pairs; plain {plain:.2f} s"
+
+
+def cpu_seconds(command):
+    """User and system time of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def tracing(place):
