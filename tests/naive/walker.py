@@ -211,8 +211,26 @@ class SetAssoc:
 FLUSH_CEILING = 33
 
 
+def joined_groups(snapshot, joins):
+    """{page number // joins} of the pages of 4 KiB that share an entry, of a native snapshot."""
+    found, tree = set(), snapshot.guest
+    for table in range(len(tree)):
+        if tree.level[table] != 1:
+            continue
+        for slot in range(0, 512, joins):
+            raws = [int(tree.entries[table, slot + k]) for k in range(joins)]
+            frames = [leaf_frame(raw, 1, tree.encoding) for raw in raws]
+            kept = {(raw & 0b1_1001_1110, raw >> 59) for raw in raws}
+            if None in frames or len(kept) > 1:
+                continue
+            if frames == [frames[0] // joins * joins + k for k in range(joins)]:
+                found.add(((int(tree.base[table]) >> 12) + slot) // joins)
+    return found
+
+
 class NaiveTlb:
-    def __init__(self, tlb):
+    def __init__(self, tlb, joined=frozenset()):
+        self.joins, self.joined = tlb.joins, joined
         array = lambda a: SetAssoc(a.sets, a.ways) if a else SetAssoc(1, 0)  # noqa: E731
         self.l1 = {1: array(tlb.l1_4k), 2: array(tlb.l1_2m), 3: array(tlb.l1_1g)}
         shared, none = array(tlb.l2), array(None)
@@ -225,9 +243,11 @@ class NaiveTlb:
 
     def touch(self, page_number, size):
         """0, 1, 2: hit the first level, hit the second, missed both."""
-        number = page_number >> 9 * (size - 1)
+        number, what = page_number >> 9 * (size - 1), size
+        if size == 1 and page_number // self.joins in self.joined:
+            number, what = page_number // self.joins, "joined"
         where = next(
-            (k for k, level in enumerate((self.l1, self.l2)) if level[size].touch(number, (size, number))), 2
+            (k for k, level in enumerate((self.l1, self.l2)) if level[size].touch(number, (what, number))), 2
         )
         self.hits[where] += 1
         return where
@@ -238,8 +258,8 @@ class NaiveTlb:
         for array in (*self.l1.values(), *self.l2.values()):
             for row in array.sets:
                 for size, number in list(row):
-                    first = number << (3 + 9 * size)
-                    if everything or (first < end and start < first + (1 << (3 + 9 * size))):
+                    bytes_ = self.joins << 12 if size == "joined" else 1 << (3 + 9 * size)
+                    if everything or (number * bytes_ < end and start < (number + 1) * bytes_):
                         del row[size, number]
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from captures import put_column, same_walks, stripped, walks, write_trace
-from naive.walker import NaiveTlb, SetAssoc, naive_fold
+from naive.walker import NaiveTlb, SetAssoc, joined_groups, naive_fold
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Batches, Event, Piece, Touches
@@ -26,7 +27,7 @@ from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
 from ptanalyze.world.site import bare_snapshot
-from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, near_tlb, parts_of
+from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb, parts_of
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.
@@ -420,7 +421,8 @@ OTHER = [
 
 def naive_filter(trace, space, placement, tlb):
     """([(page, write)] that miss, misses of each chunk, hits by CPU)."""
-    cpus = [NaiveTlb(tlb) for _ in placement.cpu_node]
+    joined = joined_groups(space.snapshot, tlb.joins) if tlb.joins > 1 and space.native else frozenset()
+    cpus = [NaiveTlb(tlb, joined) for _ in placement.cpu_node]
     due = invalidations(trace.events).tolist()
     walks, counts = [], []
     for touches in trace.batches(1 << 30):
@@ -463,6 +465,60 @@ def test_misses_hits_and_their_order_are_the_naive_tlbs(tlb, data):
     trace = data.draw(traces(snapshot, max_touches=40))
     threads = data.draw(st.sampled_from([1, 8]))  # of 2 CPUs: with 8 each TLB is split by set, if it can be
     agrees_with_naive(snapshot, trace, tlb, batch=data.draw(st.sampled_from([1, 7, 1000])), threads=threads)
+
+
+RUNS = st.lists(  # (first page, first frame, pages): where runs begin decides what joins
+    st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(1, 24)), min_size=1, max_size=4
+)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])
+@pytest.mark.parametrize("joins", [4, 16])
+@settings(max_examples=15, deadline=None)
+@given(runs=RUNS, data=st.data())
+def test_pages_of_frames_in_a_row_share_an_entry_as_the_naive_tlb_has_them(tlb, joins, runs, data):
+    pages = {
+        GIB // KIB4 + 64 * k + first + n: 128 * k + frame + n
+        for k, (first, frame, count) in enumerate(runs)
+        for n in range(count)
+    }
+    snapshot = build_snapshot([(page * KIB4, frame) for page, frame in pages.items()])
+    touched = [page * KIB4 for page in sorted(pages)] + [GIB + 400 * KIB4]
+    touch = st.tuples(st.sampled_from(touched), st.booleans())
+    chunks = data.draw(st.lists(st.tuples(st.integers(0, 2), st.lists(touch, max_size=40)), max_size=5))
+    gone = [(k, 0, Event.MUNMAP, (data.draw(st.sampled_from(touched)), KIB4), 0) for k in range(len(chunks))]
+    trace = build_trace(chunks or [(0, [touched[0]])], gone[: data.draw(st.integers(0, 2))])
+    threads = data.draw(st.sampled_from([1, 8]))
+    agrees_with_naive(snapshot, trace, changed(tlb, joins=joins), batch=7, threads=threads)
+
+
+@pytest.mark.parametrize(("joins", "frames", "entries"), [
+    (1, 1, 64), (4, 1, 16), (16, 1, 4), (4, 2, 64), (16, 2, 64),
+])  # fmt: skip
+def test_memory_of_frames_in_a_row_takes_a_quarter_of_the_entries(joins, frames, entries):
+    """64 pages whose frames are `frames` apart, in a TLB that holds as many entries as they need, and in half
+    of that: the first sweep misses once for each entry, further ones never or always."""
+    snapshot = build_snapshot([(GIB + k * KIB4, 64 + frames * k) for k in range(64)])
+    trace = build_trace(sweep(64, rounds=5))
+    for has, rounds in ((entries, 1), (entries // 2, 5)):
+        tlb = changed(small_tlb(l1=(1, 1), l2=(has, has)), joins=joins)
+        space, placement = address_space(snapshot, trace.regions), place(trace, 1, 1)
+        assert len(TlbFilter(trace, space, placement, tlb).first().page) == rounds * entries
+
+
+def test_pages_join_only_if_their_attributes_are_equal_and_not_in_a_vm():
+    plain = [(GIB + k * KIB4, 64 + k) for k in range(8)]
+    snapshot = build_snapshot(plain)
+    space = lambda one: address_space(one, np.array([GIB >> 21], np.uint64))  # noqa: E731
+    assert joined_pages(space(snapshot), 4).groups.sum() == 2
+    leaf = int(np.flatnonzero(snapshot.guest.level == 1)[0])
+    for bit, still in ((5, 2), (6, 2), (1, 1), (63, 1)):  # accessed, dirty, writable, no-execute
+        snapshot.guest.entries[leaf, 1] ^= np.uint64(1 << bit)
+        assert joined_pages(space(snapshot), 4).groups.sum() == still
+        snapshot.guest.entries[leaf, 1] ^= np.uint64(1 << bit)
+    assert joined_pages(space(build_snapshot(plain, [(64 + k << 12, k) for k in range(8)])), 4) is None
+    assert joined_pages(space(snapshot), 1) is None
 
 
 def sweep(pages, rounds=3, start=GIB):

@@ -147,6 +147,7 @@ def facts(machine: Machine) -> dict[str, Mapping[str, Cell]]:
             "L1, 1 GiB pages": array(tlb.l1_1g),
             f"L2, {' and '.join(PAGES.get(size, size) for size in tlb.l2_holds)} pages": array(tlb.l2),
             "L2, 1 GiB pages": array(tlb.l2_1g),
+            **({"4 KiB pages that may share an entry": tlb.joins} if tlb.joins > 1 else {}),
         },
         "page-walk caches of a CPU": {
             "PDE": array(walk.pde),

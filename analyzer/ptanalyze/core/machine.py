@@ -51,6 +51,9 @@ def shape(array: Array | None) -> tuple[int, int] | None:
     return (array.sets, array.ways) if array else None
 
 
+JOINS = (1, 2, 4, 8, 16)
+
+
 class Tlb(Strict):
     """First-level arrays by page size; `l2` is shared by the sizes in `l2_holds`, `l2_1g` stands apart."""
 
@@ -60,6 +63,9 @@ class Tlb(Strict):
     l2: Array
     l2_holds: tuple[str, ...] = ("4k", "2m")
     l2_1g: Array | None = None
+    joins: int = (
+        1  # aligned 4 KiB pages in a row, of aligned frames in a row, that share an entry of both levels
+    )
 
 
 class WalkCaches(Strict):
@@ -323,6 +329,8 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     for group in ("tlb", "walk_caches"):
         for part in msgspec.structs.fields(type(getattr(machine, group))):
             yield from _array_faults(f"{group}.{part.name}", getattr(getattr(machine, group), part.name))
+    if machine.tlb.joins not in JOINS:
+        yield "tlb.joins", machine.tlb.joins, f"must be one of {', '.join(map(str, JOINS))}"
     for field in ("l2", "llc"):
         cache = getattr(machine, field)
         for name in ("bytes", "ways", "cycles"):

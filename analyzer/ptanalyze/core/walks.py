@@ -113,6 +113,33 @@ class Regions(NamedTuple):
     tlb_level: np.ndarray
 
 
+class Joined(NamedTuple):
+    """Pages of 4 KiB that share a TLB entry with their neighbours: 2^shift pages that begin at a multiple of it.
+
+    They are seen as pages of their own, by number of such pages, of further regions behind the R.
+
+    shift   int
+    groups  bool[R, 512 >> shift]  whether the pages of each group are joined
+    region  uint32[R]              region in which the groups of each are seen
+    first   uint32[R]              number of its first group there
+    va      uint64[...]            address >> 21 >> shift of these regions
+    """
+
+    shift: int
+    groups: np.ndarray
+    region: np.ndarray
+    first: np.ndarray
+    va: np.ndarray
+
+    def of(self, page: np.ndarray) -> np.ndarray:
+        """uint32[n]: what is seen in place of these pages."""
+        region, group = page >> np.uint32(9), (page & np.uint32(511)) >> np.uint32(self.shift)
+        seen: np.ndarray = np.where(
+            self.groups[region, group], self.region[region] << np.uint32(9) | self.first[region] + group, page
+        )
+        return seen
+
+
 class Fold(NamedTuple):
     """How caches and TLBs see memory that does not grow with the run that a capture stands for.
 

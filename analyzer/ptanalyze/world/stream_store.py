@@ -37,10 +37,10 @@ SEAL, LONGEST_SEAL = "seal", 1 << 12
 AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
-def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> str:
-    """Name of the stream of a trace on TLBs of this shape, with this placement and these page sizes."""
+def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray, groups: np.ndarray) -> str:
+    """Name of the stream of a trace on TLBs of this shape, with this placement and these pages."""
     digest = hashlib.sha256(b"walk stream %d " % VERSION)
-    for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level):
+    for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level, groups):
         digest.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
     facts = json.dumps(trace.facts, sort_keys=True, default=str)
     digest.update(f"{facts} {len(placement.cpu_node)}".encode() + msgspec.json.encode(tlb))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace as changed
 
+from ..core import snapshot
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Array, Tlb, shape
 from ..core.trace import (
@@ -32,7 +33,7 @@ from ..core.trace import (
     chunk_runs,
     read_only,
 )
-from ..core.walks import Fold, Placement, Regions, WalkStream
+from ..core.walks import Fold, Joined, Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace, Slots
 from .mm_events import addresses, invalidations
@@ -85,8 +86,15 @@ class Batch:
     seen    pages as TLBs see them, those of memory that does not grow folded
     """
 
-    def __init__(self, trace: Trace, piece: Piece, cpus: np.ndarray, fold: Fold | None = None) -> None:
-        self.piece, self.by_cpu, self.fold = piece, by_cpu(cpus), fold
+    def __init__(
+        self,
+        trace: Trace,
+        piece: Piece,
+        cpus: np.ndarray,
+        fold: Fold | None = None,
+        joined: Joined | None = None,
+    ) -> None:
+        self.piece, self.by_cpu, self.fold, self.joined = piece, by_cpu(cpus), fold, joined
         count = trace.chunks["touches"][piece.chunks]
         number = np.arange(piece.chunks.start, piece.chunks.stop)
         self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
@@ -97,6 +105,8 @@ class Batch:
         touches = self.piece.decode(scratch)
         self.page, self.write = read_only(touches.page), read_only(touches.write)
         self.seen = self.page if self.fold is None else read_only(self.fold.of(self.page))
+        if self.joined is not None:
+            self.seen = read_only(self.joined.of(self.seen))
 
     def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
         """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
@@ -145,9 +155,10 @@ class Filtering:
         threads: int,
         fold: Fold | None = None,
         known: Sequence[np.ndarray] = (),
+        joined: Joined | None = None,
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
-        self.fold, self.known = fold, known
+        self.fold, self.known, self.joined = fold, known, joined
         self.latest: dict[Turn, Event] = {}
         self.own = local()
 
@@ -163,7 +174,10 @@ class Filtering:
         append  called with page, write and misses by chunk, in the order of the trace, on any thread; it
                 keeps none of them
         """
-        batches = (self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.fold)) for piece in pieces)
+        batches = (
+            self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.fold, self.joined))
+            for piece in pieces
+        )
         if self.threads < 2:
             for batch in batches:
                 yield self._through(batch, append)
@@ -327,6 +341,7 @@ class TlbFilter:
         self.states: list[list[kernels.State]] = []  # by CPU, by part
         self.fold: Fold | None = None
         self.known: list[np.ndarray] = []
+        self.joined = joined_pages(space, tlb.joins)
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
@@ -351,14 +366,15 @@ class TlbFilter:
             return writer.seal(self._filter(writer, begin, undone))
 
     def _key(self) -> str:
-        regions = self.space.regions
-        if len(regions.va) > MAX_REGIONS:
+        regions, joined = self.space.regions, self.joined
+        if len(regions.va) + (0 if joined is None else len(joined.va)) > MAX_REGIONS:
             raise UsageError(
                 f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
             )
         must_be_no_sample(self.trace)
         must_fit(self.trace, self.tlb, regions.tlb_level)
-        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
+        groups = np.zeros(0, bool) if joined is None else joined.groups
+        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level, groups)
 
     def _load(self, key: str) -> WalkStream | None:
         if not self.cache_dir:
@@ -394,9 +410,12 @@ class TlbFilter:
         shootdowns = _shootdowns(trace.events, pages)
         if self.fold is not None:
             shootdowns = shootdowns._replace(tag=self.fold.of(shootdowns.tag))
+        if self.joined is not None:
+            shootdowns = shootdowns._replace(tag=self.joined.of(shootdowns.tag))
+            pages = _with_groups(pages, self.joined)
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
         tables = pages, shootdowns
-        filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known)
+        filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known, self.joined)
         if undone is not None:
             filtering.settle(len(trace.chunks))
             self._forget(undone)
@@ -417,7 +436,8 @@ class TlbFilter:
 
         where = addresses(undone)
         regions, slots = self.space.regions, Slots(self.space.regions)
-        other = np.zeros(len(regions.va) << SLOT_BITS, bool)
+        seen = len(regions.va) + (0 if self.joined is None else len(self.joined.va))
+        other = np.zeros(seen << SLOT_BITS, bool)
         for start, end in ((where[:, 0], where[:, 1]), (where[:, 3], where[:, 4])):
             spans = slots.spans(start, end)
             for region, lo, hi in zip(
@@ -431,6 +451,8 @@ class TlbFilter:
             for known in self.known:
                 known[place] = False
             other[self.fold.of(pages)] = True
+        if self.joined is not None:
+            other[self.joined.of(np.flatnonzero(other).astype(np.uint32))] = True
         for state in chain.from_iterable(self.states) if len(pages) else ():
             for tags in (state.rows.tags, state.bank.tags):
                 there = np.flatnonzero(tags < len(other))
@@ -577,6 +599,49 @@ def _pages(regions: Regions) -> "kernels.Pages":
     _, first, which = np.unique(regions.va[at] >> np.uint64(9), return_index=True, return_inverse=True)
     gig[at] = at[first][which]
     return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
+
+
+def _with_groups(pages: "kernels.Pages", joined: Joined) -> "kernels.Pages":
+    """Pages with the regions in which joined ones are seen, as of 4 KiB."""
+    more = len(joined.va)
+    return pages._replace(
+        va=np.append(pages.va, joined.va),
+        size=np.append(pages.size, np.ones(more, pages.size.dtype)),
+        gig=np.append(pages.gig, np.zeros(more, pages.gig.dtype)),
+    )
+
+
+ATTRIBUTES = np.uint64(
+    0xF800_0000_0000_019E
+)  # of an x86 entry: all but accessed, dirty and what software uses
+TABLES_AT_ONCE = 1 << 10
+
+
+def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
+    """Joined of `joins` pages each; None where no pages are: of a VM, whose entries map no machine frames.
+
+    As captured: pages join where all are mapped, by frames in a row that begin at a multiple of `joins`, with
+    equal attributes; those that were gone when the tables were read, or are mapped later, do not.
+    """
+    tree, regions = space.snapshot.guest, space.regions
+    if joins == 1 or not space.native or tree.encoding != "x86":
+        return None
+    shift, per_region = joins.bit_length() - 1, 512 // joins
+    groups = np.zeros((len(regions.va), per_region), bool)
+    known = np.flatnonzero((regions.tlb_level == 1) & (regions.leaf < len(tree)) & (regions.slot < 0))
+    for begin in range(0, len(known), TABLES_AT_ONCE):
+        some = known[begin : begin + TABLES_AT_ONCE]
+        raw = tree.entries[regions.leaf[some]].reshape(len(some), per_region, joins)
+        frame, kept = snapshot.frame(raw, 1, tree.encoding), raw & ATTRIBUTES
+        there = snapshot.leaf(raw, 1, tree.encoding).all(axis=2)
+        row = (frame == frame[..., :1] + np.arange(joins)).all(axis=2) & (frame[..., 0] % joins == 0)
+        groups[some] = there & row & (kept == kept[..., :1]).all(axis=2)
+    if not groups.any():
+        return None
+    va, which = np.unique(regions.va >> np.uint64(shift), return_inverse=True)
+    first = (regions.va & np.uint64(joins - 1)) << np.uint64(9 - shift)
+    place = (len(regions.va) + which).astype(np.uint32)
+    return Joined(shift, groups, place, first.astype(np.uint32), va)
 
 
 def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":
