@@ -114,7 +114,7 @@ class Regions(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Pages of 4 KiB that share a TLB entry with their neighbours: 2^shift pages that begin at a multiple of it.
+    """Pages of 4 KiB that share a TLB entry with their neighbours, 2^shift from a multiple of that on.
 
     They are seen as pages of their own, by number of such pages, of further regions behind the R.
 
