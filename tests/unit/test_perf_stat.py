@@ -265,6 +265,12 @@ def test_files_without_counters_are_refused_in_one_line(file, content):
     assert "\n" not in str(refused.value)
 
 
+def test_prose_with_a_number_is_no_output_of_perf_stat(file):
+    """It was asked to count cycles too: `calibrate --local README.md`."""
+    with pytest.raises(CaptureError, match="no counter of perf stat in it"):
+        read_run(file(b"A wheel has\n62.4 MiB of it.\n"))
+
+
 @pytest.mark.parametrize("count", ["54.09.680", "1,2,3", "12,34", "1.5"])
 def test_a_count_with_odd_groups_is_refused(file, count):
     with pytest.raises(CaptureError, match="no count of events"):

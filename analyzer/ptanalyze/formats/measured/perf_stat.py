@@ -79,7 +79,7 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
         rows, extra = _separated(kept, separator)
     else:
         rows, extra = _text(kept)
-    if not rows:
+    if not any(row.value is not None or row.name in CYCLES for row in rows):
         start = repr(lines[0][:30] if lines else "")
         raise InputError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
     return PerfStat(str(path), _by_name(rows), *_extra(rows, extra))
