@@ -47,6 +47,7 @@ class Use:
     hertz    cycles per second; exposed: share e of the wait
     seconds  of CPU time that Heat.walks are of; elapsed: of the clock
     walks    counted share of the cycles that walks take, None: no counter
+    alone    whether it keeps one CPU busy at most, which is on one node at a time
     findings  for a reader
     """
 
@@ -57,6 +58,7 @@ class Use:
     seconds: float
     elapsed: float
     walks: float | None = None
+    alone: bool = False
     findings: tuple[Finding, ...] = ()
 
     def share(self, latency: float) -> Interval:
@@ -141,6 +143,7 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
         elapsed * found.cpus,
         elapsed,
         walks,
+        nodes == 1,
         tuple(Finding("footprint", line) for line in notes),
     )
 
@@ -196,6 +199,8 @@ def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> lis
     notes = [f"{used}, the caches of a node hold {lines.low:,.0f} to {lines.high:,.0f}"]
     if np.isfinite(fill):
         notes[0] += f" and are full after {1e3 * fill / found.cpus:.3g} ms"
+    if nodes == 1 < len(machine.cpu_nodes):
+        notes.append("one CPU is busy at a time, on which node is not known: ranges reach over all of them")
     if nodes > 1:
         notes.append(
             f"whether {nodes} nodes walk for the same pages or each for its own is not known: the lower "
@@ -242,16 +247,16 @@ def of_samples(world: World) -> list[Finding]:
 # Prices.
 
 
-def mean_latency(use: Use, servers: Sequence[np.ndarray], machine: Machine, contended: bool) -> float:
-    """Cycles of a read, mean over the nodes that walk and the tables that are read.
+def latencies(use: Use, servers: Sequence[np.ndarray], machine: Machine, contended: bool) -> np.ndarray:
+    """float64[nodes that walk]: cycles of a read from each, mean over the tables that are read.
 
     servers  of each process int16[T, nodes]: node that serves each table to each reader
     """
     latency, readers = machine.latency_cycles(contended), np.array(machine.cpu_nodes)
-    total = 0.0
+    total = np.zeros(len(readers))
     for (table, share), server in zip(use.tables, servers, strict=True):
-        total += float((latency[readers, server[table][:, readers]] * share[:, None]).sum()) / len(readers)
-    return total if any(share.any() for _, share in use.tables) else float(latency[readers, readers].mean())
+        total += (latency[readers, server[table][:, readers]] * share[:, None]).sum(axis=0)
+    return total if any(share.any() for _, share in use.tables) else latency[readers, readers]
 
 
 def captured_at(world: World) -> np.ndarray:
@@ -279,17 +284,27 @@ def with_reads(count: Counters, use: Use, servers: Sequence[np.ndarray], worlds:
     return count._replace(reads=np.rint(reads).astype(np.int64))
 
 
-def timed(price: Price, use: Use, captured: float, baseline: float, policy: float, readers: int) -> Price:
-    """The Price with a speed-up over the baseline, from mean cycles of a read in three places."""
-    share = use.share(policy)
-    longer = use.speedup(captured, policy, captured).middle
+def timed(price: Price, use: Use, captured: np.ndarray, baseline: np.ndarray, policy: np.ndarray) -> Price:
+    """The Price with a speed-up over the baseline, from latencies of a read in three places.
+
+    A process that keeps one CPU busy walks from one node at a time: its interval reaches over all of them.
+    """
+    places, readers = (captured, baseline, policy), len(policy)
+    speedup = use.speedup(*(float(place.mean()) for place in places))
+    if use.alone:
+        each = [speedup, *(use.speedup(*map(float, at)) for at in zip(*places, strict=True))]
+        low, high = min(one.low for one in each), max(one.high for one in each)
+        speedup = Interval(low, speedup.middle, high)
+    share = use.share(float(policy.mean()))
+    here, there = float(captured.mean()), float(policy.mean())
+    longer = use.speedup(here, there, here).middle
     taken = (
         f"{use.exposed.low:.2g} to {use.exposed.high:.2g} of the wait for table entries from DRAM stalls the "
         f"program, its cycles are its CPU time at {use.hertz / 1e9:g} GHz"
     )
     return replace(
         price,
-        speedup=use.speedup(captured, baseline, policy),
+        speedup=speedup,
         run_cycles=use.seconds * use.hertz * readers * longer,
         walk_share=share,
         kernel_share=Interval.exactly(0.0),

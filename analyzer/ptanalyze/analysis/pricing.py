@@ -28,7 +28,7 @@ from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from ..world.world import World
 from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
-from .footprint import Unknown, Use, captured_at, mean_latency, paid_back, timed, use_of, with_reads
+from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import RESHAPED, classify_heat, classify_pages, counted_by
 from .replay import Finished, Run, by_socket, label, start, system_calls
 from .setup import ONCE_EACH, alike
@@ -442,11 +442,11 @@ def _process(plan: Plan, world: World) -> _Process:
 
 
 class _Untraced(NamedTuple):
-    """latency: mean cycles of a read from DRAM in closed form, None without."""
+    """latency: float64[nodes that walk], cycles of a read from DRAM in closed form; None without."""
 
     price: Price
     once: Once
-    latency: float | None = None
+    latency: np.ndarray | None = None
 
 
 def _untraced(
@@ -471,10 +471,10 @@ def _untraced(
             reads[..., 0], reads[..., -1] = count.reads[..., 0], count.reads[..., 1]
         one.run.counters = one.run.counters._replace(reads=reads)
     price = cost.price(count, machine, setup.costs, contended=setup.contended)
-    latency = mean_latency(use, servers, machine, setup.contended)
-    captured = mean_latency(use, [captured_at(world) for world in worlds], machine, setup.contended)
+    latency = latencies(use, servers, machine, setup.contended)
+    captured = latencies(use, [captured_at(world) for world in worlds], machine, setup.contended)
     baseline = base.latency if base and base.latency is not None else latency
-    price = timed(price, use, captured, baseline, latency, len(machine.cpu_nodes))
+    price = timed(price, use, captured, baseline, latency)
     first = base or _Untraced(price, once)
     return _Untraced(price, paid_back(once, first.once, price, first.price, use), latency)
 
