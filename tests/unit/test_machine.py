@@ -50,8 +50,10 @@ NAMES = [
     "emerald-rapids",
     "epyc-7543-16-nodes",
     "epyc-genoa",
+    "epyc-genoa-cxl",
     "epyc-milan",
     "granite-rapids",
+    "granite-rapids-snc3",
     "hydra-haswell",
     "ice-lake",
     "ports-sandy-bridge",
@@ -109,9 +111,17 @@ def test_kernels_of_different_age_differ_by_a_factor_in_what_a_call_takes():
 def test_remote_memory_is_farther_and_contended_memory_farther_still(name):
     machine = load_machine(name)
     idle, contended = machine.latency_cycles(), machine.latency_cycles(contended=True)
-    remote = ~np.eye(machine.nodes, dtype=bool)
-    assert idle[remote].min() > idle.diagonal().max()
-    assert (contended[remote] > idle[remote]).all()
+    readers = list(machine.cpu_nodes)
+    remote = ~np.eye(machine.nodes, dtype=bool)[readers]
+    assert (idle[readers] > idle.diagonal()[readers, None])[remote].all()
+    assert (contended >= idle).all()
+    assert (contended > idle)[readers].any(axis=1).all()
+
+
+def test_cxl_memory_is_farther_from_the_socket_that_it_is_not_on():
+    machine = load_machine("epyc-genoa-cxl")
+    near, far = machine.latency.idle[0][4], machine.latency.idle[3][4]
+    assert machine.memory_nodes == (4,) and 1.29 < far / near < 1.32
 
 
 def test_a_machine_without_latencies_under_load_has_no_contended_ones():
