@@ -450,6 +450,7 @@ static void print_tally(const struct tally *tally, const struct chain *chain, bo
 	       tally->stops, tally->bytes, tally->skipped, tally->last_error ? strerror(tally->last_error) : "",
 	       tally->longest, tally->longest_held, tally->late, tally->moving, tally->retries, tally->lost,
 	       chain->interrupted, enough ? "interrupted" : gave_up ? chain->why : "");
+	fflush(stdout);
 }
 
 static uint64_t bytes_of(const struct plan *plan)
