@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One thread is borrowed: its registers are set once, to a chain of signal frames that were written below its red zone. Each
- * rt_sigreturn makes one system call and goes on with the next frame: map memory, copy the code there, clone
+ * rt_sigreturn makes one system call and goes on with the next frame: after mmap, copy the code there, clone
  * (CLONE_VM | CLONE_VFORK), unmap, reap, and last what the thread was doing. Nobody of ours is needed from there on: if we
- * are killed, the kernel lets the thread run, and the chain ends by itself. While we live, results of the first two
- * calls are looked at, and the rest is passed over if they failed.
+ * are killed, the kernel lets the thread run, and the chain ends by itself. While we live, the result of the first call
+ * is looked at, and the rest is passed over if it failed. A thread may read its own memory by process_vm_readv whatever
+ * security modules say (__ptrace_may_access(), kernel/ptrace.c); that a kernel has that call is asked before.
  */
 #include <cpuid.h>
 #include <dirent.h>
@@ -82,7 +83,7 @@ struct thread {
 	int64_t since;
 };
 
-enum frames { MAP, COPY, CLONE, UNMAP, REAP, FRAMES };
+enum frames { COPY, CLONE, UNMAP, REAP, FRAMES };
 
 struct layout { /* of the chain in the target's stack, upwards */
 	uint64_t frames, vectors, packed, last, state, end, place;
@@ -516,8 +517,6 @@ static bool write_chain(const struct chain *chain, const struct thread *thread, 
 	uint32_t size = thread->state_bytes, end = MAGIC2;
 	char *state;
 
-	frames[MAP] = calling(chain, SYS_mmap, at->place, MAPPED, PROT_READ | PROT_WRITE | PROT_EXEC,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0, frame_at(at, COPY));
 	frames[COPY] = calling(chain, SYS_process_vm_readv, chain->own, at->vectors, 2,
 			       at->vectors + 2 * sizeof(struct iovec), 1, 0, frame_at(at, CLONE));
 	/* the clone's number is put where frame REAP has its first argument */
@@ -541,7 +540,27 @@ static bool write_chain(const struct chain *chain, const struct thread *thread, 
 	return pwrite(memory, image, bytes, base) == (ssize_t)bytes;
 }
 
-static int begin_at(const struct chain *chain, const struct thread *thread, uint64_t frame)
+/* The chain's first call, which returns to frame COPY. */
+static int begin(const struct chain *chain, const struct thread *thread, const struct layout *at)
+{
+	struct user_regs_struct registers = thread->registers;
+
+	registers.rip = chain->call;
+	registers.rsp = frame_at(at, COPY);
+	registers.orig_rax = -1;
+	registers.rax = SYS_mmap;
+	registers.rdi = at->place;
+	registers.rsi = MAPPED;
+	registers.rdx = PROT_READ | PROT_WRITE | PROT_EXEC;
+	registers.r10 = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+	registers.r8 = -1;
+	registers.r9 = 0;
+	registers.eflags &= ~0x500UL; /* direction, trap */
+	return ptrace(PTRACE_SETREGS, thread->tid, 0, &registers);
+}
+
+/* The rest is passed over, but for this frame and what follows it. */
+static int go_to(const struct chain *chain, const struct thread *thread, uint64_t frame)
 {
 	struct user_regs_struct registers = thread->registers;
 
@@ -655,21 +674,13 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 	POINT(6);
 	if (result != (long)at->place) {
 		because(chain, "mmap in it: %s", strerror(-result));
-		begin_at(chain, thread, at->last);
-		return NO_CLONE;
-	}
-	result = result_of(chain, thread, SYS_process_vm_readv, chain->own, now + TO_CALL);
-	if (result == LONG_MIN)
-		return NO_CLONE;
-	POINT(7);
-	if (result != (long)(at->code + 8 + at->order)) {
-		because(chain, "process_vm_readv in it: %s", result < 0 ? strerror(-result) : "too little");
-		begin_at(chain, thread, frame_at(at, UNMAP));
+		go_to(chain, thread, at->last);
 		return NO_CLONE;
 	}
 	if (ptrace(PTRACE_CONT, thread->tid, 0, 0))
 		why = "is gone";
 	else {
+		POINT(7);
 		hurry_clone(chain, process, memory, at);
 		why = wait_for(thread->tid, FOR_CLONE, now + order->most + order->to_stop + order->to_return + TO_END,
 			       memory, at->place);
@@ -712,7 +723,7 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 		because(chain, "thread %d's stack cannot be written", thread.tid);
 	else {
 		POINT(4);
-		if (begin_at(chain, &thread, layout.frames))
+		if (begin(chain, &thread, &layout))
 			because(chain, "thread %d is gone", thread.tid);
 		else {
 			POINT(5);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 #include "chain.h"
@@ -524,6 +525,8 @@ int main(int count, char **arguments)
 	look_at_threads(&plan, &process, &topology);
 	if (is_32_bit(&process))
 		refuse(&process, "it is a 32-bit program");
+	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0))
+		refuse(&process, "this kernel has no process_vm_readv");
 	refuse_devices(&process);
 	refuse_other_users(&process);
 	read_spans(&plan, &process);
