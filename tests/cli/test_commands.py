@@ -22,7 +22,7 @@ from needs import needs_root
 from ptanalyze.capture.check import Check
 from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
-from ptanalyze.capture.live.host import examine
+from ptanalyze.capture.live.host import Symptom, examine
 from ptanalyze.capture.synth.capture import must_fit
 from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
 from ptanalyze.cli import ENTRIES
@@ -420,6 +420,8 @@ def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_w
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
     for part in PARTS:
         assert re.search(rf"^  (ok|--)  {part} ", ran.out, re.MULTILINE), part
+    parts = json.loads(pt("doctor", "--json").out)["result"]
+    assert [part["what"] for part in parts][: len(PARTS)] == PARTS and set(parts[0]) == set(Symptom._fields)
     for one in examine():
         assert one.there or one.missing, one
         assert one.found and one.gives, one

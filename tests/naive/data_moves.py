@@ -23,7 +23,9 @@ class Data:
         self.place()
         self.order = sorted(self.touched_hosts() if by_host else self.rows, key=self.base)
         self.cursor, self.count = 0, 0
-        self.read = Counter()  # walks by (walker's node, node of the data when it walks)
+        self.read = (
+            Counter()
+        )  # walks by (walker's node, node of the data when it walks, shares of the LLC that miss)
         self.began = self.refilled = int(case.trace.chunks["time"][0]) if len(case.trace.chunks) else 0
         self.next_scan = self.began + round(moves.delay_ms * 1e6)
         self.rate = moves.rate_limit_mb_s * 256 / 1e9
@@ -227,11 +229,12 @@ class Data:
                 budget -= 512 ** (int(self.tables.level[table]) - 1)
             self.cursor = (self.cursor + 1) % places
 
-    def touch(self, page, flat, now, node):
+    def touch(self, page, flat, now, node, drams):
         """After a walk: what was marked moves to the walker; (start, end) if a guest's page, else None."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
-        self.read[node, self.seen(entry, page, flat)] += 1
+        missed = max(sum(dram >> bit & 1 for dram in drams) for bit in (8, 1))
+        self.read[node, self.seen(entry, page, flat), missed] += 1
         if not self.by_host:
             if entry in self.marked:
                 self.marked.discard(entry)
@@ -325,7 +328,7 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
         policy.by = 1
-        moved = data.touch(page, int(reads.leaf[w]), now, node)
+        moved = data.touch(page, int(reads.leaf[w]), now, node, reads.dram[w].tolist())
         policy.by = 0
         w += 1
         if moved:  # try_to_unmap_one: ptep_clear_flush, of the page alone

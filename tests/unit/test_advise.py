@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.advise import Budget, advise_world, because, by_the_kernel, causes, workload
+from ptanalyze.analysis.advise import Budget, advise, advise_world, because, by_the_kernel, causes, workload
+from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_world
+from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -225,3 +227,45 @@ def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
     linux, thp = results("thp")
     assert by_the_kernel(linux, linux) is None
     assert by_the_kernel(linux, replace(thp, price=replace(thp.price, kernel_share=None))) is None
+
+
+# What limits a run: captures made so that one thing does.
+
+FAR_DATA = {"nodes": 4, "threads": 4, "thp": 1.0, "init": "single", "scale": 32}
+SMALL_PAGES = {"nodes": 4, "threads": 4, "sharing": "private", "mapped_by": "threads", "scale": 32}
+MOVED = {
+    "nodes": 2,
+    "threads": 1,
+    "move": "0.01:0:1",
+    "move_data": "0.01:1000000",
+    "init_trace": False,
+    "scale": 64,
+}
+CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
+
+
+@pytest.mark.parametrize(
+    ("size", "made", "policies", "kind", "typed"),
+    [
+        ("128M", FAR_DATA, ["thp", "hydra"], DATA, "numactl --cpunodebind=0 --membind=0 ./app"),
+        ("128M", SMALL_PAGES, ["thp", "hydra"], PAGES, "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app"),
+        ("256M", MOVED, ["hydra", "interleave"], TABLES, "ptanalyze relocate PID --dry-run"),
+        ("8M", CACHED, ["thp", "hydra"], NOTHING, ""),
+    ],
+)
+def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, typed):
+    capture = synth(tmp_path / "made", size, accesses=60_000 if made is not MOVED else 200_000, **made)
+    found = limits_of_advice(advise(capture, policies=policies).report)
+    assert found.kind == kind and found.today.startswith(typed) and bool(found.today) == bool(typed)
+    gains = {part.kind: part.gain for part in found.parts}
+    others = [gain.middle for name, gain in gains.items() if name != kind]
+    assert max(others) < 1.02 and (kind == NOTHING or gains[kind].middle > 1.1)
+    assert found.lines[0] == found.sentence and found.record()["limit"] == kind
+    words = {
+        DATA: "your data, not",
+        TABLES: "your page tables, not",
+        PAGES: "page size, not",
+        NOTHING: "nothing to",
+    }
+    assert words[kind] in found.sentence.lower()
+    assert ("research kernel instead: hydra" in found.research) is (kind == TABLES)

@@ -548,6 +548,51 @@ def test_a_timed_run_is_what_it_took_less_its_walks_at_each_end():
     assert before.walk_share.high - before.walk_share.low < assumed.high - assumed.low
 
 
+def test_local_tables_and_local_data_follow_the_law_at_each_end():
+    """Data that are remote: 0.04, 0.1 and 200 cycles per walk, and with the most all that instructions take
+    beyond the fastest, half of it for remoteness."""
+    away = cost.Away(sure=0.04, usual=0.1, most=200, farther=1.0, least=0.5)
+    found = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000, away=away)
+
+    def outside(cpi, waits):
+        return 100_000 * cpi + waits * 1000 * 200
+
+    def tables(e, cpi, waits):
+        return (outside(cpi, waits) + e * 400_000) / (outside(cpi, waits) + e * 200_000)
+
+    def data(e, cpi, waits, further):
+        return 1 + further / (outside(cpi, waits) + e * 400_000)
+
+    ends = tables(0.5, 2.0, 1), tables(0.7, 1.25, 0.5), tables(0.9, 0.5, 0)
+    assert tuple(found.local_tables) == pytest.approx(ends)
+    most = max(data(0.5, cpi, 1, 200_000 + 100_000 * (cpi - 0.5)) for cpi in (0.5, 2.0))
+    ends = data(0.9, 2.0, 0, 40), data(0.7, 1.25, 0.5, 100), most
+    assert tuple(found.local_data) == pytest.approx(ends)
+    held = cost.Away(0, 0, 0, 0, 0.5)
+    cached = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000, away=held)
+    assert tuple(cached.local_data) == (1, 1, 1)
+    assert cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000).local_data is None
+    assert tuple(cost.price(reads(1000, 0), MACHINE, COSTS, instructions=100_000).local_tables) == (1, 1, 1)
+
+
+def test_of_a_measured_run_remote_data_are_within_what_it_took_beyond_the_fastest_instructions():
+    native = cost.Native.of(seconds=0.0005, ghz=2.0, instructions=100_000, walk_cycles=400_000)
+    away = cost.Away(sure=0.04, usual=0.1, most=200, farther=1.0, least=0.5)
+    how = {"instructions": 100_000, "native": native}
+    found = cost.price(reads(0, 1000), MACHINE, COSTS, **how, away=away)
+
+    def data(e, cycles, further):
+        whole = 100_000 * (cycles - 4 * e) + e * 400_000
+        return whole / (whole - further)
+
+    assert found.local_data.middle == pytest.approx(data(0.7, 10, 100))
+    assert found.local_data.low == pytest.approx(data(0.9, 12.5, 40))
+    stalled = 100_000 * (12.5 - 4 * 0.5 - 0.5)
+    assert found.local_data.high == pytest.approx(data(0.5, 12.5, stalled / 2))
+    little = cost.price(reads(0, 1000), MACHINE, COSTS, **how, away=away._replace(most=0, sure=0, usual=0))
+    assert tuple(little.local_data) == (1, 1, 1)
+
+
 def test_walks_beyond_the_timed_run_leave_the_least_that_instructions_take():
     native = cost.Native.of(seconds=0.0001, ghz=1.0, instructions=100_000, walk_cycles=400_000)
     price = cost.price(reads(0, 1000), MACHINE, COSTS, instructions=100_000, native=native)

@@ -327,10 +327,11 @@ def test_windows_count_where_the_data_of_each_walk_are(data, native, windows, ba
     world = world_with(case, moves)
     done = start(plan_for("linux"), world)
     replay_walks([done], world, world.reads(batch), windows=windows)
-    counted = done.series.data.sum(axis=0)
+    counted = done.data
+    assert (counted.sum(axis=-1) == done.series.data.sum(axis=0)).all()
     assert {tuple(at.tolist()): int(counted[tuple(at)]) for at in np.argwhere(counted)} == dict(+found)
     assert done.series.data.sum() == done.series.walks.sum() == len(case.stream)
-    assert done.series.data_remote.sum() == counted.sum() - np.trace(counted)
+    assert done.series.data_remote.sum() == counted.sum() - np.trace(counted.sum(axis=-1))
 
 
 @pytest.mark.twin

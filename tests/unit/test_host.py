@@ -183,7 +183,8 @@ def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
 def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
     (one,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1)
     said = " ".join(one.lines)
-    assert "one NUMA node" in said and "ptanalyze whatif 7.capture -p thp" in said
+    assert "one NUMA node" in said and " record -p 7 --for 10s -o 7.capture" in said
+    assert " advise 7.capture" in said
     (several,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 2)
     assert "one NUMA node" not in " ".join(several.lines) and "expected to be remote" in several.lines[-1]
 
@@ -192,9 +193,34 @@ def test_of_a_vm_its_guest_is_named_too_by_its_pid_where_its_name_is_not_enough(
     vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
     (one,) = view([vm], 20, 2)
     said = "\n".join(one.lines)
-    assert "ptanalyze survey --guest 'web 1'\n" in said and "ptanalyze dump vm 7 -o 7.capture" in said
+    assert " survey --guest 'web 1'\n" in said and " dump vm 7 -o 7.capture" in said
     (two,) = view([vm, vm], 20, 2)
-    assert "ptanalyze survey --guest 7\n" in "\n".join(two.lines)
+    assert " survey --guest 7\n" in "\n".join(two.lines)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"may_use": frozenset({0})}, "its cpuset moved it from node 1 to 0, its tables stayed"),
+        ({"may_use": frozenset({0, 1})}, "its threads run on node 0, its tables are on node 1"),
+        ({}, "its threads run on node 0, its tables are on node 1"),
+        ({"leaf": {1: 20}}, ""),  # few
+        ({"leaf": {0: 500, 1: 500}}, ""),  # half of them are near
+        ({"runs": {0: 0.5, 1: 0.5}}, ""),  # on both nodes
+        ({"leaf": {}}, ""), ({"runs": {}}, ""),
+    ],
+)  # fmt: skip
+def test_who_left_its_tables_behind_is_named_with_the_reason_and_the_line_to_type(fields, why):
+    one = surveyed(**({"leaf": {1: 1000}, "runs": {0: 1.0}} | fields))
+    assert one.left_behind == why
+    (section,) = view([one], 20, 2)
+    said = "\n".join(section.lines)
+    assert (" relocate 7 --dry-run" in said) is bool(why) and why in said
+
+
+def test_a_file_for_prometheus_has_as_many_processes_as_asked_for():
+    text = prometheus_text([surveyed(pid=pid) for pid in range(9)], 2, 0.0, 2)
+    assert 'pid="1"' in text and 'pid="2"' not in text and "ptanalyze_survey_processes 9" in text
 
 
 PERF_STAT = """# started on Sun Nov 22 2026

@@ -430,8 +430,8 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     if speedup is None:
         rest = f": {why}{careful(best.result)}"
         return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", rest)
-    faster = f"{interval(speedup)} times as fast as {label_of(base)}"
-    advice = f"{label_of(best.result)} is estimated at {faster}: {why}{careful(best.result)}"
+    faster = f"{interval(speedup)} over {label_of(base)}"
+    advice = f"Best: {label_of(best.result)}, {faster}: {why}{careful(best.result)}"
     return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
 
 
@@ -691,24 +691,17 @@ def share_sentence(base: Result) -> str | None:
             return f"What share of this run page walks take, {COUNTERS}."
         who, least = (WALKS, walks) if walks.low >= kernel.low else (KERNEL, kernel)
         return f"{who} take {at_least(least)} of this run. How much more, {COUNTERS}."
-    said = (
-        f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
-        "assumptions"
-    )
+    said = f"Page walks take {percent(walks)} of this run (best guess {percent(walks, True)})"
     bound = at_most(both)
     if kernel.high < NOTHING and bound == at_most(walks):
-        more = f": no change of page tables can make it more than {bound} times as fast" if bound else ""
-        return f"{said}{more}."
+        return f"{said}, so page tables can speed it up by at most {bound}x." if bound else f"{said}."
     calls = (
         "less than 0.1 %"
         if kernel.high < NOTHING
-        else f"{percent(kernel)}, {percent(kernel, True)} by the middle"
+        else f"{percent(kernel)} (best guess {percent(kernel, True)})"
     )
     said = f"{said}; page faults and system calls on memory {calls}."
-    if not bound:
-        return said
-    alone = f"without walks alone {at_most(walks)} times"
-    return f"{said} Without both it would be at most {bound} times as fast, {alone}."
+    return f"{said} Without both: at most {bound}x, without walks alone {at_most(walks)}x." if bound else said
 
 
 def missing(base: Result) -> str:
@@ -737,17 +730,13 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
         best = next(iter(sure))
         if as_read(sure[best].middle, sure[best].low, sure[best].high) < SMALL:
             return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
-        some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
-        gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
         known = [one for one in others if label_of(one, others) in sure]
-        effects = len({interval(speedup) for speedup in sure.values()})
-        alike = "" if effects == len(sure) else f", with {effects} distinct speed-up{'s' * (effects > 1)}"
         sure_of = {finding.code for finding in base.careful}
         own = [{finding.code for finding in one.careful} - sure_of for one in known]
         care = " with care" if all(own) else ""
-        return f"Worth a try{care}: {gaining} under all assumptions{alike}."
+        return f"Worth trying{care}: {best} helps under every assumption."
     if any(faster(speedup.high) for speedup in speedups.values()):
-        return "May not be worth it: the estimate does not rule out that nothing is gained."
+        return "Probably not worth it: the gain may be zero."
     if base.finding(SHORT):
         return "As far as so short a trace shows, nothing is gained."
     gone = base.finding(GONE)
@@ -769,10 +758,10 @@ def in_caches(base: Result) -> str:
 
 
 def percent(share: Interval, middle: bool = False) -> str:
-    """ "21 to 76 %" or "0.3 to 1.2 %"; of the middle "56 %"."""
+    """ "21-76 %" or "0.3-1.2 %"; of the middle "56 %"."""
     places = 0 if share.high >= 0.1 else 1
     low, best, high = (f"{100 * x:.{places}f}" for x in (share.low, share.middle, share.high))
-    return f"{best} %" if middle or low == high else f"{low} to {high} %"
+    return f"{best} %" if middle or low == high else f"{low}-{high} %"
 
 
 def narrow(share: Interval) -> bool:
@@ -787,5 +776,6 @@ def at_least(share: Interval) -> str:
 
 
 def at_most(share: Interval) -> str:
-    """1 / (1 - share), rounded as speed-ups are; "" where that is more than MOST."""
-    return shown(1 / (1 - share.high))[0] if share.high <= 1 - 1 / MOST else ""
+    """1 / (1 - share) to two digits, three below 1.1; "" where that is more than MOST."""
+    bound = 1 / (1 - share.high) if share.high < 1 else MOST + 1
+    return f"{bound:.{2 if bound >= 1.095 else 3}g}" if bound <= MOST else ""

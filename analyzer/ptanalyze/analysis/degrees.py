@@ -53,6 +53,12 @@ BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
 
 
+def vma_of_walks(world: World, page: np.ndarray) -> np.ndarray:
+    """int64[n]: index of the VMA of each page walked for (WalkStream.page), len(vmas) for none."""
+    region = world.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
+    return vma_of(region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12), world.snapshot.vmas)
+
+
 class Vmas:
     """VMAs of the snapshot that a World's walks go to, as groups; the last group is of everything else.
 
@@ -75,7 +81,7 @@ class Vmas:
         page = reads.page
         known, labels = self._asked
         if known is not page:
-            labels = self._label[self._vma(page)]
+            labels = self._label[vma_of_walks(self.world, page)]
             self._asked = page, labels
         return labels
 
@@ -90,13 +96,9 @@ class Vmas:
         group = self._label[vma_of(tables.base[table] + (slot << shift), self.vmas)]
         return np.where(none, len(self) - 1, group).astype(np.int32)
 
-    def _vma(self, page: np.ndarray) -> np.ndarray:
-        region = self.world.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
-        return vma_of(region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12), self.vmas)
-
     def _walked(self) -> np.ndarray:
         """Indices of VMAs, len(vmas) for none, of the walked pages."""
-        parts = [np.unique(self._vma(page)) for page in blocks(self.world.stream.page, BATCH)]
+        parts = [np.unique(vma_of_walks(self.world, page)) for page in blocks(self.world.stream.page, BATCH)]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def _name(self, vma: int) -> str:

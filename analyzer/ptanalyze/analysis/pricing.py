@@ -18,7 +18,7 @@ from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS
 from ..cost import price as cost
 from ..cost.load import PAGE_LINES, Pages, Traffic, data_lines, told_share
-from ..cost.price import Native, lock_held, pays_back
+from ..cost.price import OVERLAP, Away, Native, lock_held, pays_back
 from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, at_share, counters
@@ -30,7 +30,7 @@ from ..world.world import World
 from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import RESHAPED, classify_heat, classify_pages, counted_by
-from .replay import Finished, Run, by_socket, label, start, system_calls
+from .replay import Finished, Run, by_socket, folded, label, start, system_calls
 from .setup import ONCE_EACH, alike
 
 if TYPE_CHECKING:
@@ -55,10 +55,11 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
     done = [replace(one, told=share) for one in done]
     base = done[0]
     _must_be_alike(base, setup)
-    setup = replace(_with_data(base, setup), native=native_time(base, setup))
+    far, near = _data_beyond_caches(base)
+    setup = replace(_with_data(base, far, near, setup), native=native_time(base, setup))
     short = [_short(base, *counts) for counts in base.shares]
-    alone = _price(base, short, None, setup)
-    prices = [_price(one, short, alone, setup) for one in done]
+    alone, away = _price(base, short, None, setup), _away(base, far, setup)
+    prices = [_price(one, short, alone, setup, away if one is base else None) for one in done]
     middle = len(short) if short[0] else 0  # of Counted: as in a longer region
     results = []
     for one, price in zip(done, prices, strict=True):
@@ -69,18 +70,65 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
         series = run.series and rated(run.series, one.world.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
-        result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series)
+        data = _data_by_socket(one) if one is base else None
+        result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
         larger = one.world.growth
         results.append(result.of_larger(larger.factor, larger.alone))
     return results
 
 
-def _price(done: Finished, short: Sequence[Sequence[Finding]], baseline: Price | None, setup: Setup) -> Price:
+def _price(
+    done: Finished,
+    short: Sequence[Sequence[Finding]],
+    baseline: Price | None,
+    setup: Setup,
+    away: Away | None = None,
+) -> Price:
     """Price of all runs of a plan."""
     counted = _counted(done, short, setup)
-    how = counted.instructions, setup.contended, counted.made, setup.calibration, counted.collapsed_ns
-    machine = done.world.machine
-    return cost.price(counted.counters, machine, setup.costs, baseline, *how, setup.native, setup.traffic)
+    return cost.price(
+        counted.counters,
+        done.world.machine,
+        setup.costs,
+        baseline,
+        counted.instructions,
+        setup.contended,
+        counted.made,
+        setup.calibration,
+        counted.collapsed_ns,
+        setup.native,
+        setup.traffic,
+        away,
+    )
+
+
+def _away(base: Finished, far: float, setup: Setup) -> Away | None:
+    """What data on other nodes cost; None where they were not counted.
+
+    far  walks whose data are in DRAM for sure
+    """
+    counts, world, machine, costs = base.data, base.world, base.world.machine, setup.costs
+    if counts is None:
+        return None
+    held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(world).max(initial=0))
+    reached = world.extent[0]  # of a smaller memory, as the machine's caches are
+    if reached <= held:
+        return Away(0.0, 0.0, 0.0, 0.0, 0.0)
+    if not counts.any():
+        return None
+    latency = machine.latency_cycles(setup.contended)
+    own = latency.diagonal()
+    extra = (latency - own[:, None])[..., None] * np.stack([counts.sum(axis=-1), counts[..., 1]], axis=-1)
+    number = np.array([counts.sum(), counts[..., 1].sum()], np.float64)
+    per_walk = (extra.sum(axis=(0, 1)) / np.maximum(number, 1.0))[: 1 + (number[1] > 0)]
+    sure = far / max(float(base.counted.classes.sum()), 1.0)
+    return Away(
+        sure / OVERLAP * float(per_walk.min()),
+        costs.data_exposed.middle * max(sure, 1 - held / reached) * float(per_walk[-1]),
+        costs.data_exposed.high * float(per_walk.max()),
+        float(per_walk.max() / own.mean()),
+        costs.cycles_per_instruction.low,
+    )
 
 
 def native_time(base: Finished, setup: Setup) -> Native | None:
@@ -98,6 +146,11 @@ def native_time(base: Finished, setup: Setup) -> Native | None:
     walks = cost.local_walk_cycles(*where) if one_node else cost.walk_cycles(*where, setup.contended)
     own = float(sum(walks)) / executed * timed["instructions"]
     return Native.of(timed["user_seconds"], timed["ghz"], timed["instructions"], own)
+
+
+def _data_by_socket(done: Finished) -> np.ndarray | None:
+    """Result.data"""
+    return None if done.data is None else folded(done.data, 0, done.world.domains)
 
 
 class Counted(NamedTuple):
@@ -166,11 +219,16 @@ def _must_be_alike(base: Finished, setup: Setup) -> None:
     )
 
 
-def _with_data(done: Finished, setup: Setup) -> Setup:
-    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC, and
-    with its Traffic where the machine file tells what that costs."""
+def _cpus_by_socket(world: World) -> np.ndarray:
+    """int64[sockets]"""
+    return np.bincount(world.placement.cpu_node // world.domains, minlength=world.sockets)
+
+
+def _data_beyond_caches(done: Finished) -> tuple[float, float]:
+    """(walks whose data are in DRAM for sure, at any share of the LLC; reads of the node's DRAM that take as
+    long as those of the LLC by walks whose data are beyond L2)."""
     machine, stream = done.world.machine, done.again.stream
-    cpus = np.bincount(done.world.placement.cpu_node // done.world.domains, minlength=done.world.sockets)
+    cpus = _cpus_by_socket(done.world)
     l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
     cpu = done.world.placement.chunk_cpu
     socket = done.world.placement.cpu_node[cpu] // done.world.domains
@@ -180,6 +238,16 @@ def _with_data(done: Finished, setup: Setup) -> Setup:
     )
     far = max(min(_data_in_dram(done, further) for _, further, _ in done.shares), beyond_llc)
     near = max(beyond_l2 - far, 0) * machine.llc.cycles / machine.latency_cycles().diagonal().mean()
+    return float(far), float(near)
+
+
+def _with_data(done: Finished, far: float, near: float, setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC, and
+    with its Traffic where the machine file tells what that costs.
+
+    far, near  as of _data_beyond_caches
+    """
+    machine = done.world.machine
     walks = max(float(done.counted.classes.sum()), 1.0)
     costs = cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0))
     if machine.latency.contended is None or not machine.node_gb_s or done.world.domains > 1:

@@ -140,6 +140,14 @@ class Finished:
         return self._at(self.run.first or self.run.counters, self._shares[0])
 
     @property
+    def data(self) -> np.ndarray | None:
+        """int64[nodes, nodes, 2] of Run.data at the same share, 1 = the leaf entry comes from DRAM."""
+        counted = self.run.data
+        if counted is None:
+            return None
+        return self._at(self.run.counters._replace(reads=counted), self._shares[0]).reads
+
+    @property
     def _shares(self) -> list[float]:
         """Shares of the LLC that are priced, the best guess first."""
         if self.told is not None:
@@ -222,7 +230,8 @@ def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> l
 class DataReads:
     """Counts of walks by their data's node: `count` is called with all Reads of a World, in order.
 
-    counts  int64[nodes, nodes]  so far, by [walker's node, node of the data page]
+    counts  int64[nodes, nodes, shares + 1]  so far, by [walker's node, node of the data page, shares of the
+            LLC at which their leaf entry comes from DRAM]
     """
 
     def __init__(self, world: World) -> None:
@@ -231,7 +240,8 @@ class DataReads:
         data = world.data
         self.world, self.step = world, 0
         self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(world))
-        self.counts = np.zeros((world.nodes, world.nodes), np.int64)
+        shares = len(world.machine.llc.every_share)
+        self.counts = np.zeros((world.nodes, world.nodes, shares + 1), np.int64)
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
@@ -268,10 +278,11 @@ class Mark(NamedTuple):
 
 
 class Windows:
-    """`number` windows of equal time or, without times, of equal walks; `spend`: what to keep of cycles."""
+    """`number` windows of equal time or, without times, of equal walks; `spend`: what to keep of cycles;
+    `data`: count where data are even without windows."""
 
-    def __init__(self, world: World, number: int, spend: Spend | None = None) -> None:
-        self.world, self.number, self.spend = world, number, spend
+    def __init__(self, world: World, number: int, spend: Spend | None = None, data: bool = False) -> None:
+        self.world, self.number, self.spend, self.counts_data = world, number, spend, data or number > 0
         self.times, self.ends, self.chunks = windows_of(world, number)
         self.marks: list[list[Mark]] = []
         self.data: list[np.ndarray] = []
@@ -292,7 +303,7 @@ class Windows:
 
     def count(self, reads: Reads, first: int) -> None:
         """Count where the data of walks first, first + 1, ... are."""
-        if self.number:
+        if self.counts_data:
             self.reads.count(reads, first)
 
     def mark(self, runs: Sequence[SoFar], walk: int) -> None:
@@ -302,7 +313,7 @@ class Windows:
 
     def _mark(self, runs: Sequence[SoFar]) -> None:
         self.marks.append([self._of(run) for run in runs])
-        self.data.append(self.reads.counts.copy())
+        self.data.append(self.reads.counts.sum(axis=-1))
 
     def _of(self, run: SoFar) -> Mark:
         own = at_own_share(run.counters, self.world.machine)
@@ -384,6 +395,7 @@ class Run:
 
     before  what the policy does before the first walk, to get from the captured state to its own
     first   counts of the first run, once the second has begun
+    data    DataReads.counts of the run that is counted, where asked for
     """
 
     plan: Plan
@@ -393,6 +405,7 @@ class Run:
     first: Counters | None = None
     step: int = 0
     series: Series | None = None
+    data: np.ndarray | None = None
 
     def replay(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
@@ -502,11 +515,13 @@ def replay_walks(
     windows: int = 0,
     more: bool = False,
     spend: Spend | None = None,
+    data: bool = False,
 ) -> Mapped:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
     more   replay_again follows, which then accounts for the tables that the kernel filled by itself
     spend  cycles to keep of each window
+    data   count where the data of walks are: Run.data
 
     Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
@@ -514,7 +529,7 @@ def replay_walks(
     """
     mapped = world.history.mapped()
     compile_together(first_calls(runs, world, mapped))
-    cut = Windows(world, windows, spend)
+    cut = Windows(world, windows, spend, data and not more)
     _carry(runs, world, batches, mapped, progress, cut)
     if windows:
         every = cut.series([run.so_far for run in runs], mapped)
@@ -538,10 +553,12 @@ def replay_again(
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
     progress: Callable[[int], None] | None = None,
+    data: bool = False,
 ) -> Mapped:
     """Carry all runs through World.again, from the states in which `replay_walks` left them.
 
     mapped  as replay_walks returned it. Run.counters begin anew; Run.first are those of the first run.
+    data    as of replay_walks
     """
     for run in runs:
         run.begin_again()
@@ -553,7 +570,7 @@ def replay_again(
         made=np.zeros(steps, np.uint8),
     )
     _undo(runs, again, now)
-    _carry(runs, again, batches, now, progress, Windows(again, 0))
+    _carry(runs, again, batches, now, progress, Windows(again, 0, data=data))
     _settle(runs, again, mapped)
     return now
 
@@ -607,6 +624,9 @@ def _carry(
         for late in range(step, len(history.steps.at)):
             carry_out(late, history.rows, parent, history.steps, mapped)
         everyone(no_reads(), np.zeros(0, np.uint8), last=True)
+    if cut.counts_data:
+        for run in runs:
+            run.data = cut.reads.counts
 
 
 def first_calls(

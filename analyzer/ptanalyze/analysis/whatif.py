@@ -70,22 +70,26 @@ def replay_world(
     compile_beside(passes)
     done: dict[int, Finished] = {}
     for world, runs in by_world(plans, captured, refused):
-        done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup)}
+        data = any(run.plan is plans[0] for run in runs)
+        done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup, data)}
     return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
 
 
-def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run, Finished]]:
-    """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold."""
+def _replayed(
+    world: World, runs: list[Run], setup: Setup, data: bool = False
+) -> Iterator[tuple[Run, Finished]]:
+    """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold; data:
+    as replay_walks'."""
     caches = world.caches()
     tick = _ticking(setup.progress, len(world.stream), "replaying walks")
     reads, warm = world.reads(caches=caches), not setup.as_traced
     spend = partial(spent, machine=world.machine, costs=setup.costs, contended=setup.contended)
-    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend)
+    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend, data=data)
     again, still = world, mapped
     if warm:
         again = world.again()
         tick = _ticking(setup.progress, len(again.stream), "replaying walks again")
-        still = replay_again(runs, again, again.reads(caches=caches), mapped, tick)
+        still = replay_again(runs, again, again.reads(caches=caches), mapped, tick, data)
     for run in runs:
         yield run, Finished(run, world, mapped, again, still)
 

@@ -57,6 +57,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "sweep": Entry("sweep", "Replay every combination of parameters."),
         "compare": Entry("compare", "List the differences between two results."),
         "degrees": Entry("degrees", "Choose a prefetch degree for each VMA."),
+        "hugepages": Entry("hugepages", "Rank mappings by what huge pages save."),
         "advise": Entry("advise", "Rank all policies within a budget."),
         "report": Entry("report", "Write an HTML report about captures."),
     },

@@ -56,6 +56,7 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
+    from ..analysis.limits import limits_of_advice
     from ..analysis.setup import asked_of_processes
     from ..cost.result import BRIEF
     from ..show.advise import as_record, view
@@ -67,13 +68,14 @@ def command(
         advised = advise(opened, setup, **question(memory, updates, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     report, whose = advised.report, asked_of_processes(opened, setup)
+    limits = limits_of_advice(report)
     steps = steps_from(context, capture, (), [report.base])
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
-            lambda: as_record(report, curve),
-            lambda: view(report, None if full else steps, whose, curve),
+            lambda: as_record(report, curve, limits),
+            lambda: view(report, None if full else steps, whose, curve, limits),
             plots_of(advised.replayed, curve),
             advised.refused,
             BRIEF,

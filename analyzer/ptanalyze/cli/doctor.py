@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 import click
+
+from .output import Output, emit
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Section
+    from ..capture.live.host import Symptom
 
 
 @click.command("doctor")
-def command() -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for a fleet: what, there, found, gives, missing."
+)
+def command(as_json: bool) -> None:
     """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
 
     What is missing comes with what it would give and how to get it. Nothing is changed; as root it reads its
@@ -15,24 +29,39 @@ def command() -> None:
     \b
     Examples:
       ptanalyze doctor
-      sudo .venv/bin/ptanalyze doctor
+      sudo .venv/bin/ptanalyze doctor --json
     """
+    from ..analysis.answer import Answer
+    from ..capture.live.host import examine
+
+    found = list(examine())
+
+    def table() -> DataFrame:
+        from pandas import DataFrame
+
+        return DataFrame(found)
+
+    form = "json" if as_json else "table"
+    emit(
+        Answer("doctor", table, lambda: [one._asdict() for one in found], lambda: view(found), {}),
+        Output(form, None, None, None),
+    )
+
+
+def view(found: Sequence[Symptom]) -> Iterator[Section]:
     from rich.text import Text
 
     from ..analysis.answer import Section
-    from ..capture.live.host import examine
-    from ..show.terminal import print_view
 
-    found = list(examine())
     for one in found:
         mark = ("  ok", "green") if one.there else ("  --", "yellow")
         lines: list[str | Text] = [Text.assemble(mark, f"  {one.what:<20} {one.found}")]
         lines.append(Text(f"{'':<8}gives {one.gives}"))
         if one.missing:
             lines.append(Text(f"{'':<8}{'more' if one.there else 'needs'}: {one.missing}"))
-        print_view([Section(lines=lines)])
+        yield Section(lines=lines)
     there = {one.what for one in found if one.there}
-    print_view([Section(lines=["", can(there)])])
+    yield Section(lines=["", can(there)])
 
 
 def can(there: set[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import this_program
 from . import echo
 from .options import DURATION
 from .output import Output, emit, must_end_with, output_options
@@ -59,12 +61,19 @@ def percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 1)
 
 
+ROWS = 20  # to print
+REPAIRS = 5  # lines on a first screen
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_tables", "runs_on")  # to paste
 
 
 @click.command("survey")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Print N rows, and write N processes to FILE.prom. Default: 20 rows, all processes in FILE.prom.",
+)
 @click.option(
     "--watch",
     type=DURATION,
@@ -76,7 +85,7 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
     type=click.Path(),
     callback=must_end_with("prom"),
     metavar="FILE.prom",
-    help="Also write all processes to FILE for node_exporter's textfile collector. Default: none.",
+    help="Also write a file for node_exporter's textfile collector. Default: none.",
 )
 @click.option(
     "--counters",
@@ -114,7 +123,7 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
 )
 @output_options()
 def command(
-    top: int,
+    top: int | None,
     watch: float | None,
     prometheus: str | None,
     seconds: float | None,
@@ -154,19 +163,19 @@ def command(
             from ..capture.live.survey_guest import survey_guest
 
             inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
-            return survey_guest_answer(inside, top, qmp)
+            return survey_guest_answer(inside, top or ROWS, qmp)
         found = survey.survey()
         if seconds is not None:
             from ..capture.live.cacheline import with_walk_cost
 
-            found = with_walk_cost(found, seconds, top)
+            found = with_walk_cost(found, seconds, top or ROWS)
         if prometheus is not None:
             from ..show.cpu_groups import write_prometheus
 
-            write_prometheus(prometheus, found, survey.host_nodes(), time.time())
+            write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
                 echo(f"ptanalyze: wrote {prometheus}", err=True)
-        return answer(found, top, survey.host_nodes())
+        return answer(found, top or ROWS, survey.host_nodes())
 
     while True:
         made = surveyed()
@@ -211,6 +220,7 @@ def record(one: Surveyed) -> dict[str, object]:
         "slow_tables": one.slow_tables,
         "walk_cycles_share": one.walk_share,
         "ideal_saves_at_most_share": one.ideal_saves,
+        "left_behind": one.left_behind,
     }
 
 
@@ -221,7 +231,10 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     lines = []
     if len(found) > top:
         lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
-    if worst := next((one for one in found if one.remote_bytes), None):
+    behind = [one for one in found if one.left_behind]
+    if behind:
+        lines += repairs(behind)
+    elif worst := next((one for one in found if one.remote_bytes), None):
         lines += closer(worst, found)
     elif found and nodes == 1:
         lines += on_one_node(found)
@@ -241,16 +254,44 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     yield Section("Page tables of this host", rows(found[:top]), lines)
 
 
+def repairs(behind: Sequence[Surveyed]) -> Iterator[str]:
+    """Who has far page tables without knowing, why, and what to type."""
+    yield f"{len(behind)} of them left their page tables behind:"
+    for one in behind[:REPAIRS]:
+        share = f"{100 * (one.remote_share or 0.0):.0f} % of walks far"
+        yield f"  {one.name} (PID {one.pid}), {share}: {one.left_behind}"
+        if one.kind == "vm":
+            yield f"    sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"
+        else:
+            yield f"    sudo {this_program()} relocate {one.pid} --dry-run"
+    if len(behind) > REPAIRS:
+        yield f"  {len(behind) - REPAIRS} more with --json: left_behind"
+
+
 def closer(one: Surveyed, found: Sequence[Surveyed]) -> Iterator[str]:
     """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
-    out = f"{one.pid}.capture"
+    out, sudo = f"{one.pid}.capture", f"sudo {this_program()}"
     if one.kind == "vm":
         alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
         name = quote(one.name) if alone else one.pid
-        yield f"look closer at its processes: ptanalyze survey --guest {name}"
-        yield f"at its own page tables:       ptanalyze dump vm {one.pid} -o {out}"
+        yield f"its processes: {sudo} survey --guest {name}"
+        yield f"its own page tables: {sudo} dump vm {one.pid} -o {out}"
     else:
-        yield f"look closer: ptanalyze heat {one.pid} -o {out}"
+        yield from measured(one)
+
+
+def measured(one: Surveyed) -> Iterator[str]:
+    """What its walks cost: without a tracer, and without a pause."""
+    out = f"{one.pid}.capture"
+    yield f"what it costs {one.name} (PID {one.pid}), in 10 s:"
+    yield f"  sudo {this_program()} record -p {one.pid} --for 10s -o {out}"
+    yield f"  {unprivileged()} advise {out}"
+
+
+def unprivileged() -> str:
+    """The program as one types it without sudo."""
+    found = this_program()
+    return "ptanalyze" if found.startswith('"') else found
 
 
 def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
@@ -259,12 +300,10 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
         "this host has one NUMA node: no page table is remote, and placing them elsewhere cannot help; "
         "listed by size of page tables"
     )
-    most = next((one for one in found if one.leaf and one.kind != "vm"), None)
+    most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
     if most:
-        out = f"{most.pid}.capture"
-        yield "huge pages may reduce page walks; to estimate:"
-        yield f"  ptanalyze dump process {most.pid} -o {out}"
-        yield f"  ptanalyze whatif {out} -p thp"
+        yield "huge pages may reduce page walks;"
+        yield from measured(most)
 
 
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:

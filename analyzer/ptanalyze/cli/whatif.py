@@ -68,7 +68,9 @@ def command(
       ptanalyze whatif small large --stands-for 200G
     """
     from ..analysis.answer import Answer
+    from ..analysis.limits import replay_beside_mainline
     from ..analysis.setup import asked_of_processes
+    from ..analysis.setup import opened as opened_capture
     from ..analysis.whatif import replay
     from ..cost.result import BRIEF
     from ..show.progress import progress_bar
@@ -80,13 +82,17 @@ def command(
         opened = capture_of(capture)
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
-        if other is None:
-            replayed = replay(opened, policies, setup)
-            curve = sizes_of(sizes, opened, policies, setup, replayed)
-        else:
+        limits = curve = None
+        if other is not None:
             from ..analysis.size import replay_two
 
-            replayed, curve = replay_two(opened, capture_of(other), policies, setup), None
+            replayed = replay_two(opened, capture_of(other), policies, setup)
+        elif output.form == "table" and not full:
+            replayed, limits = replay_beside_mainline(opened_capture(opened), policies, setup)
+        else:
+            replayed = replay(opened, policies, setup)
+        if other is None:
+            curve = sizes_of(sizes, opened, policies, setup, replayed)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
     steps, named = steps_from(context, capture, asked, results), zip(results, labels(results), strict=True)
@@ -95,7 +101,7 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
-            lambda: view(results, None if full else steps, replayed.refused, whose, nodes, curve),
+            lambda: view(results, None if full else steps, replayed.refused, whose, nodes, curve, limits),
             plots_of(replayed, curve),
             replayed.refused,
             BRIEF,

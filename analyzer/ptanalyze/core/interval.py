@@ -65,7 +65,7 @@ def less_sure(speedup: Interval, part: float) -> Interval:
 
 LEAST = 0.0005  # half of the last of three decimals
 PLACES = 3  # at most
-CLOSE = 0.01  # this close to 1, two decimals say too little
+CLOSE = 0.005  # this close to 1, two decimals say nothing
 FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
 
 
@@ -120,9 +120,9 @@ def none_faster(base: str, within: str = "") -> str:
 
 
 def interval(speedup: Interval) -> str:
-    """ "1.22 (1.06 to 1.42)"."""
+    """ "1.22x (1.06-1.42)"."""
     middle, low, high = shown(speedup.middle, speedup.low, speedup.high)
-    return f"{middle} ({low} to {high})"
+    return f"{middle}x ({low}-{high})"
 
 
 # Intervals of estimates from G groups of samples, deleting one group at a time: a group is a part of the

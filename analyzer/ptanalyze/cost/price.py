@@ -352,11 +352,13 @@ def price(
     collapsed_ns: Cycles = 0.0,
     native: Native | None = None,
     traffic: Traffic | None = None,
+    away: Away | None = None,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
     collapsed_ns  of making huge pages of small ones, besides
     traffic       speed-ups reach from idle memory to that under this run's load; not of measured runs
+    away          what data on other nodes cost, where it was counted
     No speed-up where neither instructions are known (0) nor a Calibration is given. Of several runs, along a
     leading axis of all arrays, `instructions` and `collapsed_ns` too, each number is float64[runs]: Price.of.
     """
@@ -403,8 +405,86 @@ def price(
             walk_share=share_beyond(walkless),
             kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
             table_share=share_beyond(replace(walkless, management_cycles=0.0)),
+            local_tables=_extremes(lambda *at: run(priced, *at) / run(_local(priced), *at), *unknown),
+            local_data=away
+            and away.speedup(
+                priced,
+                walkless,
+                law,
+                calibration is None and native is None,
+                counters.classes.sum(axis=(-2, -1)),
+                instructions,
+            ),
         )
     return priced if counters.reads.ndim > READS_AXES else priced.of(())
+
+
+def _local(price: Price) -> Price:
+    """The Price with every table local, at the same load of memory."""
+    guest, host = price.local_walk_cycles
+    busy = price.busy_walk_cycles
+    busy = None if busy is None else busy * _ratio(guest + host, price.walk_cycles, 1.0)
+    return replace(
+        price,
+        walk_cycles=guest + host,
+        guest_walk_cycles=guest,
+        host_walk_cycles=host,
+        busy_walk_cycles=busy,
+    )
+
+
+class Away(NamedTuple):
+    """What data on other nodes cost: cycles per walk beyond those of local data.
+
+    sure     of the walks whose data are in DRAM for sure, a tenth of each wait (ADR 20)
+    usual    of the share of walks whose data the caches cannot hold, in the middle of the assumptions
+    most     of all walks, one wait each
+    farther  latency of the data over that of local data, less 1
+    least    cycles that an instruction takes without any wait; what it takes beyond them may be waits for
+             data, too: of pages that the TLB holds
+    Of data that the caches hold wholly all are 0.
+    """
+
+    sure: float
+    usual: float
+    most: float
+    farther: float
+    least: float
+
+    def speedup(
+        self, base: Price, walkless: Price, law: RunLaw, assumed: bool, walks: Cycles, instructions: Cycles
+    ) -> Interval:
+        """Run time / run time with all data local, over the unknowns of a law.
+
+        An `assumed` law takes data to be local, and has waits for data as its third unknown; a measured one
+        has whatever the data cost in its cycles outside walks.
+        """
+        run, unknown = law
+        if assumed:
+            waits, fastest = unknown[2], unknown[1].low
+
+            def further(cycles: float, wait: float) -> Cycles:
+                if wait >= waits.high:
+                    stalled = instructions * (cycles - fastest) * self.farther
+                    return self.most * walks + stalled * (self.most > 0)
+                return walks * (self.usual if wait > waits.low else self.sure)
+
+            return _extremes(lambda *at: 1 + further(at[1], at[2]) / run(base, *at), *unknown)
+        middles = [of.middle for of in unknown]
+        whole = run(base, *middles)
+        more = replace(base, management_cycles=base.management_cycles + whole)
+        times = (run(more, *middles) - whole) / whole  # the measured run over the region
+        user = replace(walkless, management_cycles=0.0)
+
+        def saved(*at: float) -> Cycles:
+            *known, level = at
+            stalled = np.maximum(run(user, *known) - self.least * instructions * times, 0.0)
+            limit = stalled * self.farther / (1 + self.farther) * (self.most > 0)
+            further = (self.sure, self.usual, np.inf)[int(level)]
+            cycles = run(base, *known)
+            return cycles / (cycles - np.minimum(further * walks * times, limit))
+
+        return _extremes(saved, *unknown, Interval(0.0, 1.0, 2.0))
 
 
 def _loaded(priced: Price, counters: Counters, machine: Machine, traffic: Traffic, law: RunLaw) -> Price:

@@ -139,6 +139,8 @@ class Price:
     walk_share         share of the run that page walks stall it: what less of them can save at most
     kernel_share       share of the run that management_cycles are; table_share: of both together, what any
                        change of page tables can save at most; None without a trace
+    local_tables       speed-up if every table were local to every node: a bound of placing tables
+    local_data         the same of all data; of the baseline, where it was counted where they are
     assumptions        line for people
     system_calls       by kind; none without a trace
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
@@ -161,6 +163,8 @@ class Price:
     fault_ns: float = 0.0
     calibrated_walk_cycles: tuple[float, float] | None = None
     busy_walk_cycles: float | None = None
+    local_tables: Interval | None = None
+    local_data: Interval | None = None
 
     def walking(self, load: float) -> float:
         """Walk cycles at a load: 0 idle memory, 1 as busy as the run makes it."""
@@ -185,7 +189,7 @@ class Price:
 
 
 PLAIN = "assumptions", "system_calls"
-INTERVALS = "speedup", "walk_share", "kernel_share", "table_share"
+INTERVALS = "speedup", "walk_share", "kernel_share", "table_share", "local_tables", "local_data"
 
 
 def _of(value: Any, run: int | tuple[()]) -> Any:
@@ -317,6 +321,8 @@ class Result:
     facts         {name: number} of the policy when it reshaped the capture
     findings      what a reader must know
     series        counts over time, None unless asked for
+    data          int64[sockets, sockets, 2]  walks by [walker's socket, socket of their data, 1 = the entry
+                  they end with comes from DRAM]; None but for the baseline of a trace
     """
 
     policy: str
@@ -342,6 +348,7 @@ class Result:
     findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
+    data: np.ndarray | None = None
 
     @property
     def run(self) -> str | None:
@@ -366,6 +373,23 @@ class Result:
     def settings(self) -> str:
         """Its parameters that are not empty."""
         return " ".join(f"{key}={value}" for key, value in self.params.items() if value != "")
+
+    @property
+    def remote_data(self) -> float | None:
+        """Share of the data accesses beyond the caches that are remote: of walks whose entry comes from DRAM,
+        of all where none does; None where data were not counted."""
+        if self.data is None or not self.data.any():
+            return None
+        counted = self.data[..., 1] if self.data[..., 1].any() else self.data.sum(axis=-1)
+        return 1 - int(np.trace(counted)) / int(counted.sum())
+
+    @property
+    def remote_tables(self) -> float | None:
+        """Share of reads of page-table entries from DRAM that are remote, of all where none is; None without
+        reads."""
+        reads = self.reads[..., 1] if self.reads[..., 1].any() else self.reads.sum(axis=-1)
+        by_node = reads.sum(axis=0)
+        return 1 - int(np.trace(by_node)) / int(by_node.sum()) if by_node.any() else None
 
     def finding(self, *codes: str) -> Finding | None:
         """The first finding of these codes, None where there is none."""
@@ -444,6 +468,12 @@ class Result:
                 "pays_back_walks": _bounds(self.once.pays_back_walks),
                 "pays_back_seconds": _bounds(self.once.pays_back_seconds),
                 "traced_speedup": _bounds(self.once.traced_speedup),
+            },
+            "local": {
+                "tables": _bounds(self.price.local_tables),
+                "data": _bounds(self.price.local_data),
+                "remote_tables": self.remote_tables,
+                "remote_data": self.remote_data,
             },
             "facts": self.facts,
             "series": self.series.rows() if self.series else None,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import called_hook, hook, kernel
+from .replay import missed_at
 from .steps import (
     ALL,
     BALANCING,
@@ -31,6 +32,7 @@ NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
 CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
 ANY = -1  # instead of a slot: a FLUSH of a whole scan
+GUEST_LEAF, HOST_LEAF = 8, 1  # bits of Reads.read of 4 KiB leaf entries: the host's of the data page
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
 
 
@@ -546,10 +548,12 @@ class Pages(NamedTuple):
 
 @kernel
 def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, counts):
-    """counts[reader, node] (int64[nodes, nodes]) += walks first, first + 1, ... by the node of their data.
+    """counts[reader, node, shares] += walks first, first + 1, ... by the node of their data.
 
-    reads  Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
-    its first walk comes from.
+    counts  int64[nodes, nodes, shares + 1]: by the number of shares of the LLC at which a 4 KiB leaf entry of
+            the walk, the guest's or the host's, comes from DRAM: there its data do too (ADR 20)
+    reads   Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
+            its first walk comes from.
     """
     for w in range(reads.page.size):
         while step < steps.at.size and steps.at[step] <= first + w:
@@ -562,7 +566,8 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
             there = np.int64(pages.host[pages.host_row[table], reads.host_slot[w]])
         if there < 0:
             there = settle(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
-        counts[node, there & ~MARKED] += 1
+        missed = max(missed_at(reads.dram, w, GUEST_LEAF), missed_at(reads.dram, w, HOST_LEAF))
+        counts[node, there & ~MARKED, missed] += 1
     return step
 
 

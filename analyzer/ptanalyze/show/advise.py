@@ -13,37 +13,46 @@ from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
 from ..analysis.findings import owned
 from ..analysis.leaf_classes import RESHAPED
-from ..core.errors import show_duration
+from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.walks import threads_placed
 from .terminal import number
-from .whatif import beware, by_size, earned, labels, table, worth
+from .whatif import aligned, beware, by_size, earned, labels, table, typed, worth
 
 if TYPE_CHECKING:
+    from ..analysis.hugepages import HugePages
+    from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
 def view(
-    report: Report, further: Section | None = None, whose: str = "", curve: SizeCurve | None = None
+    report: Report,
+    further: Section | None = None,
+    whose: str = "",
+    curve: SizeCurve | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Section]:
-    """The advice, whether it is worth it, a small table, and what to type next.
+    """What limits the run, the advice, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
     whose    a sentence before all else; "" none
     curve    of larger runs: what it says comes first where no policy gains at the captured size
+    limits   of the run; None: not known
     """
     others = [one for one in report.ranked if one.result is not report.base]
     results = [report.base, *(one.result for one in others)]
-    worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over})
-    said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
+    worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over}, limits)
+    placed = report.placement if limits is None else ""
+    said = " ".join(filter(None, (missing(report.base), placed, report.sentence)))
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
         worthwhile = [*filter(None, [share_sentence(report.base)])]
     doubt = [report.workload.doubt] if report.workload.doubt else []
     said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
-    yield Section(lines=[*beware(report.base, whose), *sized, *said_first])
+    verdicts = [*limits.lines, *filter(None, [limits.research]), ""] if limits else []
+    yield Section(lines=[*beware(report.base, whose), *sized, *verdicts, *said_first])
     best = next(advice.result for advice in report.ranked if not advice.over)
     shown_first = best.careful if best is not report.base else []
     yield from table(dict(zip(labels(results), results, strict=True)), said=shown_first)
@@ -57,7 +66,6 @@ def view(
         if sampled := [name for name, why in report.refused.items() if why == RESHAPED]:
             ranks = f"--weight leaf ranks {', '.join(sampled)} too, with each mapped page counted once."
             yield Section(lines=[ranks])
-        yield Section(lines=[f"Assumed: {report.base.price.assumptions}."])
         yield Section(lines=[""])
         yield further
         return
@@ -92,9 +100,10 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
+def as_record(report: Report, curve: SizeCurve | None = None, limits: Limits | None = None) -> dict[str, Any]:
     sizes = {} if curve is None else {name: curve.of(name) for name in labels(curve.results[0])[1:]}
     return {
+        "limits": limits and limits.record(),
         "sentence": report.sentence,
         "placement_alone": report.placement,
         "workload": report.workload.name,
@@ -215,3 +224,32 @@ def setting_lines(found: Chosen) -> list[str]:
     lines = [f"Hydra's kernels:    {'; '.join(known['hydra']['commands'])}{dearer}"]
     steer = "no replicas" if wasp is None else f"PR_SET_PGTABLE_REPL_STEERING {','.join(map(str, wasp))}"
     return [*lines, f"WASP's kernel:      {steer}", f"numactl:            {known['numactl']}"]
+
+
+# Huge pages by mapping as a view for people.
+
+MAPPINGS = 8  # of a first screen
+
+
+def view_huge_pages(found: HugePages) -> Iterator[Section]:
+    """A sentence, the mappings, then what to type for those that save most, and what to know before."""
+    head = "mapping", "name", "walks", "saved", "huge pages", "waste", "saved/MiB"
+    rows = [
+        (
+            f"{one.start:x}",
+            (one.name or "anonymous")[-20:],
+            f"{100 * one.walks / max(found.walks, 1):.0f} %",
+            f"{100 * one.saved / max(found.walks, 1):.0f} %",
+            size_in_words(one.huge_bytes),
+            size_in_words(one.waste_bytes),
+            f"{one.per_mib:,.0f}",
+        )
+        for one in found.mappings
+    ]
+    yield Section(lines=[found.sentence, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
+    more = [f"{len(rows) - MAPPINGS} more mappings with --json."] if len(rows) > MAPPINGS else []
+    lines = [
+        line for one in found.mappings[:3] if one.saved > 0 for line in typed(f"{one.start:x}", one.line)
+    ]
+    yield Section(lines=[*more, ""])
+    yield Section("Type" if lines else "", [], [*lines, *([""] if lines else []), *found.advice])

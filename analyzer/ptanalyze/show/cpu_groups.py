@@ -83,15 +83,16 @@ METRICS = {
 }
 HOST = {
     "numa_nodes": "NUMA nodes of this host",
-    "survey_processes": "processes and VMs in this file",
+    "survey_processes": "processes and VMs of this host",
     "survey_timestamp_seconds": "when this survey was made, seconds since 1970",
 }
 
 
-def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float) -> str:
+def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None) -> str:
     """One gauge per metric and process, and of the host; node_exporter wants a file of its own for them.
 
     nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
+    top    processes at most, so that a host with many makes few series; None: all
     """
     lines = []
     for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
@@ -99,7 +100,7 @@ def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float) -> str:
         lines.append(f"{PREFIX}{metric} {number}")
     for metric, meaning in METRICS.items():
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
-        for one in surveyed:
+        for one in surveyed[:top]:
             for more, value in samples(metric, one):
                 labels = {
                     "pid": str(one.pid),
@@ -132,8 +133,10 @@ def escaped(text: str) -> str:
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
-def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float) -> None:
+def write_prometheus(
+    path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None
+) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
     with atomic_write(path, given=True) as file:
-        file.write(prometheus_text(surveyed, nodes, at).encode())
+        file.write(prometheus_text(surveyed, nodes, at, top).encode())
         os.fchmod(file.fileno(), 0o644)

@@ -29,7 +29,7 @@ from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
 from ..core.errors import show_duration, size_in_words, this_program
 from ..core.finding import CACHED, ELSEWHERE, MADVISE, Finding
-from ..core.interval import FROM_DRAM, Interval, faster
+from ..core.interval import FROM_DRAM, faster
 from ..core.interval import interval as interval_interval
 from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
@@ -41,6 +41,7 @@ from .terminal import number
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
 
 
@@ -54,12 +55,14 @@ HEAD = ("what", "speed-up", "memory", "pays back", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
 
 
-def worth(results: Sequence[Result], over: Collection[int] = ()) -> list[str]:
-    """Which share of the run page tables take, and whether that is worth it; [] without run times.
+def worth(results: Sequence[Result], over: Collection[int] = (), limits: Limits | None = None) -> list[str]:
+    """Which share of the run page tables take, and, where `limits` do not tell it already, whether that is
+    worth it; [] without run times.
 
     over  as of worth.verdict
     """
-    said = " ".join(filter(None, (share_sentence(results[0]), verdict(results, over))))
+    told = verdict(results, over) if limits is None else None
+    said = " ".join(filter(None, (share_sentence(results[0]), told)))
     return [said] if said else []
 
 
@@ -95,7 +98,7 @@ def table(
     lines += [one.sentence for one in beside if one not in said]
     if any(availability(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
-    yield Section(lines=["", *lines] if lines else [])
+    yield Section(lines=[*[""] * explained, *lines] if lines else [])
 
 
 def known(result: Result, base: Result) -> list[Finding]:
@@ -241,26 +244,27 @@ def view(
     whose: str = "",
     nodes: str = "",
     curve: SizeCurve | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Section | Matrix]:
-    """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
+    """What limits the run, the best policy, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
     whose    a sentence before all else; "" none; nodes: another
     curve    of larger runs: what it says comes first where no policy gains at the captured size
+    limits   of the run; None: not known
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
-    said = advice(results)
+    said = advice(results, limits is None)
     sized, best = by_size(curve), [first, *best_first(results)]
     gains = any(effect(one, first) > 0 for one in results[1:])
-    worthwhile = worth(best) if gains or not sized else filter(None, [share_sentence(first)])
-    yield Section(lines=[*beware(first, whose, nodes), *sized, said, "", *worthwhile, asked])
+    worthwhile = worth(best, (), limits) if gains or not sized else filter(None, [share_sentence(first)])
+    verdicts = [*limits.lines, ""] if limits else []
+    yield Section(lines=[*beware(first, whose, nodes), *sized, *verdicts, said, *worthwhile, asked])
     yield from table(dict(zip(labels(results), results, strict=True)), not further, recommended(results))
     if further:
-        more = len(owned(results)) - 1
         yield Section(lines=left_out(refused or {}))
-        yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
         yield Section(lines=[""])
         yield further
         return
@@ -305,15 +309,19 @@ def labels(results: Sequence[Result]) -> list[str]:
     return [label_of(result, results) for result in results]
 
 
-def advice(results: Sequence[Result]) -> str:
-    """What the capture lacks; what placing tables gains, where the best policy does more; then the best."""
+def advice(results: Sequence[Result], alone: bool = True) -> str:
+    """What the capture lacks, what placing tables gains `alone` where the best policy does more, the best."""
     base, ranked = results[0], best_first(results)
     if all(one.policy == BOUND for one in ranked):
         return sentence(results)
     candidates = [candidate(one, base, name=label_of(one, results)) for one in ranked]
     timed = base.price.speedup is not None
     named = label_of(base, results)
-    placed = "" if base.finding(CACHED) else placement_alone(ranked[0].policy, candidates, named, timed)
+    placed = (
+        ""
+        if base.finding(CACHED) or not alone
+        else placement_alone(ranked[0].policy, candidates, named, timed)
+    )
     return " ".join(filter(None, (missing(base), placed, sentence(results))))
 
 
@@ -336,11 +344,12 @@ def sentence(results: Sequence[Result]) -> str:
     warm = "" if best.once.pays_back is None else " when warm"
     if effect(best, base) <= 0:
         same = not any(map(interval.differs, speedup))
-        how = "as fast" if same else times(speedup, "it")
-        return f"{interval.none_faster(label_of(base))}; {name} is {how}."
+        how = "" if same else f"; {name}: {interval_interval(speedup)}"
+        return f"{interval.none_faster(label_of(base))}{how}."
     unsure = "" if interval.gains(speedup) else "; it may be no gain"
-    word = "Bound of locality" if best.policy == BOUND else "Best"
-    faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
+    word = "Bound of locality" if best.policy == BOUND else "Best placement"
+    word = "Best" if reshapes(best.policy) else word
+    faster = f"{word}: {name}, {interval_interval(speedup)} over {label_of(base)}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}.{careful(best)}"
 
 
@@ -354,12 +363,7 @@ def costs_once(best: Result, base: Result) -> str:
     earned = (
         "never earned back" if isinf(seconds.middle) else f"earned back after {show_duration(seconds.middle)}"
     )
-    return f"; it costs {cycles(best.once.cycles - base.once.cycles)} cycles once, {earned}"
-
-
-def times(estimate: Interval, base: str) -> str:
-    middle, low, high = interval.shown(estimate.middle, estimate.low, estimate.high)
-    return f"{middle} times as fast as {base} ({low} to {high})"
+    return f"; its one-time cost, {cycles(best.once.cycles - base.once.cycles)} cycles, is {earned}"
 
 
 def without_run_time(base: Result, best: Result, name: str) -> str:

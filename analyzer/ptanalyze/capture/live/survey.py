@@ -56,6 +56,8 @@ def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
     return 1 - sum(share * known.get(node, 0) / total for node, share in runs.items())
 
 
+FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, not a program on all nodes
+FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
 PROC, NODES = Path("/proc"), Path("/sys/devices/system/node")
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
 
@@ -74,6 +76,7 @@ class Surveyed(Placed):
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
     slow_tables  table pages on nodes of slower memory (slow_nodes); None: this host has no such node
     walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
+    may_use      nodes that its cpuset and the machine let it take memory from; None: unknown
     """
 
     pid: int
@@ -88,6 +91,22 @@ class Surveyed(Placed):
     runs: dict[int, float]
     slow_tables: int | None = None
     walk_share: float | None = None
+    may_use: frozenset[int] | None = None
+
+    @property
+    def left_behind(self) -> str:
+        """Why most of its leaf tables are far from threads that run on one node, in words; "" they are not.
+
+        Tables stay where they were made: neither the scheduler nor a cpuset that changes moves them, whatever
+        it does with data (cpuset_migrate_mm in kernel/cgroup/cpuset.c queues pages on the LRU alone).
+        """
+        if (self.remote_share or 0.0) < FAR or sum(self.leaf.values()) < FEW or max(self.runs.values()) < FAR:
+            return ""
+        on = max(self.leaf, key=lambda node: self.leaf[node])
+        run = max(self.runs, key=lambda node: self.runs[node])
+        if self.may_use is not None and on not in self.may_use:
+            return f"its cpuset moved it from node {on} to {run}, its tables stayed"
+        return f"its threads run on node {run}, its tables are on node {on}"
 
     @property
     def ideal_saves(self) -> float | None:
@@ -136,6 +155,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
+        may_use=frozenset(cpus_of(status["Mems_allowed_list"])) if "Mems_allowed_list" in status else None,
         slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
         if slow
         else None,

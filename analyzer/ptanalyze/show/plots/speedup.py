@@ -158,7 +158,7 @@ def headline(rows: DataFrame, base: str, timed: bool) -> str:
     if not interval.faster(best["value"]):
         return interval.none_faster(base)
     if timed:
-        return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
+        return f"{best['label']}: {written(best)} over {base}"
     less = interval.fewer_walk_cycles(1 / best["value"])
     return f"No trace, so no run time: with {best['label']} {less} than {base}"
 
@@ -505,7 +505,7 @@ def headline_curve(data: DataFrame, key: str) -> str:
     if not len(swept):
         return f"No policy has {key}"
     best, base = swept.loc[swept["read"].idxmax()], data["baseline"].iloc[0]
-    speed = f"{interval.shown(best['y'])[0]} times as fast as {base}"
+    speed = f"{interval.shown(best['y'])[0]}x over {base}"
     equal = swept[(swept["x"] == best["x"]) & (swept["read"] == best["read"])]
     named = list(dict.fromkeys(equal["label"]))
     if not timed(data):

@@ -110,7 +110,7 @@ def estimate(study: Study) -> list[Finding]:
     low, high = best["speedup_low"], best["speedup_high"]
     _, least, most = interval.shown(best["speedup"], low, high)
     if not interval.faster(low):
-        text = f"{best['label']} may bring no gain: its interval is {least} to {most}"
+        text = f"{best['label']} may bring no gain: its interval is {least}-{most}"
         lines.append(Finding("maybe-no-gain", text, CAREFUL, "it may bring no gain"))
     elif high - low > WIDE * best["speedup"]:
         why = (
@@ -121,7 +121,7 @@ def estimate(study: Study) -> list[Finding]:
             "computes between walks. Counters of one run narrow it: ptanalyze calibrate"
         )
         text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
-        lines.append(Finding("wide-interval", text, CAREFUL, f"the interval is wide ({least} to {most})"))
+        lines.append(Finding("wide-interval", text, CAREFUL, f"the interval is wide ({least}-{most})"))
     others = [row for row in study.rows if row is not best and not row["over"]]
     same = [row["label"] for row in others if study.written(row) == study.written(best)]
     if same:
@@ -234,12 +234,12 @@ def glance(study: Study) -> list[Number]:
     if share is not None and not narrow(share):
         numbers.append(Number(at_least(share), "of this run is page walks", f"How much more, {COUNTERS}"))
     elif share is not None:
-        most = f"at most {bound} times as fast without walks alone" if (bound := at_most(share)) else ""
-        more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
+        most = f"at most {bound}x without walks alone" if (bound := at_most(share)) else ""
+        more = f"best guess {share_of(share, True)}; {most}".rstrip("; ")
         numbers.append(Number(share_of(share), "of this run is page walks", more))
     if kernel is not None and both is not None and kernel.high >= NOTHING and narrow(both):
-        more, bound = f"{share_of(kernel, True)} by the middle", at_most(both)
-        more += f"; at most {bound} times as fast without these and without walks" if bound else ""
+        more, bound = f"best guess {share_of(kernel, True)}", at_most(both)
+        more += f"; at most {bound}x without these and without walks" if bound else ""
         what = "of this run is page faults and system calls on memory"
         numbers.append(Number(share_of(kernel), what, more))
     accesses = int(result.hits.sum())
@@ -269,8 +269,8 @@ def glance(study: Study) -> list[Number]:
     if study.cached:
         numbers.append(Number("nothing", "to gain by placement", study.cached.sentence))
     elif best is not base and study.timed:
-        more = f"estimated speed-up, {' to '.join(shown(best['speedup_low'], best['speedup_high']))}"
-        numbers.append(Number(f"{shown(study.ratio(best))[0]}×", f"with {best['label']}", more))
+        more = f"estimated speed-up, {'-'.join(shown(best['speedup_low'], best['speedup_high']))}"
+        numbers.append(Number(f"{shown(study.ratio(best))[0]}x", f"with {best['label']}", more))
     elif best is not base:
         most, what = study.written(best).split(" fewer ")
         more = f"{FROM_DRAM}. {equally(result)}".rstrip()

@@ -128,7 +128,7 @@ def wanted(key: str, rows: list[dict[str, object]]) -> bool:
 def pictures(study: Study) -> Iterator[Callable[[], Picture]]:
     walked = bool(study.ranked["walks"].max())
     if study.curve is not None and study.curve.best:
-        yield sizes(study.curve)
+        yield partial(sizes, study.curve)
     if walked:
         yield partial(speedup, study)
         yield partial(pareto, study)
@@ -443,8 +443,10 @@ class Action(NamedTuple):
 
 
 def worth_it(study: Study) -> str:
-    """Which share of the run page tables take, and whether anything is worth it; "" without run times."""
-    return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results, study.over))))
+    """Which share of the run page tables take, and, where no limits tell it, whether anything is worth it;
+    "" without run times."""
+    worth = None if study.limits else verdict(study.results, study.over)
+    return " ".join(filter(None, (share_sentence(study.results[0]), worth)))
 
 
 def today(study: Study) -> list[Action]:
@@ -457,8 +459,7 @@ def research(study: Study) -> str:
     found = [f"{one.label} {one.gain}" for one in actions(study, False)]
     if not found:
         return f"No policy of a {RESEARCH} is estimated to gain here ({NOT_MAINLINE})."
-    faster = " times as fast" if study.timed else ""
-    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)}{faster}."
+    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)}."
 
 
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:

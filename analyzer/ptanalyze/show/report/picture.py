@@ -99,7 +99,7 @@ def ratio(value: float) -> Cell:
 
 def interval(ends: tuple[float, float]) -> Cell:
     low, high = shown(*ends)
-    return Cell(f"{low} to {high}", ends[0])
+    return Cell(f"{low}-{high}", ends[0])
 
 
 def memory(size: float) -> Cell:

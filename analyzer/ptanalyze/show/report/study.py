@@ -7,6 +7,7 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
+from ...analysis.limits import Limits
 from ...analysis.size import SizeCurve
 from ...capture.check import Check
 from ...core import interval
@@ -35,6 +36,7 @@ class Study:
     walkers        {"vma", "thread": classify's of walks}; {} without page tables or trace
     calibrated     whether run times are scaled to a measured run
     curve          of larger runs, where the caches hold the leaf entries of the captured one; None elsewhere
+    limits         what limits the run; None: not known
     """
 
     name: str
@@ -59,6 +61,7 @@ class Study:
     calibrated: bool = False
     fits: str = ""
     curve: SizeCurve | None = None
+    limits: Limits | None = None
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

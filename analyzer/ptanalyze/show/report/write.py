@@ -144,6 +144,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
     from ...analysis.advise import advise
     from ...analysis.fragmentation import fragmentation
     from ...analysis.frames import page_tables
+    from ...analysis.limits import limits_of_advice
     from ...analysis.size import needed_curve
     from ...capture.check import FAILED, check_capture
     from ...capture.describe import describe
@@ -172,6 +173,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
         workload=advised.workload,
         evidence=advised.evidence,
         fits=advised.report.workload.fits,
+        limits=limits_of_advice(advised.report),
         refused=advised.refused,
         traced=traced,
         classes=classes(capture, advised, traced),

@@ -1,0 +1,210 @@
+"""What limits a run: remote page tables, remote data, small pages, or nothing; and what to type.
+
+Every part is a speed-up over the same baseline: of local tables and of local data a bound
+(cost.price), of huge pages their replay. ADR 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.errors import size_in_words
+from ..core.interval import Interval, faster, interval
+from ..policies import BOUND, RESEARCH, availability, plan_for
+from .advise import Workload, effect, label_of, peak_bytes, standing, workload
+from .frames import Replayed
+from .replay import told
+from .setup import Opened, Policies, Setup, asked_or_usual
+from .whatif import chosen, replay_world
+
+if TYPE_CHECKING:
+    from ..cost.result import Result
+    from .advise import Report
+
+TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
+NOTICED = 1.02  # speed-up, by the middle of the assumptions, below which a part limits nothing
+POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
+PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
+HUGE = "thp"
+
+
+class Part(NamedTuple):
+    """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known."""
+
+    kind: str
+    gain: Interval
+    remote: float | None = None
+
+    @property
+    def noticed(self) -> bool:
+        return self.gain.middle >= NOTICED
+
+    @property
+    def known(self) -> str:
+        """In a sentence, without a full stop."""
+        if self.remote == 0:
+            return f"all {self.kind} are local already"
+        what = f"local {self.kind} would give" if self.kind != PAGES else "huge pages would give"
+        if not any(map(faster, self.gain)):
+            return f"{what} nothing"
+        share = "" if self.remote is None else f", {100 * self.remote:.0f} % are remote"
+        return f"{what} {interval(self.gain)}{share}"
+
+
+class Limits(NamedTuple):
+    """kind: what limits the run, TABLES, DATA, PAGES or NOTHING; parts: [Part], the largest first.
+
+    sentence  which it is, and by how much
+    today     what to type on mainline Linux, "" nothing helps
+    research  what a research kernel gives instead, "" nothing was asked of one
+    """
+
+    kind: str
+    parts: list[Part]
+    sentence: str
+    today: str
+    research: str
+
+    @property
+    def lines(self) -> list[str]:
+        """For people, the verdict first, the research kernel left out."""
+        if self.kind == NOTHING:
+            return [self.sentence, *filter(None, [self.beside])]
+        typed = f"Type today: {self.today}" if self.today else "Nothing to type today."
+        return [self.sentence, self.beside, typed]
+
+    @property
+    def beside(self) -> str:
+        """What the other parts give, in a sentence; "" nothing to tell."""
+        possible = [part for part in self.parts if part.gain.high >= POSSIBLE or self.kind != NOTHING]
+        others = [part.known for part in possible if part.kind != self.kind]
+        return _sentence("; ".join(others)) if others else ""
+
+    @property
+    def typed(self) -> str:
+        """The command of `today` alone; why: what stands behind it in parentheses."""
+        return self.today.partition(" (")[0]
+
+    @property
+    def why(self) -> str:
+        return "".join(self.today.partition(" (")[1:])
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        gains = {
+            part.kind: {
+                "low": part.gain.low,
+                "middle": part.gain.middle,
+                "high": part.gain.high,
+                "remote": part.remote,
+            }
+            for part in self.parts
+        }
+        said = {"sentence": self.sentence, "today": self.today, "research": self.research}
+        return {"limit": self.kind, **said, "without": gains}
+
+
+def limits_of(
+    results: Sequence[Result], about: Workload, over: Collection[str] = (), besides: Sequence[Result] = ()
+) -> Limits | None:
+    """Limits by the Results of the baseline, the first, and of policies; None without run times or data.
+
+    over     labels of policies beyond the budget: not advised
+    besides  further Results over the same baseline, of policies that were not asked for
+    """
+    base, price = results[0], results[0].price
+    if price.local_tables is None or price.local_data is None:
+        return None
+    within = [one for one in (*results[1:], *besides) if label_of(one) not in over and one.policy != BOUND]
+    within.sort(key=lambda one: standing(one, base))
+    huge = next((one for one in within if one.policy == HUGE and one.price.speedup), None)
+    parts = [
+        Part(TABLES, price.local_tables, base.remote_tables),
+        Part(DATA, price.local_data, base.remote_data),
+    ]
+    if huge is not None and huge.price.speedup is not None:
+        parts.append(Part(PAGES, huge.price.speedup))
+    parts.sort(key=lambda part: -part.gain.middle)
+    kind = parts[0].kind if parts[0].noticed else NOTHING
+    verdict = _verdict(kind, parts, base, huge, huge not in besides)
+    said = verdict, _today(kind, base, within, about), _research(base, within)
+    return Limits(kind, parts, *said)
+
+
+def limits_of_advice(report: Report) -> Limits | None:
+    """Limits by all policies of `advise`, those over the budget left out."""
+    results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
+    return limits_of(results, report.workload, {label_of(one.result) for one in report.ranked if one.over})
+
+
+def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> tuple[Replayed, Limits | None]:
+    """`whatif.replay`, and the Limits of the run by these policies and, in addition, huge pages: what
+    mainline Linux offers beside the policies that were asked for. Errors as of `replay`."""
+    refused: dict[str, str] = {}
+    asked, world = asked_or_usual(policies, known.snapshot), known.world(setup)
+    plans = chosen(asked, world, setup)
+    more = [] if any(plan.name == HUGE for plan in plans) or not world.traced else [plan_for(HUGE)]
+    results = replay_world(world, [*plans, *more], setup, known.provenance, refused, known.others(setup))
+    if more:
+        refused.pop(HUGE, None)
+    besides = [one for one in results if more and one.policy == HUGE]
+    results = [one for one in results if one not in besides]
+    results = told(results, refused, len(results) - len(plans) + len(asked))
+    replayed = Replayed(results, setup.machine, refused, world.fits_caches)
+    return replayed, limits_of(results, workload(world), besides=besides)
+
+
+def _verdict(kind: str, parts: Sequence[Part], base: Result, huge: Result | None, shown: bool) -> str:
+    """shown: whether what is to be careful about with huge pages is told elsewhere."""
+    first, over = parts[0], label_of(base)
+    if kind == NOTHING:
+        if max(part.gain.high for part in parts) < POSSIBLE:
+            return "Nothing to gain: neither page tables, nor data, nor page size limit this run."
+        most = interval(max(parts, key=lambda part: part.gain.high).gain)
+        return f"Probably nothing to gain: at most {most}; perf counters tell: ptanalyze calibrate --help."
+    if kind == PAGES and huge is not None:
+        more = peak_bytes(huge) - peak_bytes(base)
+        memory = f", for {size_in_words(more)} more memory" if more > 0 else ""
+        careful = "" if shown else "".join(f"; {one.short}" for one in huge.careful[:1] if one.short)
+        text = (
+            f"page size, not placement: huge pages give {interval(first.gain)} over {over}{memory}{careful}"
+        )
+    else:
+        whose = "your data, not your page tables" if kind == DATA else "your page tables, not your data"
+        text = f"{whose}: {first.known}"
+    return _sentence(text if faster(first.gain.low) else f"perhaps {text}")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -> str:
+    """What to type; "" nothing."""
+    if kind == NOTHING:
+        return ""
+    huge = next((one for one in within if one.policy == HUGE and effect(one, base) > 0), None)
+    typed = "" if huge is None else availability(HUGE).line
+    if kind == PAGES:
+        return typed
+    if about.fits:
+        node, fits = about.node, f"its {about.threads} threads fit a node; its memory must, too"
+        return f"numactl --cpunodebind={node} --membind={node} ./app ({fits})"
+    if about.thin and kind == DATA:
+        return f"migratepages PID all {int(about.walks.argmax())} (its data follow its threads)"
+    if about.thin:
+        return "ptanalyze relocate PID --dry-run (rebuilds its tables near its threads)"
+    if kind == DATA:
+        if about.shared <= PRIVATE:
+            return "echo 1 | sudo tee /proc/sys/kernel/numa_balancing (moves pages to their users)"
+        return "numactl --interleave=all ./app (several nodes share the data: it spreads their load)"
+    return typed
+
+
+def _research(base: Result, within: Sequence[Result]) -> str:
+    asked = [one for one in within if availability(one.policy) == RESEARCH]
+    best = next((one for one in asked if effect(one, base) > 0 and one.price.speedup), None)
+    if best is None or best.price.speedup is None:
+        return "No research kernel would add anything." if asked else ""
+    return f"A research kernel instead: {label_of(best)}, {interval(best.price.speedup)}."

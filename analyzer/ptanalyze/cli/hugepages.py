@@ -1,0 +1,39 @@
+"""`ptanalyze hugepages`: which mapping gains from huge pages, and the line to type for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import capture_argument, capture_of, replay_options, setup_from
+from .output import Output, emit
+
+
+@click.command("hugepages")
+@capture_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all mappings.")
+@replay_options
+def command(capture: str | None, as_json: bool, **options: Any) -> None:
+    """Rank CAPTURE's mappings by the page walks that huge pages would save per MiB.
+
+    All mappings become huge together, as under the policy thp: anonymous memory that the program does not
+    forbid. Each comes with the line that does it on mainline Linux, for that mapping alone. The capture
+    needs a trace.
+
+    \b
+    Example:
+      ptanalyze hugepages app
+    """
+    from ..analysis.answer import Answer
+    from ..analysis.hugepages import as_record, huge_pages
+    from ..show.advise import view_huge_pages
+    from ..show.progress import progress_bar
+
+    opened = capture_of(capture)
+    with progress_bar() as progress:
+        found = huge_pages(opened, setup_from(options, progress))
+    emit(
+        Answer("hugepages", lambda: found.frame, lambda: as_record(found), lambda: view_huge_pages(found)),
+        Output("json" if as_json else "table", None, None, None),
+    )
