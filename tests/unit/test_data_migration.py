@@ -26,7 +26,6 @@ from ptanalyze.kernels.steps import (
     HOST_DATA,
     RUN,
     data_page,
-    node_before,
     node_now,
 )
 from ptanalyze.policies import plan_for
@@ -93,7 +92,7 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
     data = steps.kind == DATA
     assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
     assert data_page(steps, data)[1].tolist() == list(range(8))
-    assert set(node_before(steps, data).tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
+    assert set(steps.was[data].tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
     assert np.count_nonzero(steps.kind == FLUSH) == 4 + 8, (
         "one per scan for its marks, one per page that moves"
     )
@@ -166,7 +165,7 @@ def test_the_process_runs_where_most_of_its_live_threads_do():
     assert list(
         zip(
             steps.at[runs].tolist(),
-            node_before(steps, runs).tolist(),
+            steps.was[runs].tolist(),
             node_now(steps, runs).tolist(),
             strict=True,
         )

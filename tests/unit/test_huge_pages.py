@@ -487,9 +487,7 @@ def thp(calls, regions=4, host=None, **params):
 
 def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **params):
     """[linux's, thp's Result] of `regions` full regions from 1 GiB on in one VMA, a page of each touched."""
-    pages = [(GIB + k * PAGE, 2048 + k) for k in range(512 * regions)]
-    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + regions * REGION, "")])
-    snapshot = replace(snapshot, facts={"huge_pages": allowed} if allowed else {})
+    snapshot = replace(full(regions, host), facts={"huge_pages": allowed} if allowed else {})
     touched = [GIB + k * REGION for k in range(regions)]
     trace = build_trace([(0, touched)], [(0, 0, *call) for call in calls])
     trace = replace(trace, facts={**trace.facts, "tracer": tracer})

@@ -101,12 +101,6 @@ def waited_cycles(cycles: float, outside: float, shared: float = 0.0) -> float:
     return half + sqrt(max(half**2 - shared * outside**2 / (1 + shared), 0.0)) - outside
 
 
-def lost_share(outside: float, waited: float, shared: float = 0.0) -> float:
-    """Cycles that the run loses for each further cycle of X: 1 without sharing, at most 2."""
-    busy = waited / (outside + waited)
-    return 1 + shared * (2 * busy - busy**2)
-
-
 def exposed_share(local: Run, other: Run) -> float:
     """Added cycles over added walk cycles of two Runs of a program with tables in different places."""
     added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")

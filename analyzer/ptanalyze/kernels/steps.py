@@ -157,12 +157,6 @@ def moved_table(steps, step):
 
 
 @view
-def node_before(steps, step):
-    """Node that DATA, HOST_DATA and TABLE_DATA moved a page from, or that ran the threads before a RUN."""
-    return steps.was[step]
-
-
-@view
 def node_now(steps, step):
     """Node that DATA, HOST_DATA and TABLE_DATA moved a page to, or that runs the threads after a RUN."""
     return steps.to[step]
