@@ -99,8 +99,9 @@ rendered: $(VENV)/.installed-test
 man: $(VENV)/.installed
 	$(VENV)/bin/python analyzer/docs/_ext/man_pages.py build/man
 
+# KEEP=FILE keeps the values, BEFORE=FILE shows kept ones beside those of now: on one machine, the table of a change
 bench: $(VENV)/.installed-test $(VENV)/.installed-bench
-	$(VENV)/bin/python -m analyzer.bench
+	$(VENV)/bin/python -m analyzer.bench $(if $(KEEP),--keep $(KEEP)) $(if $(BEFORE),--before $(BEFORE))
 
 # hostile captures, texts and options for SECONDS, from seed FIRST on; ends with 1 if anything is wrong
 SECONDS ?= 60
