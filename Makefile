@@ -15,7 +15,7 @@ QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks rendered test check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
+.PHONY: demo notebooks rendered test check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -66,6 +66,8 @@ native:
 		command -v $$tool >/dev/null || { .ci/deps $(NEEDED); break; }; done
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
+	@echo; echo "Built: pintool/build (tracer), dumps/build (page-table tools)."
+	@echo "Next: $(PT) doctor; sudo $(PT) record -o app -- ./app"
 
 # dist/: wheel and source of the analyser, and a wheel of the native tools and QEMU for systems with this one's glibc or newer
 wheels: $(VENV)/bin/pip native
@@ -78,6 +80,11 @@ wheels: $(VENV)/bin/pip native
 # the manual, build/docs/index.html
 docs: $(VENV)/.installed-test
 	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
+	@echo "Made: build/docs/index.html"
+
+# README's picture, from the browser that the suite uses
+picture: $(VENV)/.installed-test
+	$(VENV)/bin/python tests/report/picture.py analyzer/docs/_static
 
 # the manual's page of published figures beside ours, analyzer/docs/worked-examples.md
 examples: $(VENV)/.installed

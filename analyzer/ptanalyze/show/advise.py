@@ -162,13 +162,14 @@ CYCLES = (
 
 
 def view_degrees(found: Chosen) -> Iterator[Section]:
-    """VMAs, all of them together, then the sentence and the settings."""
+    """The sentence, VMAs, all of them together, then the settings."""
+    yield Section(lines=[sentence(found), ""])
     order = np.argsort(-found.cycles[0], kind="stable").tolist()
     yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in order])
     title = f"All VMAs with one degree ({found.known.machine.name}; {threads_placed(found.known.placement)})"
     yield Section(title, list(together(found)), [CYCLES, *([] if found.sure.all() else [UNSURE])])
     lines = [f"- {one.line}" for one in found.known.findings]
-    yield Section("", (), [*lines, "", sentence(found), "", *setting_lines(found)])
+    yield Section("", (), [*lines, "", *setting_lines(found)])
 
 
 def vma_row(found: Chosen, vma: int) -> dict[str, Cell]:

@@ -1,0 +1,44 @@
+"""README's picture: the first screen of a report in the browser, light and dark (`make picture`)."""
+
+import base64
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from selenium import webdriver
+
+import ptanalyze
+
+BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+SIZE = {"width": 1100, "height": 620, "deviceScaleFactor": 1, "mobile": False}
+COLOURS = 64
+
+
+def pictures(page, place):
+    """Write report-light.png and report-dark.png of an HTML file."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SIZE)
+        for scheme in ("light", "dark"):
+            prefers = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": prefers})
+            browser.get(Path(page).resolve().as_uri())
+            shot = base64.b64decode(
+                browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+            )
+            small = Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS)
+            small.save(Path(place) / f"report-{scheme}.png", optimize=True)
+    finally:
+        browser.quit()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        ptanalyze.report("lookup", Path(made) / "lookup.html")
+        pictures(Path(made) / "lookup.html", sys.argv[1])
