@@ -43,7 +43,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     },
     "Inspect": {
         "survey": Entry("survey", "List processes by remote page tables."),
-        "relocate": Entry("relocate", "Move a process's leaf tables to its threads' node."),
+        "relocate": Entry("relocate", "Move leaf tables to a process's threads."),
         "info": Entry("info", "Describe a capture."),
         "check": Entry("check", "Verify that a capture is usable."),
         "walk": Entry("walk", "Explain one address translation."),
