@@ -421,7 +421,7 @@ def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_w
     for part in PARTS:
         assert re.search(rf"^  (ok|--)  {part} ", ran.out, re.MULTILINE), part
     parts = json.loads(pt("doctor", "--json").out)["result"]
-    assert [part["what"] for part in parts][: len(PARTS)] == PARTS and set(parts[0]) == set(Symptom._fields)
+    assert {part["what"] for part in parts} >= set(PARTS) and set(parts[0]) == set(Symptom._fields)
     for one in examine():
         assert one.there or one.missing, one
         assert one.found and one.gives, one
