@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include "proc.h"
-#include "relocate.h"
+#include "order.h"
 
 enum stop_result {
 	CARRIED_OUT, /* the order has its outcome */

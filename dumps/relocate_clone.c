@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include "relocate.h"
+#include "order.h"
 
 #define INSIDE __attribute__((section("inside"), used))
 #define INLINE static inline __attribute__((always_inline))

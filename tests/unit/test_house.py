@@ -45,7 +45,7 @@ def test_rooms_hold_few_deep_modules():
     """What a reader must find a way through; cli/ has a file for each command."""
     rooms = Counter(folder(module) for module in FILES)
     assert len(FILES) <= 240
-    assert not {name: n for name, n in rooms.items() if n > (35 if name == "cli" else 23)}
+    assert not {name: n for name, n in rooms.items() if n > (36 if name == "cli" else 23)}
     assert max(map(inner_floor, FILES)) <= 8
     assert not with_one_importer()
 

@@ -3,8 +3,8 @@
  * What ptrelocate asks of its clone inside the target, and what that answers. The page of memory that the clone runs in is
  * CODE_MOST bytes of code, its return address, and this; its stack is above.
  */
-#ifndef RELOCATE_H
-#define RELOCATE_H
+#ifndef ORDER_H
+#define ORDER_H
 
 #include <stddef.h>
 #include <stdint.h>
