@@ -154,7 +154,7 @@ def test_every_file_of_the_bundled_captures_is_on_the_page():
 
 def test_every_command_answers_a_question():
     page = (DOCS / "which-command.md").read_text("utf-8")
-    named = set(re.findall(r"`(?:sudo )?ptanalyze (\w+)", page))
+    named = set(re.findall(r"`(?:sudo .venv/bin/)?ptanalyze (\w+)", page))
     assert named == set(ENTRIES)
 
 

@@ -275,6 +275,7 @@ def test_a_trial_says_how_much_longer_the_work_of_a_window_takes_and_hands_it_on
 
 def test_a_trial_without_two_nodes_is_refused_in_one_line(pt):
     assert is_one_line(pt("trial", "--near", 0, "--far", 0, "--figure-of", "echo 1", "--", "true"), 2)
+    assert is_one_line(pt("trial", "--near", 0, "--far", 0, "--", "true"), 2)
 
 
 @pytest.mark.parametrize("command", ["echo many", "true", "cat /nonexistent"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import UsageError
 from . import echo
 from .options import DURATION
 from .output import must_end_with
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 @click.option(
     "--figure-of",
     "figure",
-    required=True,
     metavar="CMD",
-    help="Shell command that prints how much COMMAND has done so far; its growth per second is measured.",
+    help="Shell command that prints how much COMMAND has done so far; its growth per second is measured. "
+    "Needed.",
 )
 @click.option(
     "--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of threads and data."
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 )
 def command(
     words: tuple[str, ...],
-    figure: str,
+    figure: str | None,
     near: int,
     far: int,
     warm_up: float,
@@ -69,8 +70,13 @@ def command(
       sudo ptanalyze trial --figure-of 'cat done' -o app.toml -- ./app
       ptanalyze whatif app --calibration app.toml
     """
-    from ..capture.live.trial import try_out
+    from ..capture.live.trial import try_out, two_nodes
 
+    if figure is None:
+        two_nodes(near, far)
+        raise UsageError(
+            "trial: --figure-of is missing: a command that prints how much has been done, as 'cat done'"
+        )
     done = try_out(
         words,
         figure,
