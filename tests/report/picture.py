@@ -12,8 +12,15 @@ from selenium import webdriver
 import ptanalyze
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-SIZE = {"width": 1100, "height": 620, "deviceScaleFactor": 1, "mobile": False}
+SIZE = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
 COLOURS = 64
+MOST = 800  # pixels of height
+ADVICE = """
+const head = document.querySelector("h1").getBoundingClientRect();
+const advice = document.querySelector("section[aria-labelledby=advice]").getBoundingClientRect();
+const height = advice.bottom - head.top + 32;
+return {x: advice.left - 20, y: head.top - 16, width: advice.width + 40, height};
+"""
 
 
 def pictures(page, place):
@@ -29,9 +36,10 @@ def pictures(page, place):
             prefers = [{"name": "prefers-color-scheme", "value": scheme}]
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": prefers})
             browser.get(Path(page).resolve().as_uri())
-            shot = base64.b64decode(
-                browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
-            )
+            part = browser.execute_script(ADVICE)
+            clip = {**part, "height": min(part["height"], MOST), "scale": 1}
+            how = {"format": "png", "clip": clip, "captureBeyondViewport": True}
+            shot = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", how)["data"])
             small = Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS)
             small.save(Path(place) / f"report-{scheme}.png", optimize=True)
     finally:
