@@ -10,20 +10,23 @@ from hypothesis import strategies as st
 
 from captures import write_rounds
 from naive.walker import lru_misses
+from ptanalyze.analysis.advise import advise_world
 from ptanalyze.analysis.footprint import of_samples, reached
+from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.import_ import import_capture
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.finding import CAREFUL, NOTE
+from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
+from ptanalyze.core.finding import CAREFUL, DATA_NODES, NOTE
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import Latency
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
 from ptanalyze.formats.manifest import seal
 from ptanalyze.formats.snapshot import write_snapshot
-from strategies import build_snapshot, small_machine
+from strategies import build_snapshot, build_topology, small_machine
 
 pytestmark = pytest.mark.twin
 
@@ -353,6 +356,42 @@ def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is
     assert of[1, 0] > 0 and mitosis.reads[8, 1, 1, 1] == of[1, 0]
     bound = replay_snapshot(snapshot, None, [("mitosis", {})], replace(setup, weigh="leaf"))[0]
     assert bound.price.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cpus", "times", "kind", "typed"),
+    [
+        ("", 2, 64, PAGES, "GLIBC_TUNABLES"),
+        ("heap", 1, 64, TABLES, "ptanalyze relocate PID --dry-run"),
+        ("heap", 2, 64, TABLES, ""),
+        ("", 2, 4, NOTHING, ""),
+    ],
+)
+def test_accessed_bits_have_a_verdict_of_what_they_can_tell(tmp_path, name, cpus, times, kind, typed):
+    slow = Latency(idle=((1000.0, 5000.0), (5000.0, 1000.0)))
+    machine = msgspec.structs.replace(small_machine(2), latency=slow)
+    rounds = random_rounds(times * machine.llc.lines, 0.05, 12, tables=4)
+    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, cpus=cpus))
+    first = build_topology(2).nodes[1].frames[0][0]
+    pages = [(page, k if k % 4 else first + k) for k, page in enumerate(sorted(rounds[0]))]
+    snapshot = build_snapshot(pages, table_nodes=[0], vmas=[(0, 1 << 47, name)])
+    setup = Setup.of(machine=machine, costs="server-2020")
+    world = setup.world(replace(snapshot, heat=heat), None)
+    report = advise_world(world, budget(NO_LIMIT, NO_LIMIT, 1), setup, policies=["mitosis"])
+    found = limits_of_advice(report)
+    assert found.kind == kind and found.today.startswith(typed) and bool(found.today) == bool(typed)
+    gains = {part.kind: part.gain for part in found.parts}
+    best = next(one.result.price.speedup for one in report.ranked if one.result.policy == "mitosis")
+    assert gains[TABLES] == best, "copies make every table local"
+    assert (PAGES in gains) is (kind == PAGES) and DATA not in gains
+    if kind == PAGES:
+        assert all(one >= other for one, other in zip(gains[PAGES], gains[TABLES], strict=True))
+        assert "huge pages would give at least 1." in found.sentence
+    assert found.sentence.startswith("Perhaps ") is (kind != NOTHING and cpus == 1)
+    assert report.base.finding(DATA_NODES).numbers["node 1"] == pytest.approx(0.25, abs=0.03)
+    assert "on node 1; on which nodes its threads run was not sampled" in found.beside
+    assert ("page walks were not counted" in found.beside) is (kind != PAGES)
+    assert found.record()["unknown"] == list(found.unknown)
 
 
 def test_accessed_bits_tell_at_which_size_the_answer_turns(tmp_path):

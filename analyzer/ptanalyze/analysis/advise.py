@@ -68,7 +68,7 @@ class Workload:
     node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
     assumed        where threads are taken to run, "" where that was recorded
     threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
-                   all page tables
+                   all page tables; without a trace, busy CPUs
     node           the first node with CPUs
     """
 
@@ -172,8 +172,10 @@ def huge_bytes(snapshot: Snapshot) -> int:
 def on_nodes(world: World) -> tuple[str, int, int]:
     """assumed, threads and node of Workload."""
     machine, how = world.machine, world.placement.how
-    threads = len(np.unique(world.trace.chunks["thread"]))
-    assumed = "" if threads < 2 or how.startswith(RECORDED) else threads_placed(how)
+    heat, threads = world.snapshot.heat, len(np.unique(world.trace.chunks["thread"]))
+    if not world.traced and heat is not None and heat.footprint is not None:
+        threads = int(np.ceil(heat.footprint.cpus))
+    assumed = "" if threads < 2 or not how or how.startswith(RECORDED) else threads_placed(how)
     could = world.snapshot.native and threads <= machine.cpus_per_node
     return assumed, threads if could else 0, machine.cpu_nodes[0]
 

@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..core.errors import UsageError
-from ..core.finding import CAREFUL, NOTE, Finding
+from ..core.finding import CAREFUL, DATA_NODES, NOTE, Finding
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk, together
 from ..core.interval import Interval, faster, over_corners, slower
+from ..core.snapshot import frame
+from ..core.trace import REGION_SHIFT
 from ..cost.price import NEVER
 from ..cost.result import Price
+from ..world.address_space import leaves_of
+from ..world.first_touches import single_node
+from ..world.huge_pages import DISABLED, allowed, one_anonymous_vma
 
 if TYPE_CHECKING:
     from ..core.footprint import Footprint
@@ -48,6 +53,7 @@ class Use:
     seconds  of CPU time that Heat.walks are of; elapsed: of the clock
     walks    counted share of the cycles that walks take, None: no counter
     alone    whether it keeps one CPU busy at most, which is on one node at a time
+    small    share of the reads that 2 MiB pages would spare, in memory that may have them
     findings  for a reader
     """
 
@@ -59,6 +65,7 @@ class Use:
     elapsed: float
     walks: float | None = None
     alone: bool = False
+    small: float = 0.0
     findings: tuple[Finding, ...] = ()
 
     def share(self, latency: float) -> Interval:
@@ -144,7 +151,8 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
         elapsed,
         walks,
         nodes == 1,
-        tuple(Finding("footprint", line) for line in notes),
+        spared(tables, worlds, lines),
+        (*(Finding("footprint", line) for line in notes), *data_by_node(worlds)),
     )
 
 
@@ -184,6 +192,46 @@ def of_tables(
         of_each.append((table[known].astype(np.int64), share[these][known]))
     total = sum(float(part.sum()) for _, part in of_each)
     return [(table, part / total if total else part) for table, part in of_each]
+
+
+def spared(
+    tables: Sequence[tuple[np.ndarray, np.ndarray]], worlds: Sequence[World], lines: Interval
+) -> float:
+    """Use.small: reads of entries that map 4 KiB in 2 MiB of anonymous memory; the caches must hold the
+    entries that take their place. tables: as of Use."""
+    share, huge = 0.0, 0
+    for (table, part), world in zip(tables, worlds, strict=True):
+        if allowed(world.snapshot, world.trace) == DISABLED:
+            continue
+        tree = world.snapshot.guest
+        may = (tree.level == 1) & one_anonymous_vma(world.snapshot, tree.base)
+        share += float(part[may[table]].sum())
+        huge += len(np.unique(tree.base[may] >> np.uint64(REGION_SHIFT) >> np.uint64(3)))
+    return share if huge <= lines.low else 0.0
+
+
+def data_by_node(worlds: Sequence[World]) -> list[Finding]:
+    """Share of the estimated walks whose page is on each node; [] where the nodes are not known."""
+    walks = np.zeros(worlds[0].machine.nodes)
+    for world in worlds:
+        heat, tree = world.snapshot.heat, world.snapshot.guest
+        if heat is None or single_node(world.space):
+            return []
+        table, slot = leaves_of(tree, heat)
+        for level in np.unique(heat.level[table >= 0]).tolist():
+            of = (table >= 0) & (heat.level == level)
+            frames = frame(tree.entries[table[of], slot[of]], level, tree.encoding)
+            node = world.snapshot.topology.node_of_frame(frames)
+            known = (node >= 0) & (node < len(walks))
+            walks += np.bincount(node[known], heat.walks[of][known], len(walks))
+    if not walks.any():
+        return []
+    share = walks / walks.sum()
+    there = ", ".join(
+        f"{100 * part:.0f} % on node {node}" for node, part in enumerate(share) if part >= 0.005
+    )
+    text = f"data of its walks: {there}; on which nodes its threads run was not sampled"
+    return [Finding(DATA_NODES, text, numbers={f"node {n}": float(part) for n, part in enumerate(share)})]
 
 
 def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> list[str]:
@@ -284,17 +332,27 @@ def with_reads(count: Counters, use: Use, servers: Sequence[np.ndarray], worlds:
     return count._replace(reads=np.rint(reads).astype(np.int64))
 
 
-def timed(price: Price, use: Use, captured: np.ndarray, baseline: np.ndarray, policy: np.ndarray) -> Price:
-    """The Price with a speed-up over the baseline, from latencies of a read in three places.
+def timed(
+    price: Price, use: Use, captured: np.ndarray, baseline: np.ndarray, policy: np.ndarray, machine: Machine
+) -> Price:
+    """The Price with speed-ups, from latencies of a read in three places: over the baseline, of local tables,
+    and of leaf entries in the LLC where 2 MiB pages could be.
 
-    A process that keeps one CPU busy walks from one node at a time: its interval reaches over all of them.
+    A process that keeps one CPU busy walks from one node at a time: its intervals reach over all of them.
     """
-    places, readers = (captured, baseline, policy), len(policy)
-    speedup = use.speedup(*(float(place.mean()) for place in places))
-    if use.alone:
-        each = [speedup, *(use.speedup(*map(float, at)) for at in zip(*places, strict=True))]
-        low, high = min(one.low for one in each), max(one.high for one in each)
-        speedup = Interval(low, speedup.middle, high)
+    readers = len(policy)
+
+    def over(before: np.ndarray, after: np.ndarray) -> Interval:
+        found = use.speedup(*(float(place.mean()) for place in (captured, before, after)))
+        if not use.alone:
+            return found
+        places = zip(captured, before, after, strict=True)
+        each = [found, *(use.speedup(*map(float, at)) for at in places)]
+        return Interval(min(one.low for one in each), found.middle, max(one.high for one in each))
+
+    speedup = over(baseline, policy)
+    local = np.minimum(policy, machine.latency_cycles().diagonal()[list(machine.cpu_nodes)])
+    fewer = use.small * np.minimum(policy, machine.llc.cycles) + (1 - use.small) * policy
     share = use.share(float(policy.mean()))
     here, there = float(captured.mean()), float(policy.mean())
     longer = use.speedup(here, there, here).middle
@@ -309,6 +367,8 @@ def timed(price: Price, use: Use, captured: np.ndarray, baseline: np.ndarray, po
         walk_share=share,
         kernel_share=Interval.exactly(0.0),
         table_share=share,
+        local_tables=over(policy, local),
+        cached_tables=over(policy, fewer),
         assumptions=f"{taken}; {price.assumptions}",
     )
 

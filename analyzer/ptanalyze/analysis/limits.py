@@ -1,7 +1,8 @@
 """What limits a run: remote page tables, remote data, small pages, or nothing; and what to type.
 
 Every part is a speed-up over the same baseline: of local tables and of local data a bound
-(cost.price), of huge pages their replay. ADR 32.
+(cost.price), of huge pages their replay. Without a trace the first is in closed form (analysis.footprint),
+huge pages give at least what their reads of leaf entries took, and remote data have no number. ADR 32.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import size_in_words
+from ..core.finding import CACHED, DATA_NODES
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, availability, plan_for
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload
@@ -30,11 +32,13 @@ HUGE = "thp"
 
 
 class Part(NamedTuple):
-    """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known."""
+    """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known; least:
+    whether the gain may be larger than all of its interval."""
 
     kind: str
     gain: Interval
     remote: float | None = None
+    least: bool = False
 
     @property
     def noticed(self) -> bool:
@@ -49,7 +53,7 @@ class Part(NamedTuple):
         if not any(map(faster, self.gain)):
             return f"{what} nothing"
         share = "" if self.remote is None else f", {100 * self.remote:.0f} % are remote"
-        return f"{what} {interval(self.gain)}{share}"
+        return f"{what} {'at least ' * self.least}{interval(self.gain)}{share}"
 
 
 class Limits(NamedTuple):
@@ -58,6 +62,7 @@ class Limits(NamedTuple):
     sentence  which it is, and by how much
     today     what to type on mainline Linux, "" nothing helps
     research  what a research kernel gives instead, "" nothing was asked of one
+    unknown   of which parts no gain is known, and what is, in sentences without a full stop
     """
 
     kind: str
@@ -65,6 +70,7 @@ class Limits(NamedTuple):
     sentence: str
     today: str
     research: str
+    unknown: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -78,7 +84,7 @@ class Limits(NamedTuple):
     def beside(self) -> str:
         """What the other parts give, in a sentence; "" nothing to tell."""
         possible = [part for part in self.parts if part.gain.high >= POSSIBLE or self.kind != NOTHING]
-        others = [part.known for part in possible if part.kind != self.kind]
+        others = [*(part.known for part in possible if part.kind != self.kind), *self.unknown]
         return _sentence("; ".join(others)) if others else ""
 
     @property
@@ -102,22 +108,25 @@ class Limits(NamedTuple):
             for part in self.parts
         }
         said = {"sentence": self.sentence, "today": self.today, "research": self.research}
-        return {"limit": self.kind, **said, "without": gains}
+        return {"limit": self.kind, **said, "without": gains, "unknown": list(self.unknown)}
 
 
 def limits_of(
     results: Sequence[Result], about: Workload, over: Collection[str] = (), besides: Sequence[Result] = ()
 ) -> Limits | None:
-    """Limits by the Results of the baseline, the first, and of policies; None without run times or data.
+    """Limits by the Results of the baseline, the first, and of policies; None without run times, or where a
+    trace has no data.
 
     over     labels of policies beyond the budget: not advised
     besides  further Results over the same baseline, of policies that were not asked for
     """
     base, price = results[0], results[0].price
-    if price.local_tables is None or price.local_data is None:
+    if price.local_tables is None or (price.local_data is None and price.cached_tables is None):
         return None
     within = [one for one in (*results[1:], *besides) if label_of(one) not in over and one.policy != BOUND]
     within.sort(key=lambda one: standing(one, base))
+    if price.local_data is None:
+        return _without_a_trace(base, within, about)
     huge = next((one for one in within if one.policy == HUGE and one.price.speedup), None)
     parts = [
         Part(TABLES, price.local_tables, base.remote_tables),
@@ -153,6 +162,46 @@ def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> t
     results = told(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, world.fits_caches)
     return replayed, limits_of(results, workload(world), besides=besides)
+
+
+def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) -> Limits:
+    """Limits by accessed bits: of page tables, and of page size at the least; never of data."""
+    price, unknown = base.price, []
+    assert price.local_tables is not None and price.cached_tables is not None
+    parts = [Part(TABLES, price.local_tables, base.remote_tables)]
+    if faster(price.cached_tables.middle):
+        parts.append(Part(PAGES, price.cached_tables, least=True))
+    elif price.walk_share is not None and price.walk_share.high < 1:
+        unknown.append(
+            f"huge pages give at most {1 / (1 - price.walk_share.high):.2f}x, if they spare all walks"
+        )
+    else:
+        unknown.append("what huge pages give is not known: page walks were not counted")
+    parts.sort(key=lambda part: -part.gain.middle)
+    where = base.finding(DATA_NODES)
+    unknown.append(f"{where.text}, so what remote data cost is not known" if where else NO_DATA)
+    kind = parts[0].kind if parts[0].noticed else NOTHING
+    sentence, most = parts[0].known, max(part.gain.high for part in parts)
+    if kind != NOTHING:
+        text = f"{'page size, not placement' if kind == PAGES else 'your page tables'}: {sentence}"
+        sentence = text if faster(parts[0].gain.low) else f"perhaps {text}"
+    elif most < POSSIBLE:
+        why = ": the caches hold the leaf entries in use" if base.finding(CACHED) else ""
+        sentence = f"nothing to gain from placing page tables{why}"
+    else:
+        sentence = f"probably nothing to gain from placing page tables: {sentence}"
+    today = ""
+    if kind == PAGES:
+        today = availability(HUGE).line
+    elif kind == TABLES and about.threads == 1:
+        today = "ptanalyze relocate PID --dry-run (rebuilds its tables near its one busy CPU)"
+    elif kind == TABLES and about.threads and not 0 < about.node_bytes < about.mapped_bytes:
+        bound = f"--cpunodebind={about.node} --membind={about.node}"
+        today = f"numactl {bound} ./app (its {about.threads} busy CPUs fit a node; its memory must, too)"
+    return Limits(kind, parts, _sentence(sentence), today, _research(base, within), tuple(unknown))
+
+
+NO_DATA = "on which nodes its data are was not captured, so what remote data cost is not known"
 
 
 def _verdict(kind: str, parts: Sequence[Part], base: Result, huge: Result | None, shown: bool) -> str:

@@ -542,7 +542,7 @@ def _untraced(
     latency = latencies(use, servers, machine, setup.contended)
     captured = latencies(use, [captured_at(world) for world in worlds], machine, setup.contended)
     baseline = base.latency if base and base.latency is not None else latency
-    price = timed(price, use, captured, baseline, latency)
+    price = timed(price, use, captured, baseline, latency, machine)
     first = base or _Untraced(price, once)
     return _Untraced(price, paid_back(once, first.once, price, first.price, use), latency)
 

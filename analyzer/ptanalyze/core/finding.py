@@ -15,6 +15,7 @@ ASSUMED = "assumed"  # the assumptions of a run time
 AS_TRACED = "as-traced"
 BY_HEAT = "pages-by-heat"
 CACHED = "caches-hold-leaf-entries"
+DATA_NODES = "data-by-node"  # walks by the node of the page, where threads are not known
 EACH_ONCE = "pages-each-once"
 ELSEWHERE = "other-number-of-nodes"
 GONE = "tables-gone"

@@ -141,6 +141,8 @@ class Price:
                        change of page tables can save at most; None without a trace
     local_tables       speed-up if every table were local to every node: a bound of placing tables
     local_data         the same of all data; of the baseline, where it was counted where they are
+    cached_tables      at least what huge pages give, from accessed bits: the speed-up if caches answered the
+                       reads of leaf entries that 2 MiB pages would spare; None otherwise
     assumptions        line for people
     system_calls       by kind; none without a trace
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
@@ -165,6 +167,7 @@ class Price:
     busy_walk_cycles: float | None = None
     local_tables: Interval | None = None
     local_data: Interval | None = None
+    cached_tables: Interval | None = None
 
     def walking(self, load: float) -> float:
         """Walk cycles at a load: 0 idle memory, 1 as busy as the run makes it."""
