@@ -33,12 +33,12 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Capture": {
         "record": Entry("record", "Run a program; record trace and page tables."),
         "dump": Entry("dump", "Dump the page tables of a process or VM."),
-        "heat": Entry("heat", "Sample which pages a process uses."),
-        "import": Entry("import_", "Read what other tools recorded or dumped."),
+        "heat": Entry("heat", "Sample the pages a process uses."),
+        "import": Entry("import_", "Import traces and dumps of other tools."),
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),
         "doctor": Entry("doctor", "Check what this host supports."),
-        "cache": Entry("cache", "List or clear what answers keep on disk."),
+        "cache": Entry("cache", "List or clear the caches on disk."),
         "redact": Entry("redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
@@ -49,7 +49,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "walk": Entry("walk", "Explain one address translation."),
         "diff": Entry("diff", "Compare the page tables of two captures."),
         "classify": Entry("classify", "Show local and remote page-table entries."),
-        "fragmentation": Entry("fragmentation", "Measure how scattered ePT cache lines are."),
+        "fragmentation": Entry("fragmentation", "Measure the scatter of ePT cache lines."),
     },
     "Ask": {
         "whatif": Entry("whatif", "Replay page walks under other placements."),
@@ -57,7 +57,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "sweep": Entry("sweep", "Replay every combination of parameters."),
         "compare": Entry("compare", "List the differences between two results."),
         "degrees": Entry("degrees", "Choose a prefetch degree for each VMA."),
-        "hugepages": Entry("hugepages", "Rank mappings by what huge pages save."),
+        "hugepages": Entry("hugepages", "Rank mappings by gain from huge pages."),
         "advise": Entry("advise", "Rank all policies within a budget."),
         "report": Entry("report", "Write an HTML report about captures."),
     },

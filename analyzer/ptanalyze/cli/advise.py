@@ -45,7 +45,8 @@ def command(
     output: Output,
     **options: Any,
 ) -> None:
-    """Rank policies, by default all that CAPTURE allows, by estimated run time, within a budget, and say why.
+    """Rank policies, by default all that CAPTURE allows, by estimated run time within a budget, and explain
+    why.
 
     Also says whether the workload is Thin (one node walks, its tables should follow it) or Wide (several
     nodes walk, each wants a copy), with the evidence: vMitosis, section 3.4.

@@ -28,16 +28,16 @@ class Kept(NamedTuple):
 @click.argument(
     "directories", nargs=-1, metavar="[DIRECTORY]...", type=click.Path(exists=True, file_okay=False)
 )
-@click.option("--clear", is_flag=True, help="Delete what is listed.")
-@click.option("--compile", "compiles", is_flag=True, help="Compile the kernels of all policies, and no more.")
+@click.option("--clear", is_flag=True, help="Delete the listed caches.")
+@click.option("--compile", "compiles", is_flag=True, help="Only compile the kernels of all policies.")
 def command(directories: tuple[str, ...], clear: bool, compiles: bool) -> None:
-    """List what answers keep on disk: walk streams of captures, compiled kernels. --clear deletes it.
+    """List the caches on disk: walk streams of captures, compiled kernels. --clear deletes them.
 
-    --compile spares the first answer the compiler; `make` calls it.
+    --compile compiles the kernels ahead of the first answer; `make` calls it.
 
-    Captures are looked for in each DIRECTORY, itself or inside. Default: this directory. The streams of a
-    capture take up to three times the size of its trace. What is deleted is computed again when it is next
-    needed; captures stay as they were recorded.
+    Each DIRECTORY is a capture or is searched for captures. Default: the current directory. The streams of a
+    capture take up to three times the size of its trace. Deleted data are recomputed when next needed;
+    recorded data are never touched.
 
     \b
     Examples:

@@ -85,8 +85,8 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 def command(calibration_file: str | None, write_machine: str | None, output: Output, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
-    A run with local tables gives walk cycles and bounds; a second run with any known placement gives what
-    they cost, most precisely with contended tables (RRI); then elapsed times alone are enough. Count
+    A run with local tables gives walk cycles and bounds; a second run with any known placement gives their
+    cost, most precisely with contended tables (RRI); with that run, elapsed times alone are enough. Count
     cycles:u, dtlb_load_misses.walk_pending:u, dtlb_store_misses.walk_pending:u, ept.walk_pending:u and
     duration_time. Then: ptanalyze predict FILE.toml
 

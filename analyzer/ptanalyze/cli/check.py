@@ -31,7 +31,7 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 @click.option(
     "--quick",
     is_flag=True,
-    help="Compare lengths of files, not contents, and leave the trace's touches alone.",
+    help="Compare file lengths instead of contents, and skip the trace's touches.",
 )
 @output_options()
 def command(capture: str | None, live: int | None, quick: bool, output: Output) -> int:

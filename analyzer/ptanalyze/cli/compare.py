@@ -27,8 +27,8 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     """List the differences between results A and B.
 
     A and B are files that `whatif -o` wrote (FILE.json, FILE.csv, FILE.parquet), or captures to replay now,
-    each with the policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers, so that
-    every difference is real.
+    each with the policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers, so every
+    difference is real.
 
     \b
     Example:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(as_json: bool) -> None:
     """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
 
-    What is missing comes with what it would give and how to get it. Nothing is changed; as root it reads its
-    own page tables to see whether that works. Analysis alone needs none of it.
+    For anything missing, it prints what that would enable and how to get it. It changes nothing; as root it
+    reads its own page tables as a test. Analysis alone needs none of this.
 
     \b
     Examples:

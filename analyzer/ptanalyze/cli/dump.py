@@ -161,9 +161,9 @@ def dump_vm(
     """Dump the nested page tables (EPT, NPT) of the VM of process PID: QEMU or any other VMM that uses KVM.
 
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
-    (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
-    inside, --guest-tables reads the tables that its vCPUs use now into OUTPUT/cr3-FRAME; with --cr3, those of
-    any process that ptanalyze survey --guest PID shows.
+    (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without access
+    to the guest, --guest-tables reads the tables its vCPUs are using into OUTPUT/cr3-FRAME; with --cr3, those
+    of any process listed by ptanalyze survey --guest PID.
 
     \b
     Examples:

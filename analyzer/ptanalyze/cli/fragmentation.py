@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Measure over how many ePT cache lines, 1 to 8, the neighbours of each gPT cache line are scattered.
 
-    The metric of the PTEMagnet paper (section 3.2). CAPTURE is of a VM. With --after also for reservations
-    of aligned groups of guest frames (section 4), in the order of the trace's faults.
+    The metric of the PTEMagnet paper (section 3.2). CAPTURE must be of a VM. --after also measures
+    reservations of aligned groups of guest frames (section 4), in the order of the trace's page faults.
 
     \b
     Example:

@@ -28,7 +28,10 @@ from .options import DURATION, PID, free_name, new_capture_option
 )
 @new_capture_option("PID.capture, or none with --add")
 @click.option(
-    "--add", type=click.Path(), metavar="CAPTURE", help="Add to this dump of the process. Default: none."
+    "--add",
+    type=click.Path(),
+    metavar="CAPTURE",
+    help="Add the samples to this dump of the process. Default: none.",
 )
 @click.option(
     "--samples",
@@ -36,7 +39,7 @@ from .options import DURATION, PID, free_name, new_capture_option
     metavar="MS,...",
     default="1,2,3,4,6,8,12,17,25,36,50,72,100,145,210,300",
     show_default=True,
-    help="Times in milliseconds, up to 16, after which tables are read in each sample.",
+    help="Delays after which each sample reads the tables, in milliseconds; up to 16.",
 )
 def command(pid: int, seconds: float, tree: bool, output: str | None, add: str | None, lengths: str) -> None:
     """Sample which pages process PID uses, by the accessed bits of its page tables, and dump the tables.

@@ -17,9 +17,9 @@ from .output import Output, emit
 def command(capture: str | None, as_json: bool, **options: Any) -> None:
     """Rank CAPTURE's mappings by the page walks that huge pages would save per MiB.
 
-    All mappings become huge together, as under the policy thp: anonymous memory that the program does not
-    forbid. Each comes with the line that does it on mainline Linux, for that mapping alone. The capture
-    needs a trace.
+    All mappings get huge pages together, like under the policy thp: anonymous memory, unless the program
+    forbids it. For each mapping it prints the line that enables huge pages for it alone on mainline Linux.
+    CAPTURE needs a trace.
 
     \b
     Example:

@@ -52,7 +52,9 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
     "pagemap_*.bin. Default: none, 4 KiB pages.",
 )
 @click.option(
-    "--salvage", is_flag=True, help="Keep what comes before damage in a trace; exit code 3 if there is any."
+    "--salvage",
+    is_flag=True,
+    help="Keep the part of a trace before any damage; exit code 3 if it is damaged.",
 )
 @strip_option
 def command(

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def command(host: str, guest: str, directory: str | None, output: Output) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
-    Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
-    more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host. Warns where
-    the guest booted before the VMM was started, or after the host's dump. Two VMs of one size that ran at the
-    same time are not told apart.
+    Counts the guest's tables and pages that the host does not map, and says why. Refuses a guest of another
+    VM: more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host. Warns if
+    the guest booted before the VMM started, or after the host's dump. It cannot tell apart two VMs of the
+    same size that ran at the same time.
 
     \b
     Examples:

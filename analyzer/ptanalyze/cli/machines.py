@@ -40,7 +40,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 def command(name: str | None, host_file: str | None, latency: str | None, output: Output) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
-    The plot is of latencies: local and remote ones of each machine, or from node to node of one.
+    --plot draws latencies: local and remote for each machine, or node to node for one.
 
     \b
     Examples:

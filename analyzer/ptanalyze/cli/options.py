@@ -101,7 +101,7 @@ on_option = click.option(
     "--on",
     metavar="dask:HOST:PORT",
     default="",
-    help="Compute on the workers of this Dask cluster, which one must trust; results do not depend on it. "
+    help="Compute on the workers of this Dask cluster; use one you trust. Results do not depend on it. "
     "Default: in this process.",
 )
 set_option = click.option(
@@ -139,7 +139,7 @@ strip_option = click.option(
     type=click.Choice(["on", "off"]),
     default="on",
     show_default=True,
-    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+    help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
 )
 REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 seconds_option = click.option(
@@ -275,9 +275,9 @@ policy_option = click.option(
     multiple=True,
     callback=lambda context, parameter, names: split_names(names),
     shell_complete=complete.policies,
-    help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
-    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra; in a guest "
-    "that sees no NUMA nodes vmitosis-migrate and vmitosis-replicate:mode=no-p.",
+    help="Policy to replay: NAME, NAME:KEY=VALUE with parameters, A+B for policies that combine, A,B for "
+    "several, or all; repeatable. Default: mitosis and hydra; in a guest without visible NUMA nodes "
+    "vmitosis-migrate and vmitosis-replicate:mode=no-p.",
 )
 ranked_option = click.option(
     "-p",
@@ -286,31 +286,32 @@ ranked_option = click.option(
     multiple=True,
     callback=lambda context, parameter, names: split_names(names),
     shell_complete=complete.policies,
-    help="Policy to rank, as of `ptanalyze whatif`, with parameters as A:KEY=VALUE; repeatable, or with "
-    "commas. Default: all that CAPTURE allows.",
+    help="Policy to rank, written like -p of `ptanalyze whatif`: NAME, NAME:KEY=VALUE, A+B or A,B; "
+    "repeatable. Default: all that CAPTURE allows.",
 )
 horizon_option = click.option(
     "--horizon",
     type=DURATION,
     default="1h",
     show_default=True,
-    help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
+    help="Compare policies over a run of this length at the region's rate, one-time costs included: 10s, "
+    "5m, 24h.",
 )
 sizes_option = click.option(
     "--sizes",
     metavar="N,...",
-    help="Answer for runs N times as large as CAPTURE, too; 1: for none. Default: 4,16,64,256 where the "
-    "caches hold CAPTURE's leaf entries, else none.",
+    help="Also answer for runs N times as large as CAPTURE; 1: none. Default: 4,16,64,256 if CAPTURE's "
+    "leaf entries fit the caches, else none.",
 )
 full_option = click.option(
-    "--full", is_flag=True, help="Show everything that was counted and assumed, not only the first screen."
+    "--full", is_flag=True, help="Show all counts and assumptions, not only the first screen."
 )
 BUDGET = (
     click.option(
         "--memory",
         metavar="SIZE",
-        help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the memory that tables map. "
-        "Default: no limit.",
+        help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the mapped memory. Default: no "
+        "limit.",
     ),
     click.option(
         "--updates",

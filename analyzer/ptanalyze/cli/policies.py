@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(names: tuple[str, ...], output: Output) -> None:
     """List the placement policies: what they do and need, the design they model, and their parameters.
 
-    With NAMES only those. Policies that act on different things combine: -p ptemagnet+hydra.
+    With NAMES, list only those. Policies that act on different things combine: -p ptemagnet+hydra.
 
     \b
     Examples:

@@ -103,9 +103,9 @@ def command(
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
-    Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
-    is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
-    remote. Shares of walks by class are what `ptanalyze classify` prints, or writes with --json.
+    Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then the
+    repaired tables: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
+    remote. `ptanalyze classify` prints shares of walks by class, or writes them with --json.
 
     \b
     Examples:

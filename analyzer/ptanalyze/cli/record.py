@@ -31,26 +31,29 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     show_default=True,
     help="Tracer to run the program under.",
 )
-@click.option("--no-dump", is_flag=True, help="Record the trace alone: no page tables, no root needed.")
+@click.option("--no-dump", is_flag=True, help="Record only the trace, without page tables; needs no root.")
 @click.option(
     "--dump-at",
     type=click.Choice(["end", "peak"]),
-    help="When to read the page tables: at the end of the region, or when most memory is resident, as most "
-    "programs free memory before they end. Default: the end of a marked region, else the peak.",
+    help="When to read the page tables: at the end of the region, or when most memory is resident, since "
+    "most programs free memory before they exit. Default: the end of a marked region, else the peak.",
 )
 @click.option(
     "--user",
     metavar="NAME",
-    help="Run COMMAND as this user (root only). Default: as yourself, under sudo too; root runs it as root.",
+    help="Run COMMAND as this user (root only). Default: you, also under sudo; for root itself, root.",
 )
 @click.option(
-    "--roi-start-symbol", "start_symbol", default="", help="Function from which to trace. Default: the start."
+    "--roi-start-symbol",
+    "start_symbol",
+    default="",
+    help="Function at whose entry tracing starts. Default: the program's start.",
 )
 @click.option(
     "--roi-end-symbol",
     "end_symbol",
     default="",
-    help="Function at whose entry tracing ends. Default: the end.",
+    help="Function at whose entry tracing ends. Default: the program's end.",
 )
 @click.option("--roi-marker", "marker", is_flag=True, help="Trace between the marks of pintool/roi.h.")
 @click.option(
@@ -88,7 +91,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     type=DURATION,
     metavar="TIME",
     help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start. With -p: time to "
-    "sample. Default: until it ends; with -p 30s.",
+    "sample. Default: to the end of the run; with -p 30s.",
 )
 @click.option(
     "--then",
@@ -96,27 +99,28 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     default="run",
     show_default=True,
     help="After the region: let the program run to its end, untraced but still under the tracer, which "
-    "cannot let go of it; or end it as Ctrl-C does.",
+    "cannot detach; or end it like Ctrl-C.",
 )
 @click.option(
     "--native-run",
     is_flag=True,
-    help="Run COMMAND once before, outside the tracer, and time it: shares of the run narrow. Off by "
-    "default, as not every command can be run twice. Of a whole run, without input, its output dropped.",
+    help="First run COMMAND once outside the tracer and time it, which narrows the shares of the run. Off "
+    "by default, because not every command can run twice. Only for a whole run; input is empty, "
+    "output is discarded.",
 )
 @click.option(
     "--seconds",
     "native_seconds",
     type=DURATION,
     metavar="TIME",
-    help="What the region takes outside the tracer, elapsed, where you know it. Default: not known.",
+    help="Elapsed time of the region outside the tracer, if you know it. Default: not known.",
 )
 @strip_option
 @click.option(
     "-p",
     "--pid",
     type=PID,
-    help="Sample this process, which runs already, instead of running COMMAND. Default: none.",
+    help="Sample this running process instead of running COMMAND. Default: none.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -136,11 +140,11 @@ def command(
 ) -> None:
     """Run COMMAND, trace its threads' memory accesses, and dump its page tables.
 
-    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo COMMAND
-    runs as the user who typed it, found in this program's virtual environment first, and the capture is that
-    user's. Tracing takes 6 to 70 times the program's own time, and up to
-    200 MB of disk per second and thread of that time. With -p nothing is traced: samples of TLB misses (perf)
-    are taken where the machine has them, else of accessed bits, as `heat` does; it says which.
+    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo, COMMAND
+    runs as the user who typed it and is looked up in this program's virtual environment first, and that user
+    owns the capture. Tracing slows the program down 6-70x and writes up to 200 MB of trace per second and
+    thread of the slower run. With -p nothing is traced: it samples TLB misses (perf) if the machine has them,
+    else accessed bits, like `heat`, and says which.
 
     \b
     Examples:

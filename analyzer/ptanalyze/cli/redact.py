@@ -14,12 +14,12 @@ from .options import free_name, new_capture_option
 def command(capture: str, output: str | None) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.
 
-    Page frames become ordinals of their node; paths, command lines, PIDs and times, those of the files too,
-    are left out. Virtual addresses and, of a VM, guest-physical ones stay: results depend on them. Of a
-    process that still runs they tell a stranger its layout (ASLR) until it is started again. The kernel's
-    release, the CPU's model, and counts of page faults and of changes while it was read stay as well.
-    Analysing the copy adds .cache to it, which need not be shared. Of several processes the first is copied;
-    redact those inside (CAPTURE/pid-PID) one by one. Trees of other nodes, of a kernel that replicates, are
+    Page frames become ordinals of their node; paths, command lines, PIDs and times, including those of the
+    files, are left out. Virtual addresses and, of a VM, guest-physical ones stay: results depend on them. For
+    a process that is still running, they reveal its address-space layout (ASLR) until it restarts. The kernel
+    release, the CPU model, and the counts of page faults and of changes during the dump stay, too. Analysing
+    the copy adds .cache to it, which need not be shared. In a capture of several processes only the first is
+    copied; redact the others (CAPTURE/pid-PID) one by one. The other nodes' trees of a replicating kernel are
     left out.
 
     \b

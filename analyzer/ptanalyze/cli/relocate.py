@@ -15,12 +15,12 @@ from .options import PID
     type=click.IntRange(0, 63),
     metavar="NODE",
     default=None,
-    help="Node for the leaf tables. Default: the one that most threads ran on last.",
+    help="Node for the leaf tables. Default: the node on which most threads last ran.",
 )
 @click.option(
     "--dry-run/--yes",
     default=True,
-    help="Only say what would be done, or do it. Default: --dry-run.",
+    help="Only print the plan, or carry it out. Default: --dry-run.",
 )
 @click.option(
     "--max-pause",
@@ -29,15 +29,15 @@ from .options import PID
     metavar="MS",
     default=2.0,
     show_default=True,
-    help="Milliseconds that a stop of all threads may take; 0: as long as 1 GiB takes, about 10.",
+    help="Longest stop of all threads, in milliseconds; 0: the time that 1 GiB takes, about 10.",
 )
 def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
     """Rebuild the leaf page tables of process PID near its threads, without a restart.
 
-    Private anonymous memory in 4 KiB pages is moved away by one page and back, which has the kernel build new
-    leaf tables; addresses, contents and areas stay as they are. All threads stand still meanwhile, part by
-    part. What cannot be moved is left alone and named. A dump before and one after show what changed. x86-64;
-    needs root. Exit code 3: part of it was not moved.
+    Private anonymous memory in 4 KiB pages is moved away and back, which makes the kernel build new leaf
+    tables; addresses, contents and VMAs do not change. All threads are stopped during each part of the move.
+    Memory that cannot be moved is left alone and listed. Dumps before and after show the change. x86-64 only;
+    needs root. Exit code 3: part of the memory was not moved.
 
     \b
     Examples:

@@ -54,8 +54,8 @@ def command(
     Options are explained by `ptanalyze advise --help`. Without CAPTURE: the newest capture here, else the
     bundled sample.
 
-    Exit code as of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
-    written all the same and says so, unless files of a capture are damaged.
+    Exit codes are those of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
+    still written and says so, unless files of a capture are damaged.
 
     \b
     Examples:

@@ -78,7 +78,7 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
     "--watch",
     type=DURATION,
     metavar="TIME",
-    help="Survey again and again, 10s or 5m apart; with --json a line each, with the time. Default: once.",
+    help="Repeat the survey, 10s or 5m apart; with --json one line each, with the time. Default: once.",
 )
 @click.option(
     "--prometheus",
@@ -92,7 +92,7 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
     "seconds",
     type=DURATION,
     metavar="TIME",
-    help="Also count walk cycles of the printed processes for this long, 2s. Default: not.",
+    help="Also count walk cycles of the printed processes for this long, 2s. Default: off.",
 )
 @click.option(
     "--guest",
@@ -112,7 +112,7 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
     default="3s",
     show_default=True,
     metavar="TIME",
-    help="With --guest: for how long CR3s are sampled if the guest's kernel is not found.",
+    help="With --guest: time to sample CR3s if the guest's kernel is not found.",
 )
 @click.option(
     "--vm",
@@ -133,11 +133,11 @@ def command(
     descriptor: int | None,
     output: Output,
 ) -> None:
-    """List the processes and VMs of this host, those with the most remote page tables first, then by size.
+    """List the processes and VMs of this host by remote page tables, most first, then by size.
 
-    eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is of walks,
-    assuming that every leaf table is walked equally often and that threads stay on the nodes where they ran
-    last. With --counters, where the CPU counts walks: their cost now, and the most that local tables can
+    eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is that of walks,
+    assuming that every leaf table is walked equally often and that threads stay on the nodes where they last
+    ran. --counters adds, on CPUs that count walks, their current cost and the most that local tables can
     save. Needs root.
 
     --guest lists the processes inside a VM, read from outside: by name for a Linux guest; for other guests,

@@ -37,12 +37,11 @@ def command(
     """Replay CAPTURE's walks and show where they went in each window of its time.
 
     Walks and data accesses per second follow from the machine and cost file: cycles of a window are its
-    instructions at the cost file's cycles per instruction, plus the exposed share of what walks and data
-    wait for, plus faults and system calls. Walks take their reads at the machine's latencies. Each walk is
-    taken to read its data from DRAM as well: where the page is on another node than the CPU, that costs the
-    difference in latency (data on the own node are in the cycles per instruction). All CPUs that appear in a
-    window are taken to be busy, less what NUMA balancing takes of its time;
-    --calibration does not change these numbers.
+    instructions at the cost file's cycles per instruction, plus the exposed share of the waits of walks and
+    data, plus faults and system calls. Walks take their reads at the machine's latencies. Each walk is
+    assumed to read its data from DRAM, too: a page on another node costs the difference in latency (local
+    data are in the cycles per instruction). All CPUs that appear in a window are assumed busy, less the time
+    taken by NUMA balancing; --calibration does not change these numbers.
 
     \b
     Example (vMitosis, Figure 6):

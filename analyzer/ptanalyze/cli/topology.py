@@ -22,7 +22,7 @@ SLOW = 16  # CPUs; above, say how long it takes
 
 @click.group("topology")
 def command() -> None:
-    """Group CPUs by how long a cache line takes between them.
+    """Group CPUs by the latency of cache-line transfers between them.
 
     A guest that sees no NUMA nodes finds its virtual NUMA groups that way (vMitosis, 3.3.4).
     """

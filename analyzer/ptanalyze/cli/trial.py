@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     "--figure-of",
     "figure",
     metavar="CMD",
-    help="Shell command that prints how much COMMAND has done so far; its growth per second is measured. "
-    "Needed.",
+    help="Shell command that prints the work of COMMAND so far, a growing total; its increase per second "
+    "is measured. Must be given. Default: none.",
 )
 @click.option(
     "--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of threads and data."
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     type=DURATION,
     default="10s",
     show_default=True,
-    help="Time after which COMMAND has its memory: 10s, 5m.",
+    help="Time for COMMAND to allocate its memory: 10s, 5m.",
 )
 @click.option(
-    "--for", "seconds", type=DURATION, default="10s", show_default=True, help="Time of a measurement."
+    "--for", "seconds", type=DURATION, default="10s", show_default=True, help="Length of each measurement."
 )
 @click.option(
     "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of measurements."
@@ -60,10 +60,10 @@ def command(
     pairs: int,
     file: str | None,
 ) -> None:
-    """Run COMMAND with its leaf page tables on a far node and on the near one in turns, and measure both.
+    """Run COMMAND with its leaf page tables alternately on a far and on the near node, and measure both.
 
-    Threads stay on the near node, and data go there; a dump proves where tables and data are in each
-    measurement. Needs root, two nodes and cgroup version 2. COMMAND is ended afterwards.
+    Threads and data are on the near node; a dump verifies the nodes of tables and data for each measurement.
+    Needs root, two nodes and cgroup version 2. COMMAND is ended afterwards.
 
     \b
     Examples:

@@ -37,7 +37,7 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
 @on_option
 @output_options("validation", "throughput")
 def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: Output) -> None:
-    """Print figures that papers measured beside this package's, one row per quantity.
+    """Print published measurements beside this package's figures, one row per quantity.
 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
     made by `ptanalyze synth` from its published description, scaled down. traced small: the program itself,

@@ -57,9 +57,9 @@ def command(
 ) -> None:
     """Replay CAPTURE's page walks under other placements of its page tables.
 
-    With OTHER, a capture of the same program at another size: what the run that --stands-for names gains,
-    from both. Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze
-    policies` and `ptanalyze machines` list what there is. `ptanalyze compare` reads the files that -o writes.
+    With OTHER, a capture of the same program at another size, both predict the run given by --stands-for.
+    Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
+    `ptanalyze machines` list the choices. `ptanalyze compare` reads the files that -o writes.
 
     \b
     Examples:

@@ -86,8 +86,8 @@ class Options:
         default=None,
         metadata=option(
             "--cache-share",
-            "Share of the LLC that holds page-table lines, 0.25, or its bounds, 0.1:0.5, which intervals "
-            "cover. Default: the machine's; of a larger run what CAPTURE tells.",
+            "Share of the LLC that holds page-table lines: 0.25, or bounds for the intervals, 0.1:0.5. "
+            "Default: the machine's; for a larger run, derived from CAPTURE.",
             metavar="SHARE",
         ),
     )
@@ -105,16 +105,16 @@ class Options:
         default=False,
         metadata=option(
             "--cold",
-            "Count the run as traced instead of its steady state: caches empty at first, and all copies "
-            "that a policy makes, before the first access or later, part of the run.",
+            "Count the run as traced instead of its steady state: caches start empty, and all copies made by "
+            "a policy, before the first access or later, count.",
         ),
     )
     phase: str = field(
         default="last",
         metadata=option(
             "--phase",
-            "Phase of the trace whose steady state is counted, where it has several: a fill, then the work. "
-            "The answer lists them.",
+            "Phase of the trace to count in steady state, if it has several, such as a fill and then the "
+            "work. The answer lists them.",
             metavar="last|all|N",
         ),
     )
@@ -125,8 +125,8 @@ class Options:
         default=None,
         metadata=option(
             "--stands-for",
-            "Answer for a run N times as large as CAPTURE, or of SIZE, as 200G: caches hold 1/N of theirs. "
-            "Default: the run as captured.",
+            "Answer for a run N times as large as CAPTURE, or of SIZE, such as 200G, with caches scaled to "
+            "1/N. Default: the run as captured.",
             metavar="N|SIZE",
         ),
     )
@@ -135,8 +135,8 @@ class Options:
         metadata=option(
             "--fixed",
             "Memory that does not grow with --stands-for: parts of VMAs' names, addresses in them, a size "
-            "for all that map no more, or none. Default: code, stacks, and the smallest VMAs with "
-            "2 % of all.",
+            "(all VMAs up to it), or none. Default: code, stacks, and the smallest VMAs up to 2 % of the "
+            "memory.",
             metavar="VMA,...",
         ),
     )
@@ -144,7 +144,7 @@ class Options:
         default="",
         metadata=option(
             "--kernel",
-            "Linux version whose calls change the page tables, as 6.18. Default: the capture's, else 6.1.",
+            "Linux version whose system calls are modelled, such as 6.18. Default: the capture's, else 6.1.",
             metavar="VERSION",
         ),
     )
@@ -195,7 +195,7 @@ class Options:
         default="auto",
         metadata=option(
             "--baseline",
-            "Policy that the others are compared with.",
+            "Policy to compare the others with.",
             complete="policies",
             everywhere=False,
             also="auto: linux where the capture has several nodes or no trace, else first-touch "
@@ -206,8 +206,8 @@ class Options:
         default="auto",
         metadata=option(
             "--weight",
-            "Replay the trace (walks), or count pages by their accessed bits (heat) or all alike "
-            "(leaf); auto: the first that CAPTURE has.",
+            "Replay the trace (walks), or weigh pages by accessed bits (heat) or equally (leaf); auto: the "
+            "first that CAPTURE has.",
             kind=("auto", "walks", "heat", "leaf"),
             everywhere=False,
         ),
