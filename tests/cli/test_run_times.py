@@ -137,6 +137,10 @@ def test_statistics_are_never_rounded_to_fit(pt):
             2,
             "AMD: ls_tablewalker.dside counts walks; AMD counts no cycles of walks: add a",
         ),
+        (["--local", "AMD", "--ibs", "AMD"], 2, "native runs only (--native)"),
+        (["--local", "AMD", "--ibs", "AMD", "--native"], 2, "go with a count of l2_dtlb_misses"),
+        (["--seconds", "3", "--ibs", "AMD"], 2, "--ibs AMD: give the perf stat output"),
+        (["--local", "PARTLY", "--remote", "ALL", "--placement", "RP"], 2, "count the same events in both"),
         (["--local", "CYCLES"], 2, "CYCLES: count dtlb_load_misses.walk_pending, dtlb_store_misses"),
         (["--local", "LL", "--at", "R:0.5,L:0.5"], 2, "ePT walk cycles"),
         (["--local", "LL", "--at", "LL:0.5"], 2, "shares of walks add up to 0.5"),
@@ -163,6 +167,9 @@ def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options,
     perf(type(GUPS["LL"])(1e12, 2e12, 3e12), "LONG")
     (tmp_path / "AMD").write_text("1000,,cycles:u,1,100.0,,\n300,,ls_tablewalker.dside:u,1,100.0,,\n")
     (tmp_path / "CYCLES").write_text("1000,,cycles:u,1,100.0,,\n")
+    part = "1000,,cycles:u,1,100.0,,\n300,,dtlb_load_misses.walk_pending:u,1,100.0,,\n"
+    (tmp_path / "PARTLY").write_text(part)
+    (tmp_path / "ALL").write_text(f"1{part}9,,dtlb_store_misses.walk_pending:u,1,100.0,,\n")
     ran = pt("calibrate", *options)
     assert is_one_line(ran, code) and why in ran.err
     assert not [name for name in os.listdir(tmp_path) if name.startswith(("x", "."))]
@@ -190,6 +197,53 @@ def test_predict_refuses_in_one_line(pt, tmp_path, monkeypatch, options, why):
     monkeypatch.chdir(tmp_path)
     ran = pt("predict", *options)
     assert is_one_line(ran, 2) and why in ran.err
+
+
+def test_walk_cycles_of_amd_from_samples_of_ibs_are_those_of_a_counter(pt, tmp_path):
+    """2 million misses of 1000 or 2000 cycles are 3e9 walk cycles, as walk_pending counts."""
+    counted, ibs = (tmp_path / name for name in ("amd", "ibs"))
+    sample = "ibs_op_ctl:\t{:016x} \nibs_op_data3:\t{:016x} \n"
+    samples = [sample.format(1 << 19, 0x4000C | cycles << 48) for cycles in (1000, 2000)]
+    ibs.write_text("".join(samples * 60))
+    counted.write_text("10000000000,,cycles:u,1,100,,\n2000000,,l2_dtlb_misses:u,1,100,,\n")
+    ran = pt(
+        "calibrate", "--local", counted, "--ibs", ibs, "--native", "--seconds", 4, "-o", tmp_path / "a.toml"
+    )
+    assert ran.code == 0 and "l2_dtlb_misses x 1.5e+03 cycles per refill" in ran.out, ran.err
+    asked = ("--native", "--seconds", 4, "--placement", "RP", "--json")
+    amd = pt("predict", "--local", counted, "--ibs", ibs, *asked)
+    counted.write_text(
+        "10000000000,,cycles:u,1,100,,\n3000000000,,dtlb_load_misses.walk_pending:u,1,100,,\n"
+        "0,,dtlb_store_misses.walk_pending:u,1,100,,\n"
+    )
+    intel = pt("predict", "--local", counted, *asked)
+    of = [json.loads(ran.out)["result"]["predictions"] for ran in (amd, intel)]
+    assert of[0] == of[1] and of[0][0]["middle"] > 1
+
+
+def test_a_part_of_the_walk_cycles_is_taken_with_a_warning_and_no_measure_of_another_run(pt, perf, tmp_path):
+    loads = perf(PAGERANK["LP-LD"], "lp", native=True)
+    loads.write_text("".join(line for line in loads.open() if "store" not in line))
+    ran = pt("calibrate", "--local", loads, "--native", "-o", tmp_path / "l.toml")
+    assert ran.code == 0
+    assert "warning: local run: dtlb_store_misses.walk_pending: not counted" in ran.out
+    ran = pt("predict", tmp_path / "l.toml", "--walk-cycles", loads)
+    assert is_one_line(ran, 2) and "a part of the walk cycles is no measure" in ran.err
+
+
+def test_entries_from_memory_are_the_least_that_waits_for_it(pt, perf, tmp_path):
+    local = perf(PAGERANK["LP-LD"], "lp", native=True)
+
+    def share(*served):
+        rows = zip(("l1", "l2", "l3", "memory"), served, strict=False)
+        lines = [f"{n},,page_walker_loads.dtlb_{by}:u,1,100,,\n" for by, n in rows]
+        (tmp_path / "with").write_text(local.read_text() + "".join(lines))
+        ran = pt("calibrate", "--local", tmp_path / "with", "--native", "--seconds", 400, "--json")
+        return json.loads(ran.out)["result"]["dram_share"]
+
+    plain, few, most = share(), share(90, 5, 4, 1), share(1, 1, 1, 97)
+    assert few == plain and plain["low"] < 0.97
+    assert most["low"] == pytest.approx(0.97) and most["high"] >= most["low"]
 
 
 def test_multiplexed_counters_are_taken_when_allowed(pt, perf):

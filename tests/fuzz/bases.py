@@ -214,6 +214,7 @@ def texts(place):
     topology = {"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1, 2, 3], "ns": ROWS}
     latency = {**LATENCY, "idle_ns": [[80, 130], [130, 80]], "contended_ns": [[180, 330], [330, 180]]}
     counted = [f"{value},,{name}:u,1000000,100.00,,\n" for name, value in test_perf_stat.COUNTS.items()]
+    jsons = "\n".join(test_perf_stat.json_line(name, n) for name, n in test_perf_stat.COUNTS.items())
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
@@ -225,7 +226,7 @@ def texts(place):
         "vmitosis": dumps,
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
-        "perf-stat": [test_perf_stat.text().encode(), "".join(counted).encode()],
+        "perf-stat": [test_perf_stat.text().encode(), "".join(counted).encode(), jsons.encode()],
         "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
         "matrix": [MATRIX, json.dumps(topology).encode()],
         **{
@@ -271,6 +272,7 @@ def small_files(place, bases, texts):
         "latency": texts["latency"],
         "matrix": texts["matrix"],
         "perf stat": texts["perf-stat"],
+        "perf report": [(test_perf_stat.IBS_EXAMPLE + test_perf_stat.ibs(300) * 110).encode()],
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],

@@ -25,7 +25,7 @@ from ptanalyze.formats.manifest import read_manifest
 from ptanalyze.formats.measured.hmat import read_hmat
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
-from ptanalyze.formats.measured.perf_stat import read_class_shares, read_run
+from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
 from ptanalyze.formats.record import read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot
 from ptanalyze.formats.trace import read_trace, trace_of
@@ -173,6 +173,7 @@ READERS = {
     "latency": Reader((read_latency,)),
     "matrix": Reader((read_matrix,)),
     "perf stat": Reader((read_run,)),
+    "perf report": Reader((read_refills,)),
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),
     "lackey": Reader(to_trace(import_lackey)),

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from ..core.errors import UsageError
 from ..core.finding import CAREFUL, NOTE, Finding
 from ..formats.capture import PathLike
@@ -33,6 +35,7 @@ def calibrate(
     walkers: float | None = None,
     threads_per_core: float | None = None,
     allow_multiplexed: bool = False,
+    ibs: PathLike | None = None,
 ) -> Calibration:
     """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
 
@@ -48,12 +51,20 @@ def calibrate(
     walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
+    ibs        text of `perf report -D` of AMD's IBS op samples of the local run, which has l2_dtlb_misses
     Raises CaptureError and UsageError that name the file.
     """
     from ..cost.calibrate import calibrate_runs
     from ..cost.law import placement as known
     from ..formats.measured.latency import read_latency
-    from ..formats.measured.perf_stat import one_walker, read_perf_stat, what_is_missing
+    from ..formats.measured.perf_stat import (
+        one_walker,
+        partial,
+        read_perf_stat,
+        walk_events,
+        what_is_missing,
+        with_refills,
+    )
 
     if (remote is None and remote_seconds is None) != (placement is None):
         raise UsageError(
@@ -63,14 +74,25 @@ def calibrate(
     native = native or any(known(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
     run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
-    if placement is None and stat is not None and (missing := what_is_missing(stat)):
+    assumed = ""
+    if ibs is not None:
+        if stat is None:
+            raise UsageError(f"--ibs {ibs}: give the perf stat output of the same program too (--local)")
+        run, assumed = with_refills(run, stat, ibs, native, allow_multiplexed)
+    elif placement is None and stat is not None and (missing := what_is_missing(stat)):
         raise UsageError(f"{local}: {missing}")
+    doubts = () if stat is None else tuple(f"local run: {why}" for why in partial(stat))
     second = None
     if placement is not None:
         second = _run(remote, remote_seconds, native, allow_multiplexed, "--remote FILE or --remote-seconds")
-    files = {"local": local, "remote": remote, "latency": latency}
+        if stat is not None and remote is not None:
+            here, there = walk_events(stat), walk_events(read_perf_stat(remote))
+            if here and there and here != there:
+                counted = f"{', '.join(there)}, the local run's from {', '.join(here)}"
+                raise UsageError(f"{remote}: walk cycles from {counted}: count the same events in both runs")
+    files = {"local": local, "remote": remote, "latency": latency, "ibs": ibs}
     try:
-        return calibrate_runs(
+        found = calibrate_runs(
             run,
             second,
             placement,
@@ -86,14 +108,17 @@ def calibrate(
     except UsageError as error:
         file = remote if str(error).startswith("remote run") else local
         raise UsageError(str(error) if file is None else f"{file}: {error}") from None
+    return replace(
+        found,
+        flags=(*found.flags, *doubts),
+        assumed=(*found.assumed, *([assumed] if assumed else [])),
+    )
 
 
 def _run(
     file: PathLike | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
 ) -> Run:
     """Run of a file of perf stat, with another elapsed time, or of a time alone."""
-    from msgspec.structs import replace
-
     from ..cost.law import Run
     from ..formats.measured.perf_stat import read_run
 
@@ -177,7 +202,7 @@ def _where(name: PathLike) -> str:
 
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
-    from ..formats.measured.perf_stat import read_perf_stat, walk_run, what_is_missing
+    from ..formats.measured.perf_stat import partial, read_perf_stat, walk_run, what_is_missing
 
     try:
         number = float(of)  # type: ignore[arg-type]
@@ -189,6 +214,8 @@ def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
         return f"{number:.4g} walk cycles", number
     stat = read_perf_stat(cast("PathLike", of))
     walk = walk_run(stat, native).walk
+    if why := partial(stat):
+        raise UsageError(f"{of}: {why[0]}: a part of the walk cycles is no measure of another run's")
     if walk is None:
         raise UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
     return Path(cast("str", of)).stem, walk

@@ -9,6 +9,7 @@ import click
 from . import complete
 from .options import (
     REMOTE,
+    ibs_option,
     measured_machine_option,
     native_option,
     remote_seconds_option,
@@ -58,6 +59,7 @@ ERRORS = (
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
 @seconds_option
 @remote_seconds_option
+@ibs_option
 @native_option
 @walkers_option
 @threads_per_core_option
@@ -92,6 +94,7 @@ def command(
     at: str | None,
     seconds: float | None,
     remote_seconds: float | None,
+    ibs: str | None,
     native: bool,
     walkers: float | None,
     threads_per_core: float | None,
@@ -138,6 +141,7 @@ def command(
             walkers=walkers,
             threads_per_core=threads_per_core,
             machine=machine,
+            ibs=ibs,
         )
     emit(predicted(known, placements, walk_cycles), output)
 

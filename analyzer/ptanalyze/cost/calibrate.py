@@ -538,6 +538,8 @@ def _from_one(local: Run, native: bool, threads: Threads, common: Shared, rate: 
     part = _part(local, native, share, common)
     if huge:
         share, part, flags = SHARE, PART if in_the_host(local) else part, (f"local run: {huge}",)
+    if (least := local.from_memory) is not None:
+        share = share.through(lambda value: max(value, least))
     return Found(
         exposed_prior(rate, walkers, common.walk_time),
         competing,
@@ -575,7 +577,10 @@ def _from_two(
 
 def _measured(local: Run) -> str:
     known = [("cycles", local.cycles), ("walk cycles", local.walk), ("seconds", local.seconds)]
-    return f"{', '.join(what for what, value in known if value is not None)} of the local run"
+    shown = f"{', '.join(what for what, value in known if value is not None)} of the local run"
+    if local.from_memory is None:
+        return shown
+    return f"{shown}; memory served {local.from_memory:.0%} of the entries that its walks read"
 
 
 def _known(name: str | None, remote: Run | None) -> Placement | None:

@@ -12,6 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...core.decode import Undecodable, plain_json
 from ...core.errors import InputError
 from ...core.safe_files import read_given
@@ -24,7 +26,8 @@ MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
 CLOCKS = ("task-clock", "cpu-clock")
 ELAPSED_EVENT = "duration_time"  # ns; the only elapsed time that -x and -j have
-ABSENT = ("<not counted>", "<not supported>")
+UNSUPPORTED = "<not supported>"
+ABSENT = ("<not counted>", UNSUPPORTED)
 GAP = "[ .,'\u00a0\u2009\u202f\u2019]"
 NUMBER = rf"\d+(?:{GAP}\d+)*"
 COUNT = rf"\d{{1,3}}(?:(?P<mark>{GAP})\d{{3}}(?:(?P=mark)\d{{3}})*)?|\d+"
@@ -224,18 +227,23 @@ def _percent(text: str) -> float | None:
 # dtlb_{load,store}_misses.walk_pending   Skylake on: per cycle and busy walker; nested walks not included
 # ept.walk_pending                        the same of nested walks
 # dtlb_{load,store}_misses.walk_duration  before Skylake: cycles of the walker, nested walks not told apart
-# dtlb_{load,store}_misses.walk_active    cycles with any walker busy: not used, overlap is lost
+# dtlb_{load,store}_misses.walk_active    cycles with any walker busy: walks that overlap count once
+# page_walker_loads.dtlb_{l1,l2,l3,memory}  Haswell and Broadwell: entries read, by what served them
+#                                         (pmu-events/arch/x86/{haswell,broadwell}/virtual-memory.json; errata
+#                                         HSD25, BDM69, BDM98)
 #
 # AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
-# cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks. So it
-# is with a file of elapsed time alone.
+# cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks, or
+# IBS its mean latency (below). With a file of elapsed time alone, only a second run does.
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
 CYCLES = ("cycles", "cpu-cycles", "cpu_clk_unhalted.thread")
 PENDING = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 DURATION = ("dtlb_load_misses.walk_duration", "dtlb_store_misses.walk_duration")
 ACTIVE = ("dtlb_load_misses.walk_active", "dtlb_store_misses.walk_active")
+WALKS = (PENDING, DURATION, ACTIVE)  # (loads, stores); the first kind counted is taken
 EPT = "ept.walk_pending"
+SERVED = tuple(f"page_walker_loads.dtlb_{by}" for by in ("l1", "l2", "l3", "memory"))
 HUGE = ("walk_completed_2m_4m", "walk_completed_1g")  # of dtlb_load_misses and dtlb_store_misses
 COMPLETED = ("walk_completed_4k", *HUGE)
 AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
@@ -245,9 +253,34 @@ def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed:
     """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
 
     InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
-    90 % (unless allowed), twice in the file, or nested walks not told apart.
+    90 % (unless allowed), twice in the file, or nested walks not told apart. Stores may be missing, or not
+    supported by the CPU: see `partial`.
     """
     return walk_run(read_perf_stat(path), native, allow_multiplexed)
+
+
+def walk_events(stat: PerfStat) -> tuple[str, ...]:
+    """Names of the events that walk cycles are taken from, without the ePT's; () where there are none."""
+    names = {name for name, _ in stat.counters}
+    kind = next((kind for kind in WALKS if names & {*kind}), ())
+    absent = {store for _, store in WALKS if _without(stat, store)}
+    return tuple(name for name in kind if name not in absent)
+
+
+def _without(stat: PerfStat, name: str) -> bool:
+    """Whether no mode of an event was counted: it was not asked for, or the CPU has none."""
+    known = [counter.trouble for (other, _), counter in stat.counters.items() if other == name]
+    return all(trouble.startswith(UNSUPPORTED) for trouble in known)
+
+
+def partial(stat: PerfStat) -> tuple[str, ...]:
+    """Sentences: why walk cycles of the file are at least what was counted; () where they are all."""
+    events, why = walk_events(stat), []
+    if events and {*events} <= {*ACTIVE}:
+        why.append("walk_active counts cycles with any walk under way: walks that overlap count once")
+    if len(events) == 1:
+        why.append(f"{events[0].replace('load', 'store')}: not counted: walk cycles are those of loads alone")
+    return tuple(why)
 
 
 def one_walker(stat: PerfStat) -> bool:
@@ -267,20 +300,26 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
     counter = stat.counters.get(("instructions", modes))
     instructions = None if counter is None else counter.value
-    return Run(
-        cycles, gpt, ept, stat.seconds, stat.cpus, instructions, _huge(stat, modes), _walks(stat, modes)
+    if gpt is not None and {*walk_events(stat)} == {*ACTIVE} and gpt <= 2 * cycles:
+        gpt = min(gpt, cycles)  # loads' and stores' walks overlap too: together they are within the run
+    huge, walks, memory = (
+        _huge(stat, modes),
+        _walks(stat, modes),
+        _from_memory(stat, modes, allow_multiplexed),
     )
+    return Run(cycles, gpt, ept, stat.seconds, stat.cpus, instructions, huge, walks, memory)
 
 
 def what_is_missing(stat: PerfStat) -> str:
     """What to count so that the run alone says how much of it is walks; "" where it does."""
     names = {name for name, _ in stat.counters}
-    if names & {*PENDING, *DURATION}:
+    if names & {*PENDING, *DURATION, *ACTIVE}:
         return ""
     amd = sorted(name for name in names if name.startswith(AMD))
     if amd:
         return (
-            f"{amd[0]} counts walks; AMD counts no cycles of walks: add a run with remote tables (--remote)"
+            f"{amd[0]} counts walks; AMD counts no cycles of walks: add a run with remote tables (--remote), "
+            "or count l2_dtlb_misses and add samples of IBS (--ibs)"
         )
     add = [name for name in ("cycles", *PENDING, EPT) if name not in names]
     return f"count {', '.join(add)} too (natively without {EPT}), or add a run with remote tables (--remote)"
@@ -293,14 +332,11 @@ def _walk_cycles(
     elsewhere = {name for name, _ in stat.counters} & {*PENDING, *DURATION, *ACTIVE, EPT}
     if not elsewhere:
         return None, 0.0 if native else None
-    kind = DURATION if one_walker(stat) else PENDING
-    if kind is DURATION and not native:
-        why = "before Skylake it does not tell nested walks apart: use it for native runs only"
-        raise InputError(stat.path, "event", DURATION[0], why)
-    if not names & {*PENDING, *DURATION} and names & {*ACTIVE}:
-        why = f"counts cycles with any walker busy, overlapping walks are lost: count {' and '.join(PENDING)}"
-        raise InputError(stat.path, "event", ACTIVE[0], why)
-    gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in kind)
+    events = walk_events(stat)
+    if not native and not {*events} <= {*PENDING}:
+        why = "it does not tell nested walks apart: use it for native runs only"
+        raise InputError(stat.path, "event", events[0], why)
+    gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in events or PENDING)
     nested = not native or EPT in names  # counted natively: 0, else it was no native run
     return gpt, _value(stat, EPT, modes, allow_multiplexed) if nested else 0.0
 
@@ -337,6 +373,15 @@ def _walks(stat: PerfStat, modes: str) -> float | None:
     return every or None
 
 
+def _from_memory(stat: PerfStat, modes: str, allow_multiplexed: bool) -> float | None:
+    """Share of the entries read in walks for data that memory served; None unless all four were counted."""
+    found = [stat.counters.get((name, modes)) for name in SERVED]
+    least = 0.0 if allow_multiplexed else LEAST_RUNNING
+    served = [c.value for c in found if c is not None and c.value is not None and c.running >= least]
+    every = sum(served)
+    return served[-1] / every if len(served) == len(SERVED) and every else None
+
+
 def _modes(stat: PerfStat) -> str:
     """Privilege letters that cycles were counted with: user mode where there is a choice."""
     for wanted in ("u", "Gu", ""):
@@ -366,6 +411,94 @@ def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> fl
         )
         raise InputError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
     return counter.value
+
+
+# AMD: walks times their mean latency by IBS. `perf report -D` prints registers of each sample (the kernel's
+# tools/perf/util/amd-sample-raw.c); their bits are those of arch/x86/include/asm/amd/ibs.h (once
+# asm/amd-ibs.h). Without DcPhyAddrValid, the latency is bogus on Zen 4 and newer (commit f04a8a7649f9), and
+# so are the TLB bits on Zen 5.
+
+MOST_IBS_BYTES = 1 << 28
+LEAST_REFILLS = 100  # samples: below, a mean of latencies that differ tenfold is a guess
+L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # event 0x45, umask 0xf0: any page size
+REGISTER = re.compile(rb"^(ibs_op_ctl|IbsOpRip|ibs_op_data3):[ \t]+([0-9a-fA-F]{16})\b([^\n]*)", re.MULTILINE)
+PRINTED = re.compile(rb"\bTlbRefillLat +(\d+)")
+L3_MISS_ONLY, BY_OPS, LATENCY_FILTER = 1 << 16, 1 << 19, 1 << 63  # of ibs_op_ctl
+L1_MISS, L2_MISS, PHYSICAL = 1 << 2, 1 << 3, 1 << 18  # of ibs_op_data3; the refill latency: bits 48-63
+
+
+@dataclass(frozen=True)
+class Refills:
+    """Cycles of L1 DTLB refills for ops that missed the L2 DTLB too: mean and its standard error."""
+
+    mean: float
+    error: float
+    samples: int
+    by_ops: bool  # whether ops were counted between samples, not cycles
+
+
+def read_refills(path: str | PathLike[str], user: bool = True) -> Refills:
+    """Refills of `perf report -D` of samples that `perf record -e ibs_op/cnt_ctl=1/ --raw-samples` took.
+
+    user  leave out ops of the kernel, by their address
+    Refills that show a latency of 0 were not timed and are left out. InputError for a text without such
+    samples, with too few, with samples of slow ops alone, or with lines that contradict their register.
+    """
+    kept: list[int] = []
+    rip, by_ops = 0, True
+    for name, register, rest in REGISTER.findall(read_given(Path(path), MOST_IBS_BYTES)):
+        value = int(register, 16)
+        if name == b"ibs_op_ctl":
+            rip, by_ops = 0, by_ops and bool(value & BY_OPS)
+            if value & (L3_MISS_ONLY | LATENCY_FILTER):
+                why = "samples of slow ops alone have no mean of all: record without l3missonly and ldlat"
+                raise InputError(path, "ibs_op_ctl", register.decode(), why)
+        elif name == b"IbsOpRip":
+            rip = value
+        else:
+            printed, latency = PRINTED.search(rest), value >> 48
+            if printed and int(printed[1]) != latency:
+                shown = f"TlbRefillLat {printed[1].decode()[:20]}"
+                raise InputError(path, "ibs_op_data3", shown, f"bits 48-63 of its register say {latency}")
+            missed = value & L1_MISS and value & L2_MISS and value & PHYSICAL
+            if missed and latency and not (user and rip >> 63):
+                kept.append(latency)
+    if len(kept) < LEAST_REFILLS:
+        why = (
+            f"samples that missed both TLBs: expected {LEAST_REFILLS} or more of `perf report -D` after "
+            "`perf record -e ibs_op/cnt_ctl=1/ --raw-samples`"
+        )
+        raise InputError(path, "ibs_op_data3", len(kept), why)
+    mean = sum(kept) / len(kept)
+    spread = sum((latency - mean) ** 2 for latency in kept) / (len(kept) - 1)
+    return Refills(mean, (spread / len(kept)) ** 0.5, len(kept), by_ops)
+
+
+def with_refills(
+    run: Run, stat: PerfStat, path: str | PathLike[str], native: bool, allow_multiplexed: bool = False
+) -> tuple[Run, str]:
+    """(a Run with walk cycles = L2 DTLB misses x mean refill latency, the sentence that says so).
+
+    Nested walks are part of the latency: native runs only. InputError where L2 DTLB misses were not counted,
+    or walk cycles were.
+    """
+    if not native:
+        why = "a refill's latency does not tell nested walks apart: use it for native runs only (--native)"
+        raise InputError(path, "ibs_op", "TlbRefillLat", why)
+    modes = _modes(stat)
+    event = _first(stat, L2_MISSES, modes)
+    if walk_events(stat) or event is None:
+        found = ", ".join(walk_events(stat)) or "none"
+        raise InputError(
+            stat.path, "walk counters", found, f"samples of IBS go with a count of {L2_MISSES[0]}"
+        )
+    refills, walks = read_refills(path, "u" in modes), _value(stat, event, modes, allow_multiplexed)
+    drawn = "ops" if refills.by_ops else "cycles, which favours ops after a stall"
+    why = (
+        f"walk cycles are {event} x {refills.mean:.3g} cycles per refill, standard error {refills.error:.2g} "
+        f"({refills.samples:,} IBS samples by {drawn}); the law was fitted on Intel's CPUs"
+    )
+    return msgspec.structs.replace(run, gpt=walks * refills.mean, ept=0.0, walks=walks), why
 
 
 # Shares of walks by class, Local-Local to Remote-Remote, from what `ptanalyze classify --json` printed.
