@@ -12,7 +12,7 @@ from captures import write_rounds
 from naive.walker import lru_misses
 from ptanalyze.analysis.advise import advise_world
 from ptanalyze.analysis.footprint import of_samples, reached
-from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
+from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.whatif import replay, replay_snapshot
@@ -358,6 +358,20 @@ def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is
     assert bound.price.speedup is None
 
 
+def advice_by_bits(tmp_path, name, cpus, times):
+    """Report on mitosis for one VMA whose page tables are on node 0 and a quarter of its pages on node 1."""
+    slow = Latency(idle=((1000.0, 5000.0), (5000.0, 1000.0)))
+    machine = msgspec.structs.replace(small_machine(2), latency=slow)
+    rounds = random_rounds(times * machine.llc.lines, 0.05, 12, tables=4)
+    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, cpus=cpus))
+    first = build_topology(2).nodes[1].frames[0][0]
+    pages = [(page, k if k % 4 else first + k) for k, page in enumerate(sorted(rounds[0]))]
+    snapshot = build_snapshot(pages, table_nodes=[0], vmas=[(0, 1 << 47, name)])
+    setup = Setup.of(machine=machine, costs="server-2020")
+    world = setup.world(replace(snapshot, heat=heat), None)
+    return advise_world(world, budget(NO_LIMIT, NO_LIMIT, 1), setup, policies=["mitosis"])
+
+
 @pytest.mark.parametrize(
     ("name", "cpus", "times", "kind", "typed"),
     [
@@ -368,16 +382,7 @@ def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is
     ],
 )
 def test_accessed_bits_have_a_verdict_of_what_they_can_tell(tmp_path, name, cpus, times, kind, typed):
-    slow = Latency(idle=((1000.0, 5000.0), (5000.0, 1000.0)))
-    machine = msgspec.structs.replace(small_machine(2), latency=slow)
-    rounds = random_rounds(times * machine.llc.lines, 0.05, 12, tables=4)
-    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, cpus=cpus))
-    first = build_topology(2).nodes[1].frames[0][0]
-    pages = [(page, k if k % 4 else first + k) for k, page in enumerate(sorted(rounds[0]))]
-    snapshot = build_snapshot(pages, table_nodes=[0], vmas=[(0, 1 << 47, name)])
-    setup = Setup.of(machine=machine, costs="server-2020")
-    world = setup.world(replace(snapshot, heat=heat), None)
-    report = advise_world(world, budget(NO_LIMIT, NO_LIMIT, 1), setup, policies=["mitosis"])
+    report = advice_by_bits(tmp_path, name, cpus, times)
     found = limits_of_advice(report)
     assert found.kind == kind and found.today.startswith(typed) and bool(found.today) == bool(typed)
     gains = {part.kind: part.gain for part in found.parts}
@@ -392,6 +397,32 @@ def test_accessed_bits_have_a_verdict_of_what_they_can_tell(tmp_path, name, cpus
     assert "on node 1; on which nodes its threads run was not sampled" in found.beside
     assert ("page walks were not counted" in found.beside) is (kind != PAGES)
     assert found.record()["unknown"] == list(found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("tables", "pages", "share", "sentence", "beside"),
+    [
+        ((1, 1.01, 1.4), (1, 1.01, 1.6), 1, "Probably nothing to gain from placing page tables: local page "
+         "tables would give 1.01x (1.00-1.40).", "Huge pages would give at least 1.01x (1.00-1.60); "),
+        ((1, 1, 1), (1, 1.01, 1.6), 1, "Nothing to gain from placing page tables.", "Huge pages would give "
+         "at least 1.01x (1.00-1.60); "),
+        ((1, 1, 1), (1, 1, 1), 0.25, "Nothing to gain from placing page tables.", "Huge pages give at most "
+         "1.33x, if they spare all walks; "),
+    ],
+)  # fmt: skip
+def test_no_verdict_claims_what_accessed_bits_leave_open(tmp_path, tables, pages, share, sentence, beside):
+    report = advice_by_bits(tmp_path, "", 2, 4)
+    base = report.base
+    price = replace(
+        base.price,
+        local_tables=Interval(*tables),
+        cached_tables=Interval(*pages),
+        walk_share=Interval(0, share, share),
+    )
+    reads = np.zeros_like(base.reads)
+    found = limits_of([replace(base, price=price, reads=reads, findings=())], report.workload)
+    assert found.sentence == sentence and found.beside.startswith(beside) and not found.today
+    assert "data" in found.beside and "local page tables" not in found.beside.lower()
 
 
 def test_accessed_bits_tell_at_which_size_the_answer_turns(tmp_path):

@@ -84,7 +84,8 @@ class Limits(NamedTuple):
     def beside(self) -> str:
         """What the other parts give, in a sentence; "" nothing to tell."""
         possible = [part for part in self.parts if part.gain.high >= POSSIBLE or self.kind != NOTHING]
-        others = [*(part.known for part in possible if part.kind != self.kind), *self.unknown]
+        told = TABLES if self.unknown and self.kind == NOTHING else self.kind
+        others = [*(part.known for part in possible if part.kind != told), *self.unknown]
         return _sentence("; ".join(others)) if others else ""
 
     @property
@@ -181,15 +182,15 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     where = base.finding(DATA_NODES)
     unknown.append(f"{where.text}, so what remote data cost is not known" if where else NO_DATA)
     kind = parts[0].kind if parts[0].noticed else NOTHING
-    sentence, most = parts[0].known, max(part.gain.high for part in parts)
+    sentence, tables = parts[0].known, next(part for part in parts if part.kind == TABLES)
     if kind != NOTHING:
         text = f"{'page size, not placement' if kind == PAGES else 'your page tables'}: {sentence}"
         sentence = text if faster(parts[0].gain.low) else f"perhaps {text}"
-    elif most < POSSIBLE:
+    elif tables.gain.high < POSSIBLE:
         why = ": the caches hold the leaf entries in use" if base.finding(CACHED) else ""
         sentence = f"nothing to gain from placing page tables{why}"
     else:
-        sentence = f"probably nothing to gain from placing page tables: {sentence}"
+        sentence = f"probably nothing to gain from placing page tables: {tables.known}"
     today = ""
     if kind == PAGES:
         today = availability(HUGE).line
