@@ -35,7 +35,7 @@ from ptanalyze.validate.row import (
     row,
     tally,
 )
-from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, validate, verdict
+from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sentence, validate, verdict
 from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
 from ptanalyze.validate.wide import (
     DEGREES,
@@ -121,13 +121,18 @@ def test_rows_that_are_no_evidence_change_no_statistic(kinds):
 
 @pytest.mark.parametrize("kind", [FITTED, DEFINITION])
 def test_a_perfect_number_that_is_fitted_is_no_success(kind):
+    assert sentence([row(figure(), 10, kind, "why")]) == "No error to judge by: 1 row, 0 predictions."
     found = tally([row(figure(), 10, kind, "why")])
     assert found["rows"] == found[kind] == 1
     assert (found["judged"], found["within_10"], found["mean_error"]) == (0, 0, None)
 
 
 def test_rows_within_10_25_and_50_percent_are_counted_with_the_edges_in():
-    found = tally([row(percent(100), ours, REPLAYED) for ours in (100, 110, 90.5, 125, 150, 151)])
+    rows = [row(percent(100), ours, REPLAYED) for ours in (100, 110, 90.5, 125, 150, 151)]
+    assert sentence(rows) == (
+        "Of 6 predictions, 3 are within 10 % of the measured effect, 5 within 50 %; the median error is 18 %."
+    )
+    found = tally(rows)
     assert [found[f"within_{n}"] for n in (10, 25, 50)] == [3, 4, 5]
     assert found["mean_error"] == pytest.approx((0 + 10 + 9.5 + 25 + 50 + 51) / 600)
     assert (found["median_error"], found["max_error"]) == (pytest.approx(0.175), pytest.approx(0.51))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.sweep import carried_out, workers_on
-from ..core.errors import UsageError
+from ..core.errors import UsageError, plural
 from ..core.interval import Interval
 from ..core.process import Progress
 from .bench import bench
@@ -154,7 +154,8 @@ def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
-    """A table per paper with its notes, and errors of the rows: by paper and over all."""
+    """A sentence, a table per paper with its notes, and errors of the rows: by paper and over all."""
+    yield Section(lines=[sentence([row for _, rows in results for row in rows]), ""])
     for paper, rows in results:
         notes = list(dict.fromkeys(row.note for row in rows if row.note))
         lines = [*(f"({number}) {note}" for number, note in enumerate(notes, 1)), ""]
@@ -170,6 +171,18 @@ def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
         yield Section("Beside two baselines, on the rows that have them", beside, [])
+
+
+def sentence(rows: Sequence[Row]) -> str:
+    """How far the predictions among Rows are off, and how many there are."""
+    known = tally(rows)
+    judged, off = known["judged"], known["median_error"]
+    if not judged or off is None:
+        return f"No error to judge by: {plural(len(rows), 'row')}, {plural(judged, 'prediction')}."
+    return (
+        f"Of {plural(judged, 'prediction')}, {known['within_10']} are within 10 % of the measured effect, "
+        f"{known['within_50']} within 50 %; the median error is {100 * off:.0f} %."
+    )
 
 
 def shown(row: Row, notes: list[str]) -> dict[str, Cell]:
