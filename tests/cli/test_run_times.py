@@ -231,7 +231,7 @@ def test_a_part_of_the_walk_cycles_is_taken_with_a_warning_and_no_measure_of_ano
     assert is_one_line(ran, 2) and "a part of the walk cycles is no measure" in ran.err
 
 
-def test_entries_from_memory_are_the_least_that_waits_for_it(pt, perf, tmp_path):
+def test_entries_from_memory_raise_the_share_that_waits_for_it_and_narrow_nothing(pt, perf, tmp_path):
     local = perf(PAGERANK["LP-LD"], "lp", native=True)
 
     def share(*served):
@@ -242,8 +242,8 @@ def test_entries_from_memory_are_the_least_that_waits_for_it(pt, perf, tmp_path)
         return json.loads(ran.out)["result"]["dram_share"]
 
     plain, few, most = share(), share(90, 5, 4, 1), share(1, 1, 1, 97)
-    assert few == plain and plain["low"] < 0.97
-    assert most["low"] == pytest.approx(0.97) and most["high"] >= most["low"]
+    assert few == plain and plain["middle"] < 0.97
+    assert most == {"low": plain["low"], "middle": pytest.approx(0.97), "high": 1.0}
 
 
 def test_multiplexed_counters_are_taken_when_allowed(pt, perf):

@@ -538,8 +538,10 @@ def _from_one(local: Run, native: bool, threads: Threads, common: Shared, rate: 
     part = _part(local, native, share, common)
     if huge:
         share, part, flags = SHARE, PART if in_the_host(local) else part, (f"local run: {huge}",)
-    if (least := local.from_memory) is not None:
-        share = share.through(lambda value: max(value, least))
+    if local.from_memory is not None and local.from_memory > share.middle:
+        # Memory takes longest of what serves the walker: more of its time than of its reads. f is relative to
+        # a fitted k, and the counters have errata (HSD25, BDM69, BDM98), so the lower end stays.
+        share = Interval(share.low, local.from_memory, 1.0)
     return Found(
         exposed_prior(rate, walkers, common.walk_time),
         competing,
