@@ -23,6 +23,7 @@ from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
 from ptanalyze.formats.manifest import seal
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
+from ptanalyze.show.whatif import aligned
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.
 #
@@ -167,6 +168,15 @@ def test_tables_fit_a_terminal_of_80_columns(answer, name):
     lines = answer(name, "table").out.splitlines()
     tables = [line for line in lines if not line.startswith("    ptanalyze ")]  # a command is never broken
     assert tables and max(map(len, tables)) <= 80
+
+
+def test_a_policys_name_is_never_broken_and_stands_beside_its_cells_where_80_columns_hold_both():
+    cells = "1.30x (1.14-1.43)", "+5.7 MiB", "26.8 ms", "research kernel"
+    names = "thp", "vmitosis-replicate", "a" * 24, "b" * 25
+    thp, beside, widest, name, alone = aligned([(name, *cells) for name in names])
+    assert len(widest) == 80 and len(name) == 26 and alone.split() == " ".join(cells).split()
+    starts = {line.index(cells[0]) for line in (thp, beside, widest, alone)}
+    assert len(starts) == 1 and [line.split()[0] for line in (thp, beside, widest, name)] == list(names)
 
 
 def is_an_image(path):

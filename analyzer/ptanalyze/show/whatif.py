@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 # The first screen of an answer about policies: worth it or not, one small table, what to type next.
 
 WIDTH = 80  # columns of a screen
-NARROW = 16  # names that are longer stand alone
 TODAY = "today"
 MOST = "at most"
 HEAD = ("what", "speed-up", "memory", "pays back", "needs")
@@ -119,9 +118,10 @@ def may_gain(result: Result) -> bool:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines of 80 characters at most; a long name stands on a line of its own."""
+    """Rows as lines of 80 characters at most; a name too long for its cells stands on a line of its own."""
     widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
-    left = min(max(len(row[0]) for row in rows), NARROW)
+    room = WIDTH - 1 - sum(2 + width for width in widths)
+    left = max((len(row[0]) for row in rows if len(row[0]) <= room), default=0)
     lines = []
     for name, *rest in rows:
         if len(name) > left:
