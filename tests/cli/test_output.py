@@ -69,6 +69,8 @@ NO_TABLE = {
     "doctor": "lines about the host, or JSON for a fleet",
     "hugepages": "mappings and lines to type, or JSON",
     "redact": "one line: what was written",
+    "relocate": "lines about one process",
+    "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
     "completion": "a script",
     "cache": "a line for each directory",
