@@ -42,13 +42,14 @@ BRIEF = (  # columns for Markdown and LaTeX
 @replay_options
 @output_options()
 def command(capture: str | None, prefetch_on: str, repeat: float, output: Output, **options: Any) -> None:
-    """Choose Hydra's prefetch degree (0 to 9) and who shares a copy, for each VMA of CAPTURE.
+    """Choose Hydra's prefetch degree (0 to 9) and the sharing of copies for each VMA of CAPTURE.
 
     Replays every degree with a copy per node and, where sockets have several nodes, a copy per socket, and a
     single copy as captured. Costs are the exposed share of the guest's walk cycles, and faults, copied
     entries, tables, updates and shootdowns, from the trace's cold start on: --cold and --calibration change
-    nothing. The bound is prefetching that knows the walks to come. The settings are for kernels that exist:
-    Hydra's repl_order and tlbflush_opt, WASP's steering, and numactl; they have one degree for all VMAs.
+    nothing. The bound is prefetching with knowledge of all future walks. The settings are for existing
+    kernels: Hydra's repl_order and tlbflush_opt, WASP's steering, and numactl; they have one degree for all
+    VMAs.
 
     \b
     Example:

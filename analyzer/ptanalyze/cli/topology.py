@@ -56,8 +56,8 @@ def measure_command(
 ) -> None:
     """Measure every pair of CPUs: two pinned threads hand one cache line back and forth.
 
-    Kept is the fastest repetition; pairs whose median is 1.3 times that are named. In a guest, the
-    measurement holds as long as its vCPUs stay on their CPUs.
+    The result is the fastest repetition; pairs with a median of 1.3 times that are listed. In a guest, the
+    measurement is valid as long as its vCPUs stay on their CPUs.
 
     \b
     Examples:
