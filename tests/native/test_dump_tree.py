@@ -230,7 +230,7 @@ def tools(programs, tmp_path_factory):
     (where / "ptdump.skel.h").write_text(skeleton)
     compiler = ["cc", "-D_GNU_SOURCE", f"-I{where}", f"-I{DUMPS}"]
     libraries = ["-lbpf", "-lelf", "-lz"]
-    own = {"bpf", "survey", "heat"}
+    own = {"bpf", "survey", "heat", "relocate", "chain", "relocate_inside", "relocate_clone"}
     objects = [path for path in BUILD.glob("*.o") if path.stem.isidentifier() and path.stem not in own]
     output_of(*compiler, "-o", where / "ptdump", where / "bpf.c", *objects, *libraries)
     sources = [PROGRAMS / "roots.c", where / "bpf.c", BUILD / "output.o"]

@@ -162,7 +162,7 @@ def described(programs, tmp_path_factory):
     """described(arguments): what the dumper would write as snapshot.json (programs/describe.c)."""
     dumps, describe = REPOSITORY / "dumps", tmp_path_factory.mktemp("describe") / "describe"
     objects = [path for path in (dumps / "build").glob("*.o") if path.stem.isidentifier()]
-    for program in ("ptdump", "survey", "heat"):  # each has a main of its own
+    for program in ("ptdump", "survey", "heat", "relocate"):  # each has a main of its own
         objects.remove(dumps / f"build/{program}.o")
     command = ["cc", f"-I{dumps}", "-o", describe, PROGRAMS / "describe.c", *objects]
     subprocess.run([*command, "-lbpf", "-lelf", "-lz"], check=True)

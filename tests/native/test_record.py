@@ -273,7 +273,11 @@ def test_page_tables_of_the_peak_map_what_was_freed_before_the_end(tmp_path):
     found = {}
     for moment in ("end", "peak"):
         words = [program, "stopped"] if moment == "peak" else [program]
-        recording = record(words, tmp_path / moment, dump_at=moment)
+        for _ in range(6):  # a reading asked for before it was full may come when it is
+            shutil.rmtree(tmp_path / moment, ignore_errors=True)
+            recording = record(words, tmp_path / moment, dump_at=moment)
+            if recording.held == "peak" or moment == "end":
+                break
         findings = check_capture(open_capture(tmp_path / moment))
         found[moment] = next(f for f in findings if f.name == "trace: pages in the dump").verdict
         assert recording.held == ("exit" if moment == "end" else "peak")

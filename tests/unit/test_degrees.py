@@ -271,9 +271,10 @@ def test_of_scattered_pages_degree_9_uses_as_many_entries_as_there_are_pages():
     pages = [0, 7, 100, 300, 511]
     found = choose(degrees_of(two_nodes(pages)))
     most = found.point(NODE, 9)
-    assert (int(most.faults.sum()), int(most.propagated.sum())) == (1, 512)
-    assert int(found.never_used(most).sum()) == 507
-    assert int(found.known.bounds[0].propagated.sum()) == 5
+    runs = 2  # each maps the table
+    assert (int(most.faults.sum()), int(most.propagated.sum())) == (runs, runs * 512)
+    assert int(found.never_used(most).sum()) == runs * 507
+    assert int(found.known.bounds[0].propagated.sum()) == runs * 5
 
 
 @pytest.mark.twin

@@ -309,9 +309,9 @@ def test_many_published_rows_are_gathered_by_paper_and_kind(published):
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     there = many[(many["bound"] == "") & many["ours"].notna()]
     assert len(names) == there.groupby(["paper", "kind"]).ngroups
-    evidence = there[there["kind"].isin(["replayed", "modelled"])]
+    evidence = there[there["kind"].isin(["law", "replayed", "modelled", "traced small"])]
     error = 100 * evidence["error"].abs().median()
-    said = f"{len(evidence)} replayed and modelled rows: median error {error:.1f} %"
+    said = f"{len(evidence)} rows that can fail: median error {error:.1f} %"
     assert any(text.startswith(said) for text in texts(figure))
 
 

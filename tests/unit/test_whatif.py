@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
@@ -18,7 +18,7 @@ from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.columns import Column, brief
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.finding import CACHED, CAREFUL, SAMPLED, Finding
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
@@ -27,6 +27,7 @@ from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.kernels.replay import LL, LR, RL, RR
 from ptanalyze.show.whatif import groups, sentence
+from ptanalyze.world.mm_events import within_region
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
@@ -97,6 +98,10 @@ def test_page_table_bytes_of_mitosis_are_a_copy_for_each_node_and_linux_takes_th
 def test_results_do_not_depend_on_threads(case):
     if len(case.snapshot.topology) == 1 or not len(case.trace.chunks):
         return
+    try:
+        within_region(case.trace)
+    except CaptureError:
+        reject()
     one, two = (
         ask(case.snapshot, case.trace, [("hydra", {}), ("interleave", {})], case.machine, jobs=n,
             threads_on="round-robin")

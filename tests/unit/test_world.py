@@ -149,7 +149,7 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     )
     synthesize(asked, tmp_path / "capture")
     capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
-    few = replace(machine.tlb, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
+    few = replace(machine.tlb, joins=1, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
     world = captured_world(capture.snapshot, capture.trace, Scenario(machine=machine))
