@@ -16,6 +16,8 @@
 #define STAT_PROCESSOR 39
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
+#define READ_AGAIN 100 /* times, of a list of areas that changed while it was read */
+
 static const char *const file_names[PROCESS_FILES] = { "pagemap", "maps", "smaps", "pagemap" };
 
 /* From its start; NULL and errno where it cannot be read, also if there is no such file. */
@@ -63,10 +65,30 @@ static void refuse_unread(const struct process *process, const char *name)
 	     strerror(errno));
 }
 
+/* Each area lies behind the one before it. Since 6.17 the kernel lists them without holding up changes between two. */
+static bool areas_in_order(const char *maps)
+{
+	unsigned long end = 0;
+
+	for (const char *line = maps; *line; line = strchrnul(line, '\n'), line += *line == '\n') {
+		char *dash;
+		unsigned long start = strtoul(line, &dash, 16);
+
+		if (*dash != '-' || start < end)
+			return false;
+		end = strtoul(dash + 1, NULL, 16);
+	}
+	return true;
+}
+
 char *process_read(const struct process *process, enum process_file which, size_t *length)
 {
 	char *text = read_open(process->files[which], length);
 
+	for (int again = 0; text && which == PROCESS_MAPS && again < READ_AGAIN && !areas_in_order(text); again++) {
+		free(text);
+		text = read_open(process->files[which], length);
+	}
 	if (!text)
 		refuse_unread(process, file_names[which]);
 	return text;
