@@ -102,6 +102,7 @@ template <bool known>
 
 template <bool known> static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
+    // QEMU's x86 accesses have 16 bytes at most: wider registers take several
     bool at_border = __builtin_expect((address & 4095) > 4096 - 16, 0) && (address & 4095) + bytes_of<known>(info) > 4096;
     if (!thread || !ptt_session->recording || at_border) return other_access(vcpu, info, address);
     if (ptt_strip_known(&thread->strip, address >> 12, is_store<known>(info))) return;

@@ -132,9 +132,14 @@ class Workload:
         if self.thin is not False or not self.threads or 0 < self.node_bytes < self.mapped_bytes:
             return ""
         return (
-            f"its {self.threads} threads fit one node: if its memory does, too, run it there (numactl "
-            f"--cpunodebind={self.node} --membind={self.node} ./app), and all walks are local"
+            f"its {self.threads} threads fit one node: if its memory does, too, run it there "
+            f"({self.on_its_node}), and all walks are local"
         )
+
+    @property
+    def on_its_node(self) -> str:
+        """What to type to run it on the node that it fits."""
+        return f"numactl --cpunodebind={self.node} --membind={self.node} ./app"
 
     @property
     def doubt(self) -> str:

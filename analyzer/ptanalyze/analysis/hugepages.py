@@ -16,7 +16,7 @@ from ..core.machine import Costs
 from ..core.trace import blocks, read_only
 from ..core.walks import WalkStream
 from ..formats.capture import CaptureLike
-from ..policies import plan_for
+from ..policies import availability, plan_for
 from ..world.address_space import vma_of
 from ..world.huge_pages import advice
 from ..world.world import World, leaf_entries
@@ -77,7 +77,7 @@ class Mapping(NamedTuple):
         if self.asked:
             return "nothing: the program asks already"
         if self.name == "[heap]":
-            return "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app"
+            return availability("thp").line
         if self.name.startswith("["):
             return call if self.name.startswith("[anon") else NO_LINE
         if self.name.startswith("/dev/shm/"):
@@ -86,7 +86,7 @@ class Mapping(NamedTuple):
             return f"echo advise | sudo tee {SYSFS}/shmem_enabled; {call}"
         if self.name:
             return "its contents in hugetlbfs or in tmpfs mounted with huge=advise"
-        return f"{call}; from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app"
+        return f"{call}; from malloc: {availability('thp').line}"
 
 
 SYSFS = "/sys/kernel/mm/transparent_hugepage"

@@ -29,6 +29,7 @@ NOTICED = 1.02  # speed-up, by the middle of the assumptions, below which a part
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
 HUGE = "thp"
+RELOCATE = "ptanalyze relocate PID --dry-run"
 
 
 class Part(NamedTuple):
@@ -60,7 +61,7 @@ class Limits(NamedTuple):
     """kind: what limits the run, TABLES, DATA, PAGES or NOTHING; parts: [Part], the largest first.
 
     sentence  which it is, and by how much
-    today     what to type on mainline Linux, "" nothing helps
+    typed     what to type on mainline Linux, "" nothing helps; why: on what it rests, "" where it says so
     research  what a research kernel gives instead, "" nothing was asked of one
     unknown   of which parts no gain is known, and what is, in sentences without a full stop
     """
@@ -68,7 +69,8 @@ class Limits(NamedTuple):
     kind: str
     parts: list[Part]
     sentence: str
-    today: str
+    typed: str
+    why: str
     research: str
     unknown: tuple[str, ...] = ()
 
@@ -89,13 +91,9 @@ class Limits(NamedTuple):
         return _sentence("; ".join(others)) if others else ""
 
     @property
-    def typed(self) -> str:
-        """The command of `today` alone; why: what stands behind it in parentheses."""
-        return self.today.partition(" (")[0]
-
-    @property
-    def why(self) -> str:
-        return "".join(self.today.partition(" (")[1:])
+    def today(self) -> str:
+        """What to type, and why, on one line."""
+        return f"{self.typed} ({self.why})" if self.why else self.typed
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
@@ -138,8 +136,7 @@ def limits_of(
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     verdict = _verdict(kind, parts, base, huge, huge not in besides)
-    said = verdict, _today(kind, base, within, about), _research(base, within)
-    return Limits(kind, parts, *said)
+    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within))
 
 
 def limits_of_advice(report: Report) -> Limits | None:
@@ -191,15 +188,15 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
         sentence = f"nothing to gain from placing page tables{why}"
     else:
         sentence = f"probably nothing to gain from placing page tables: {tables.known}"
-    today = ""
+    typed, why = "", ""
     if kind == PAGES:
-        today = availability(HUGE).line
+        typed = availability(HUGE).line
     elif kind == TABLES and about.threads == 1:
-        today = "ptanalyze relocate PID --dry-run (rebuilds its tables near its one busy CPU)"
+        typed, why = RELOCATE, "rebuilds its tables near its one busy CPU"
     elif kind == TABLES and about.threads and not 0 < about.node_bytes < about.mapped_bytes:
-        bound = f"--cpunodebind={about.node} --membind={about.node}"
-        today = f"numactl {bound} ./app (its {about.threads} busy CPUs fit a node; its memory must, too)"
-    return Limits(kind, parts, _sentence(sentence), today, _research(base, within), tuple(unknown))
+        typed = about.on_its_node
+        why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
+    return Limits(kind, parts, _sentence(sentence), typed, why, _research(base, within), tuple(unknown))
 
 
 NO_DATA = "on which nodes its data are was not captured, so what remote data cost is not known"
@@ -230,26 +227,25 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -> str:
-    """What to type; "" nothing."""
+def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -> tuple[str, str]:
+    """(what to type, why); "" nothing."""
     if kind == NOTHING:
-        return ""
+        return "", ""
     huge = next((one for one in within if one.policy == HUGE and effect(one, base) > 0), None)
     typed = "" if huge is None else availability(HUGE).line
     if kind == PAGES:
-        return typed
+        return typed, ""
     if about.fits:
-        node, fits = about.node, f"its {about.threads} threads fit a node; its memory must, too"
-        return f"numactl --cpunodebind={node} --membind={node} ./app ({fits})"
+        return about.on_its_node, f"its {about.threads} threads fit a node; its memory must, too"
     if about.thin and kind == DATA:
-        return f"migratepages PID all {int(about.walks.argmax())} (its data follow its threads)"
+        return f"migratepages PID all {int(about.walks.argmax())}", "its data follow its threads"
     if about.thin:
-        return "ptanalyze relocate PID --dry-run (rebuilds its tables near its threads)"
+        return RELOCATE, "rebuilds its tables near its threads"
     if kind == DATA:
         if about.shared <= PRIVATE:
-            return "echo 1 | sudo tee /proc/sys/kernel/numa_balancing (moves pages to their users)"
-        return "numactl --interleave=all ./app (several nodes share the data: it spreads their load)"
-    return typed
+            return "echo 1 | sudo tee /proc/sys/kernel/numa_balancing", "moves pages to their users"
+        return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
+    return typed, ""
 
 
 def _research(base: Result, within: Sequence[Result]) -> str:

@@ -22,7 +22,7 @@ from .process import PAGE, command_line, opened
 
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
 AROUND = 300.0  # microseconds of a stop that are no moves
-PART, TABLE = 64 << 20, 2 << 20
+TABLE = 2 << 20
 SHOWN = 12  # ranges
 AT_LEAST = 4 << 20  # bytes of memory that a control group must have to spare
 PATIENCE = 3600
@@ -238,10 +238,9 @@ def counted(nodes: np.ndarray, width: int) -> np.ndarray:
 
 def estimate(one: Range, pause: float) -> tuple[int, float]:
     """(stops, milliseconds of the longest) for a range by itself; `pause` in milliseconds, 0: no bound."""
-    parts = max(-(-(one.end - one.start) // PART), 1)
     together = DEAR * ((one.end - one.start) >> 20) / 1000
-    stops = 1 if not pause else max(round(together / pause + 0.5), 1)
-    return min(stops, parts) if not pause else stops, AROUND / 1000 + together / stops
+    stops = max(round(together / pause + 0.5), 1) if pause else 1
+    return stops, AROUND / 1000 + together / stops
 
 
 def described(planned: Plan, tables: Tables, pause: float) -> list[str]:

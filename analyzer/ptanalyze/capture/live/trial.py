@@ -10,12 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ...core.errors import PartialDataError, UsageError
 from .dump import alive, descendants
 from .process import read_topology
-from .relocate import Tables, leaf_tables, relocate
+from .relocate import Tables, counted, leaf_tables, relocate
 from .supervise import GRACE, die_with_us
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -240,8 +238,7 @@ def measured(
         )
     tables = leaf_tables(pid)
     on_far, data = shares(tables, near, far)
-    width = tables.pages.shape[1]
-    by_node = np.bincount(tables.node.astype(np.int64) % width, minlength=width)
+    by_node = counted(tables.node, tables.pages.shape[1])
     return Window(away, rate, on_far, data, tuple(by_node.tolist()))
 
 
