@@ -36,7 +36,8 @@ from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.manifest import damaged_files, read_manifest
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.world.huge_pages import advice, within
+from ptanalyze.world.mm_events import advice
+from ptanalyze.world.trees import within
 
 pytestmark = needs_root
 

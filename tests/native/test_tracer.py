@@ -34,9 +34,9 @@ from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze.world.world import Scenario, captured_world
 from strategies import place
 
 # The QEMU plugin against a program whose accesses are known exactly.

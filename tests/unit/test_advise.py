@@ -15,7 +15,7 @@ from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
-from ptanalyze.world.captured_world import Scenario, captured_world
+from ptanalyze.world.world import Scenario, captured_world
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, REGION, build_snapshot, build_topology, build_trace, small_machine
 

@@ -14,7 +14,7 @@ from ptanalyze.analysis.replay import at_own_share, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.machine import load_costs
+from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import busy_ns
 from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
@@ -29,10 +29,9 @@ from ptanalyze.kernels.steps import (
     node_now,
 )
 from ptanalyze.policies import plan_for
-from ptanalyze.world import data_migration
-from ptanalyze.world.data_migration import by_host, moves_told
+from ptanalyze.world import page_homes
 from ptanalyze.world.mm_events import invalidations
-from ptanalyze.world.moves import Moves, moves_from
+from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.thread_placement import move_threads
 from ptanalyze.world.world import untouched
 from replay_cases import HEAP, Case, case, cases, events, reads_of, world_of
@@ -357,7 +356,7 @@ def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
     one, moves = found
     whole = world_with(one, moves).history
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_migration, "BUFFER", few)
+        patch.setattr(page_homes, "BUFFER", few)
         parts = world_with(one, moves).history
     assert all((a == b).all() for a, b in zip(whole.steps, parts.steps, strict=True))
     assert (whole.shootdowns.live == parts.shootdowns.live).all()

@@ -20,8 +20,7 @@ from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.policies import find, plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.fragmentation import line_runs, measure
-from ptanalyze.world.reservations import reserve
+from ptanalyze.world.reservations import line_runs, measure, reserve
 from ptanalyze.world.world import World, untouched
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
 

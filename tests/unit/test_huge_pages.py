@@ -34,9 +34,10 @@ from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import table
-from ptanalyze.world import huge_pages
-from ptanalyze.world.huge_pages import advice, overlap, within
+from ptanalyze.world import trees
+from ptanalyze.world.mm_events import advice
 from ptanalyze.world.site import bare_snapshot
+from ptanalyze.world.trees import overlap, within
 from ptanalyze.world.world import World, untouched
 from replay_cases import COSTS, cases, world_of
 from replay_cases import ask as ask_of
@@ -219,7 +220,7 @@ def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
 @given(st.lists(st.integers(0, 30), max_size=12), st.lists(st.integers(0, 30), max_size=14, unique=True))
 def test_blocks_are_given_out_as_the_naive_twin_does(home, free):
     pools = [np.array(sorted(pool), np.int64) for pool in (free[::2], free[1::2])]
-    got = huge_pages.nearest_free(np.array(home, np.int64), *pools)
+    got = trees.nearest_free(np.array(home, np.int64), *pools)
     assert got.tolist() == nearest_free(home, *(pool.tolist() for pool in pools))
 
 
@@ -239,7 +240,7 @@ def test_leaf_tables_are_summed_up_as_the_naive_twin_does(rows, encoding):
     for k, row in zip(tables, rows, strict=True):
         tree.entries[k, : len(row)] = row
         tree.entries[k, len(row) :] = 0
-    found = huge_pages.candidates(tree, 1, True, snapshot.topology)
+    found = trees.candidates(tree, 1, True, snapshot.topology)
     expected = [(k, *summary(snapshot, tree, k)) for k in tables.tolist()]
     got = [tuple(int(x) for x in row) for row in zip(*found, strict=True)]
     assert got == [row for row in expected if row[1]]

@@ -38,7 +38,7 @@ from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import with_latency, write_machine
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.policies import plan_for
-from ptanalyze.world.captured_world import Scenario, captured_world
+from ptanalyze.world.world import Scenario, captured_world
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 

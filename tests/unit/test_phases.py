@@ -15,7 +15,6 @@ from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.finding import PHASES
 from ptanalyze.core.trace import Event
-from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.phases import (
     STRAY,
     Places,
@@ -27,6 +26,7 @@ from ptanalyze.world.phases import (
     turns,
     without_loops,
 )
+from ptanalyze.world.world import Scenario, captured_world
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin

@@ -17,10 +17,9 @@ from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import RefusedError, UsageError, bundled
-from ptanalyze.core.machine import Latency, load_machine
+from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import threads_placed
-from ptanalyze.world.moves import NOTHING_MOVES
 from ptanalyze.world.thread_placement import place
 from replay_cases import HEAP, REGIONS, case, events, run, world_of
 from strategies import (

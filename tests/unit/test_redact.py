@@ -35,7 +35,7 @@ from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.formats.vm import Root, Vcpu, write_vm
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.captured_world import Scenario, captured_world
+from ptanalyze.world.world import Scenario, captured_world
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
 # Redacted captures: the same results, and nothing of where things were or what they were called.

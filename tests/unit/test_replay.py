@@ -26,11 +26,10 @@ from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.steps import CLEAR
 from ptanalyze.policies import plan_for
-from ptanalyze.world.captured_world import Scenario, captured_world
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part
 from ptanalyze.world.site import Effort
-from ptanalyze.world.world import World
+from ptanalyze.world.world import Scenario, World, captured_world
 from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 

@@ -20,13 +20,12 @@ from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import SHARES, Array, load_machine, told_by_capture
+from ptanalyze.core.machine import SHARES, Array, Moves, load_machine, told_by_capture
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass, in_turns
-from ptanalyze.world.moves import Moves
 from ptanalyze.world.scaling import (
     StandsFor,
     fixed_vmas,

@@ -31,8 +31,8 @@ from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm import read_vm
 from ptanalyze.kernels import synth as kernels
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.fragmentation import measure
 from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.reservations import measure
 from ptanalyze.world.tlb_filter import FLUSH_CEILING
 
 pytestmark = pytest.mark.twin

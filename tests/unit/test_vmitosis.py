@@ -15,7 +15,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
@@ -23,7 +23,6 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR, TABLE_MOVED
 from ptanalyze.policies import find, plan_for
 from ptanalyze.policies.vmitosis_replicate import drawn
-from ptanalyze.world.moves import Moves
 from ptanalyze.world.world import untouched
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import (

@@ -13,14 +13,12 @@ from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.finding import Finding
-from ptanalyze.core.machine import Array, load_machine, sharing
+from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world import stream_store
-from ptanalyze.world.captured_world import Scenario, captured_world
-from ptanalyze.world.moves import Moves
 from ptanalyze.world.site import Site
-from ptanalyze.world.world import World
+from ptanalyze.world.world import Scenario, World, captured_world
 from replay_cases import case, world_of
 from strategies import build_snapshot, build_trace, place, small_machine
 

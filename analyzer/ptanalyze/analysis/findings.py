@@ -22,8 +22,8 @@ from ..core.finding import (
     Finding,
 )
 from ..core.machine import LINE_BYTES, cache_told
-from ..world.data_migration import moves_told
 from ..world.mm_events import region_of_interest
+from ..world.page_homes import moves_told
 from ..world.world import ENTRIES_PER_LINE
 from .footprint import of_samples
 from .replay import by_socket

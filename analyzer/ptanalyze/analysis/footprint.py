@@ -24,8 +24,9 @@ from ..core.trace import REGION_SHIFT
 from ..cost.price import NEVER
 from ..cost.result import Price
 from ..world.address_space import leaves_of
-from ..world.first_touches import single_node
-from ..world.huge_pages import DISABLED, allowed, one_anonymous_vma
+from ..world.mm_events import DISABLED, allowed
+from ..world.page_homes import single_node
+from ..world.trees import one_anonymous_vma
 
 if TYPE_CHECKING:
     from ..core.footprint import Footprint

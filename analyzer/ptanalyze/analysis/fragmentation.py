@@ -10,7 +10,7 @@ import numpy as np
 from ..formats.capture import Capture, CaptureLike, load
 from ..policies import plan_for
 from ..world.address_space import address_space
-from ..world.fragmentation import Fragmentation, measure
+from ..world.reservations import Fragmentation, measure
 from .frames import fragmentation_frame
 from .setup import Settings, Setup, opened, provenance_of, setup_of
 

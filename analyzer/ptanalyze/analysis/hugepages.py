@@ -18,7 +18,7 @@ from ..core.walks import WalkStream
 from ..formats.capture import CaptureLike
 from ..policies import availability, plan_for
 from ..world.address_space import vma_of
-from ..world.huge_pages import advice
+from ..world.mm_events import advice
 from ..world.world import World, leaf_entries
 from .degrees import vma_of_walks
 from .setup import Setup, opened, setup_of

@@ -36,8 +36,8 @@ from ..policies import Plan
 from ..policies.plan import check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
-from ..world.data_migration import by_host
 from ..world.mm_events import region_of_interest
+from ..world.page_homes import by_host
 from ..world.world import World
 
 if TYPE_CHECKING:

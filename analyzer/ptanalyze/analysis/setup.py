@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..core.errors import UsageError, is_whole
 from ..core.finding import TOGETHER, Finding
-from ..core.machine import Costs, Machine, load_costs, load_machine, sharing, told_by_capture
+from ..core.machine import (
+    Costs,
+    Machine,
+    Moves,
+    load_costs,
+    load_machine,
+    moves_from,
+    sharing,
+    told_by_capture,
+)
 from ..core.options import Options, manual
 from ..core.process import usable_cpus
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
-from ..world.captured_world import Scenario, captured_world
-from ..world.moves import Moves, moves_from
 from ..world.phases import ALL, LAST
 from ..world.scaling import StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
+from ..world.world import Scenario, captured_world
 from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
 from .leaf_classes import weighed, weighed_by
 

@@ -3,7 +3,7 @@ tables-in-dram: as captured, but none on a node without CPUs.
 
 The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the
 first walk that reads it. What was mapped before the region of interest is under first-touch where it was
-touched then (world.first_touches); interleave and bind place it as they place all else, when it is first
+touched then (world.page_homes); interleave and bind place it as they place all else, when it is first
 needed.
 
 interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns

@@ -43,7 +43,7 @@ from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
 from ..core.finding import Finding
 from ..core.machine import Machine, Strict
 from ..kernels.jit import called_hook, hook, kernel
-from ..world.first_touches import placed_by_touch
+from ..world.page_homes import placed_by_touch
 from ..world.site import LEFT_OUT
 from ..world.world import World
 

@@ -13,8 +13,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.finding import Finding
 from ..core.machine import Strict
-from ..world.fragmentation import measure
-from ..world.reservations import Reservations, reserve
+from ..world.reservations import Reservations, measure, reserve
 from .contract import Policy, World
 
 SIZES = [2**k for k in range(1, 10)]

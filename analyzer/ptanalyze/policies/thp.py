@@ -2,7 +2,7 @@
 
 Memory that the program forbids huge pages stays as it is: madvise(MADV_NOHUGEPAGE), as the trace has it, and
 all after prctl(PR_SET_THP_DISABLE). A dump alone tells only the latter. What the program asks huge pages for
-has them in the baseline already (world.captured_world).
+has them in the baseline already (world.world.with_advice).
 
 It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
 (section 4.1) measures them with all memory contiguous, and with a fragmented guest over a host that is
@@ -21,9 +21,8 @@ from ..core.errors import size_in_words
 from ..core.finding import CAREFUL, MADVISE, Finding
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
-from ..world import huge_pages
-from ..world.huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
-from ..world.mm_events import region_of_interest
+from ..world import trees
+from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, region_of_interest
 from ..world.world import leaf_entries
 from .contract import Availability, Policy, World
 
@@ -56,9 +55,7 @@ def reshape(world: World, params: Params) -> World:
     gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
         ranges = forbidden(world)
-        huge = huge_pages.promote_guest(
-            world.space, params.min_pages, params.fragmentation, params.seed, ranges
-        )
+        huge = trees.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed, ranges)
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
         gone.append(huge.tables)
@@ -67,7 +64,7 @@ def reshape(world: World, params: Params) -> World:
         found += too_much(bloat, world.snapshot.guest, own, "program", snapshot.topology)
     if params.layers != "gpt" and not world.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
-        huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
+        huge = trees.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "ept_")
         gone.append(world.space.guest_tables + huge.tables)
@@ -105,7 +102,7 @@ def collapsed(world: World, tables: np.ndarray) -> tuple[int, int]:
     return copied, PAGES * int(np.count_nonzero(pages)) - copied
 
 
-def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
+def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
     told = {f"{prefix}regions_forbidden": huge.forbidden} if huge.forbidden else {}
     return told | {
@@ -117,7 +114,7 @@ def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
     }
 
 
-def guest_findings(huge: huge_pages.Promoted, world: World) -> Iterator[Finding]:
+def guest_findings(huge: trees.Promoted, world: World) -> Iterator[Finding]:
     space = world.space
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
     if gone:

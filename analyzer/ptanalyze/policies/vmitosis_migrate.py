@@ -35,7 +35,7 @@ from ..kernels.steps import (
     slot_range,
     stores,
 )
-from ..world.data_migration import by_host, count_children
+from ..world.page_homes import by_host, count_children
 from .contract import (
     LAYERS_ACT,
     GuestHooks,

@@ -13,7 +13,7 @@ from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
 from ..core.finding import plain
 from ..core.walks import threads_placed
-from ..world.fragmentation import Fragmentation
+from ..world.reservations import Fragmentation
 from ..world.world import World
 
 OF = {  # what a classification counts, by its weight

@@ -14,10 +14,9 @@ from ..core.columns import described
 from ..core.errors import bundled
 from ..core.finding import Finding
 from ..core.interval import Interval
-from ..core.machine import Costs, Machine, load_costs, load_machine
+from ..core.machine import Costs, Machine, Moves, load_costs, load_machine
 from ..cost.result import Result
 from ..cost.throughput import rated
-from ..world.moves import Moves
 from .bench import Bench, Design, bench
 from .row import DEFINITION, MODELLED, Figure, Row, row
 from .row import published as row_published

@@ -20,7 +20,7 @@ from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture
 from ..world.address_space import address_space
-from ..world.fragmentation import Fragmentation, measure
+from ..world.reservations import Fragmentation, measure
 from .bench import HYDRA, LINUX, MITOSIS, Bench, Design
 from .script import PAGE, Script, work
 

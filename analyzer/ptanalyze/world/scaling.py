@@ -24,12 +24,11 @@ from msgspec.structs import asdict, replace
 
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.finding import Finding
-from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
+from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, blocks
 from ..core.walks import Fold
 from .address_space import groups, segments, vma_of
-from .moves import Moves
 
 if TYPE_CHECKING:
     from ..core.walks import Regions, WalkStream

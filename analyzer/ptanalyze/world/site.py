@@ -9,13 +9,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE
-from ..core.machine import Machine
+from ..core.machine import NOTHING_MOVES, Machine, Moves
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..core.trace import Trace
 from ..core.walks import Fold, Placement, WalkStream
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
-from .moves import NOTHING_MOVES, Moves
 from .phases import LAST, SteadyPart, first_walks, steady_part
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
 from .tlb_filter import FarFilter, TlbFilter, near_tlb
