@@ -1,15 +1,20 @@
 """Footprints of leaf lines, and reads from DRAM by them: against exact LRU, files, and known laws."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_perf_stat import COUNTS
+from test_perf_stat import text as perf_text
 
 from captures import write_rounds
 from naive.walker import lru_misses
+from ptanalyze import calibrate
 from ptanalyze.analysis.advise import advise_world
 from ptanalyze.analysis.footprint import of_samples, reached
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
@@ -434,3 +439,34 @@ def test_accessed_bits_tell_at_which_size_the_answer_turns(tmp_path):
     assert asked.results[1].price.speedup.middle == large and replay(directory, "mitosis", **how).fits_caches
     with pytest.raises(UsageError, match="page tables alone"):
         size_curve(load(directory), "mitosis", weigh="leaf", **how)
+
+
+def test_where_sampling_took_too_long_the_advice_says_up_to_which_size_or_by_which_counter_it_can_answer(
+    tmp_path, monkeypatch
+):
+    """No answer before for a large run, and none of why; counted walks made none either."""
+    monkeypatch.chdir(tmp_path)
+    machine = small_machine(2, cache_lines=(4, 800))
+    rounds = random_rounds(2048, 0.02, 12, tables=4)
+    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
+    snapshot = build_snapshot(pages, nodes=2, table_nodes=[0])
+    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, price=13_000))
+    snapshot = replace(snapshot, heat=heat)
+
+    def advised(**how):
+        setup = Setup.of(machine=machine, costs="server-2020", **how)
+        limits = budget(NO_LIMIT, NO_LIMIT, 1)
+        return advise_world(setup.world(snapshot, None), limits, setup, policies=["mitosis"])
+
+    refused = advised(stands_for=64)
+    assert refused.ranked[0].result.price.speedup is None
+    said = refused.sentence
+    assert said.startswith("No recommendation: with mitosis at most") and "13000 ns longer here" in said
+    most = float(re.search(r"ask for --stands-for ([\d.]+) at most", said)[1])
+    assert 1.1 <= most < 64
+    assert advised(stands_for=0.9 * most).ranked[0].result.price.speedup is not None
+    counts = {name: n for name, n in COUNTS.items() if "ept" not in name}
+    counts |= {f"dtlb_{kind}_misses.walk_completed": 10**9 for kind in ("load", "store")}
+    Path("counted.txt").write_text(perf_text(counts))
+    counted = advised(stands_for=64, calibration=calibrate("counted.txt", native=True))
+    assert counted.ranked[0].result.price.speedup is not None

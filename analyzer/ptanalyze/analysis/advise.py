@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from ..core.columns import Column, units_of
 from ..core.errors import NO_LIMIT, UNKNOWN_NODE, Budget, budget, lines, size_as_read, size_in_words
-from ..core.finding import CACHED, CAREFUL, EACH_ONCE, GONE, PHASES, SHORT, UNSEEN
+from ..core.finding import CACHED, CAREFUL, EACH_ONCE, GONE, NO_RATE, PHASES, SHORT, UNSEEN
 from ..core.interval import (
     FROM_DRAM,
     as_read,
@@ -436,7 +436,8 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     why = "; ".join(filter(None, (because(base, best.result), takes(best)))) + "."
     if speedup is None:
         rest = f": {why}{careful(best.result)}"
-        return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", rest)
+        lead = NO_ADVICE if base.finding(NO_RATE) else f"{NO_ADVICE} without a trace"
+        return without_trace(base, best.result, f"{lead}: with {label_of(best.result)}", rest)
     faster = f"{interval(speedup)} over {label_of(base)}"
     advice = f"Best: {label_of(best.result)}, {faster}: {why}{careful(best.result)}"
     return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
@@ -451,8 +452,9 @@ def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
     """Sentences: `lead`, what a policy saves at most, `rest`, and what that takes for granted."""
     what = f"{lead} {fewer(base, result)} than {label_of(base)}, {FROM_DRAM}{rest}"
     doubt = USED_OR_NOT if reshapes(result.policy) and base.finding(EACH_ONCE) else ""
-    held = base.finding(CACHED)
-    return " ".join(filter(None, (held.sentence if held else "", what, equally(base), doubt)))
+    held, unknown = base.finding(CACHED), base.finding(NO_RATE)
+    before, after = (one.sentence if one else "" for one in (held, unknown))
+    return " ".join(filter(None, (before, what, equally(base), doubt, after)))
 
 
 def label_of(result: Result, results: Sequence[Result] = ()) -> str:

@@ -89,7 +89,7 @@ def elsewhere(snapshot: Snapshot, machine: Machine) -> list[Finding]:
 
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
 
-NO_ADVICE = "No recommendation without a trace"
+NO_ADVICE = "No recommendation"
 
 
 def bound(readers: int) -> Finding:

@@ -38,9 +38,12 @@ if TYPE_CHECKING:
 
 MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
 MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
+LEAST_TIMES = 1.1  # the size of the process: less is not worth asking for
+BISECTIONS = 40
 LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
 COUNTED = (
-    "count walks (`perf stat -p PID`, then `ptanalyze calibrate`, --calibration), or record it with a tracer"
+    "count walks (`perf stat -p PID` with dtlb_load_misses.walk_completed and its stores, then "
+    "`ptanalyze calibrate`, --calibration), or record it with a tracer"
 )
 
 
@@ -97,7 +100,7 @@ class Use:
 
 
 class Unknown(NamedTuple):
-    """Why there is a bound only: a line for people."""
+    """Why there is a bound only, and the way out: a line for people."""
 
     why: str
 
@@ -120,22 +123,23 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
     if found.cpus < LEAST_CPU:
         return Unknown(f"{found.cpus:.2g} CPUs were used during sampling: idle; sample it at work")
     machine, lines = first.machine, lines_left(first.machine)
-    if found.used > lines.low and found.taken(lines.middle) > MOST_TAKEN:
+    counted = setup.calibration.local if setup.calibration else None
+    rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
+    if rate is None and found.used > lines.low and found.taken(lines.middle) > MOST_TAKEN:
         return Unknown(
             f"a walk that sets an accessed bit takes up to {1e9 * found.price:.0f} ns longer here, up to "
             f"{100 * found.taken(lines.middle):.0f} % of the time until the caches are full: the program's "
-            f"own rate of walks is not known; {COUNTED}"
+            f"own rate of walks is not known; {answered(found, lines.middle, first.growth.factor)}{COUNTED}"
         )
     nodes = walking(found, machine)
     reads, notes = found.reads(lines, nodes), list(said(found, lines, nodes, machine))
     exposed, calibration, walks = setup.costs.exposed, setup.calibration, None
-    if calibration is not None:
-        exposed, counted = calibration.exposed or exposed, calibration.local
+    if calibration is not None and counted is not None:
+        exposed = calibration.exposed or exposed
         if counted.cycles and counted.walk is not None:
             walks = counted.walk / counted.cycles
-        if counted.walks and counted.cycles:
-            most = counted.walks / counted.cycles * machine.ghz * 1e9
-            reads = Interval(*(min(one, most) for one in reads))
+        if rate is not None:
+            reads = Interval(*(min(one, rate * machine.ghz * 1e9) for one in reads))
     else:
         notes.append(
             "the rate of walks is not counted: reads of table entries that caches answer are in no share of "
@@ -155,6 +159,21 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
         spared(tables, worlds, lines),
         (*(Finding("footprint", line) for line in notes), *data_by_node(worlds)),
     )
+
+
+def answered(found: Footprint, lines: float, factor: float) -> str:
+    """Up to how many times its size a process can be answered for; "" where that is no more than its own.
+
+    lines, factor  of the caches, and how many times as large as the process the run is that was asked for
+    """
+    low, high = lines, max(float(found.mean[-1]), lines)
+    if found.taken(high) > MOST_TAKEN:
+        return ""
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if found.taken(middle) <= MOST_TAKEN else (middle, high)
+    most = factor * lines / high
+    return f"ask for --stands-for {most:.2g} at most, " if most >= LEAST_TIMES else ""
 
 
 def lines_left(machine: Machine) -> Interval:

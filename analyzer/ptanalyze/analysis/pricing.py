@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.errors import RefusedError, UsageError
-from ..core.finding import Finding
+from ..core.finding import NO_RATE, Finding
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
@@ -563,7 +563,7 @@ def _untraced_result(
     readers = len(first.machine.cpu_nodes)
     how = use.findings if isinstance(use, Use) else [bound(readers)]
     if isinstance(use, Unknown):
-        how = [*how, Finding("footprint-unknown", use.why)]
+        how = [*how, Finding(NO_RATE, use.why)]
     findings = (
         counted_by([done.world.snapshot for done in each], first.left_out),
         *how,

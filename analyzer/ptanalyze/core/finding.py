@@ -20,6 +20,7 @@ EACH_ONCE = "pages-each-once"
 ELSEWHERE = "other-number-of-nodes"
 GONE = "tables-gone"
 MADVISE = "madvise"  # what the program says about huge pages
+NO_RATE = "footprint-unknown"  # accessed bits tell no reads from DRAM
 PHASES = "phases"  # of the trace, and the one that is answered
 SAMPLED = "sampled"
 SHORT = "short-region"
