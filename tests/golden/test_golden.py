@@ -26,8 +26,8 @@ NATIVE = (
     "wasp", "thp", "five-level", "domains+hydra",
 )  # fmt: skip
 NESTED = (
-    *NATIVE[:-2], "vmitosis-replicate", "hydra-2d", "ptemagnet", "five-level", "shadow", "shadow+mitosis",
-    "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
+    *NATIVE[:-2], "vmitosis-replicate", "ept-reset", "hydra-2d", "ptemagnet", "five-level", "shadow",
+    "shadow+mitosis", "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
 )  # fmt: skip
 NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
 TIERED = ("linux", "tables-in-dram")

@@ -54,7 +54,8 @@ def programs(tmp_path_factory):
     for name in ("toucher", "placed", "vmm"):
         source = images.LAB / f"programs/{name}.c"
         subprocess.run(
-            ["gcc", "-O2", "-Wall", "-Wextra", "-static", source, "-o", directory / name], check=True
+            ["gcc", "-O2", "-Wall", "-Wextra", "-static", "-pthread", source, "-o", directory / name],
+            check=True,
         )
     bare = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
     bare += ["-Wl,--section-start=.header=0x102000", "-Wl,--section-start=.tables=0x110000"]

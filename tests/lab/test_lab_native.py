@@ -4,19 +4,28 @@ import re
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ptanalyze.capture.live.guests import read_guest_tables
 from ptanalyze.capture.live.relocate import tables_of
+from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot as entries
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology
+from ptanalyze.formats.vm import read_vm
+from ptanalyze.policies.baselines import RESET
+from replay_cases import case
+from replay_cases import run as replayed
+from strategies import build_trace
 
 from . import images
 from .checks import native_dump_is_true, snapshot_of
-from .machine import Machine
-from .runs import boot
-from .touched import DEFAULT, Region, arguments, bind, interleave
+from .machine import SVM_CPU, Machine
+from .runs import a_place, boot
+from .touched import DEFAULT, Region, arguments, bind, interleave, translate
 
 BASE = 1 << 40
 FIXED_DIRECT_MAP = {4: 0xFFFF888000000000, 5: 0xFF11000000000000}  # Documentation/x86/x86_64/mm.rst
@@ -129,18 +138,30 @@ def test_pages_of_1_gib(dump):
     native_dump_is_true(machine, run, regions)
 
 
+TWO_NODES = Machine(nodes=2, node_mib=512, fast=True, cpu=SVM_CPU)
+
+
+@pytest.fixture(scope="module")
+def moved(kernel, ptdump, programs, request):
+    """The Run of scripts/relocate.sh."""
+    with a_place("moved", request.config.getoption("--lab-keep", None)) as place:
+        place.parent.mkdir(exist_ok=True)
+        files = {
+            "script": images.LAB / "scripts/relocate.sh",
+            "reset": RESET.removeprefix("sudo "),
+            "ptdump": ptdump,
+            "ptrelocate": ptdump.with_name("ptrelocate"),
+            "relocate_target": static_target(place.parent),
+            "vmm": programs / "vmm",
+            "placed": programs / "placed",
+        }
+        image = images.initramfs(kernel, modules=["kvm_amd"], libraries_of=[ptdump])
+        yield boot("moved", TWO_NODES, kernel, image, files, place, limit=LIMIT, tries=2)
+
+
 @pytest.mark.lab
-def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(kernel, ptdump, place, request):
-    image = images.initramfs(kernel, libraries_of=[ptdump])
-    place.parent.mkdir(exist_ok=True)
-    files = {
-        "script": images.LAB / "scripts/relocate.sh",
-        "ptdump": ptdump,
-        "ptrelocate": ptdump.with_name("ptrelocate"),
-        "relocate_target": static_target(place.parent),
-    }
-    machine = Machine(nodes=2, node_mib=512, fast=True)
-    run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
+def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(moved):
+    run = moved
     where = {name: tables_and_data(run.share / name) for name in ("born", "moved", "near", "far")}
     assert where == {
         "born": ([0, 32], [0, 16384]),
@@ -150,6 +171,76 @@ def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(kernel, p
     }
     told = dict(word.split("=") for word in (run.share / "said").read_text().splitlines()[1].split())
     assert told["added"] == told["found"] and told["damaged"] == "0"
+
+
+BLOCK, VIRTUAL = 2 << 20, 1 << 30  # of programs/vmm.c
+
+
+@pytest.fixture(scope="module")
+def vm(moved):
+    """(Run, {name: HostDump}, the guest's Snapshot as its memory has it) of the VM of scripts/relocate.sh."""
+    share, own = moved.share, snapshot_of(moved.share / "vm.process").guest
+    said = dict(word.split("=") for word in (share / "first.rounds").read_text().split()[:2])
+    start, root = int(said["hva"], 16), int(said["root"], 16)
+
+    def read(gpa, n):
+        [frame] = translate(own, np.array([start + gpa], np.uint64))[0]
+        return None if frame < 0 else moved.ram.tables([frame]).tobytes()[:n]
+
+    tree = read_guest_tables(read, root // 4096, 4).tree
+    vmas = np.zeros(1, VMA_DTYPE)
+    vmas["end"], vmas["prot"] = VIRTUAL + root, 3
+    names = "born", "moved", "once", "reset", "bound", "interleaved"
+    guest = Snapshot(tree, vmas, ("",), Topology(()), None, {"unknown": ["topology"]})
+    return {name: read_vm(share / f"vm.{name}") for name in names}, guest
+
+
+def leaf_nodes(tree):
+    """{first byte: node} of its leaf tables but the last, which several vCPUs use."""
+    leaves = tree.level == 1
+    found = dict(zip(tree.base[leaves].tolist(), tree.node[leaves].tolist(), strict=True))
+    found.pop(max(found))
+    return found
+
+
+def predicted(dump, guest, policy, **params):
+    """{first byte: node} of nested leaf tables by whatif; each vCPU touches its half of the VM."""
+    snapshot = put_together(dump, guest, Path("vm")).snapshot
+    blocks = np.flatnonzero(guest.guest.level == 1).size - 1
+    pages = [VIRTUAL + k * BLOCK for k in range(blocks)]
+    half = blocks // 2
+    trace = build_trace([(0, pages[:half]), (1, pages[half : 2 * half])])
+    done = replayed(case(snapshot, trace), policy, params)
+    tables, home = snapshot.nested, done.states[1].home[len(guest.guest) :]
+    return leaf_nodes(replace(tables, node=home[: len(tables)]))
+
+
+@pytest.mark.lab
+def test_whatif_says_where_a_reset_puts_nested_tables(vm):
+    """vCPU 1 moved to node 1. KVM has up to 40 pages of before for each vCPU: dropped once, some stay far."""
+    dumps, guest = vm
+    found = {name: leaf_nodes(dump.tree) for name, dump in dumps.items()}
+    assert (
+        set(found["born"].values()) == {0} and found["moved"] == found["born"] and len(found["born"]) == 126
+    )
+    local = predicted(dumps["moved"], guest, "ept-reset")
+    assert found["reset"] == local and list(local.values()) == [0] * 63 + [1] * 63
+    assert 1 <= sum(found["once"][base] != node for base, node in local.items()) <= 40
+    assert found["bound"] == predicted(dumps["moved"], guest, "ept-reset", vcpus="bind", node=1)
+    assert set(found["bound"].values()) == {1}
+    turns = predicted(dumps["moved"], guest, "ept-reset", vcpus="interleave")
+    for one in (found["interleaved"], turns):
+        assert abs(np.mean(list(one.values())) - 0.5) < 0.1
+    data = {name: dump.tree for name, dump in dumps.items()}
+    assert same_leaves(data["moved"], data["bound"]), "no page of the guest has moved"
+
+
+def same_leaves(one, other):
+    """Whether two Trees of leaf tables in the same order map the same frames."""
+    first, second = (
+        tree.entries[tree.level == 1][np.argsort(tree.base[tree.level == 1])] for tree in (one, other)
+    )
+    return (entries.frame(first, 1, one.encoding) == entries.frame(second, 1, one.encoding)).all()
 
 
 @dataclass(frozen=True)

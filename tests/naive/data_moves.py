@@ -22,7 +22,7 @@ class Data:
         self.first, self.node, self.marked, self.new_marks = {}, {}, set(), False
         self.place()
         self.order = sorted(self.touched_hosts() if by_host else self.rows, key=self.base)
-        self.cursor, self.count = 0, 0
+        self.cursor, self.count, self.faults = 0, 0, 0
         self.read = (
             Counter()
         )  # walks by (walker's node, node of the data when it walks, shares of the LLC that miss)
@@ -238,6 +238,7 @@ class Data:
         if not self.by_host:
             if entry in self.marked:
                 self.marked.discard(entry)
+                self.faults += 1
                 if self.node[entry] != node and self.may_move(now, 512 ** (entry[0] - 1)):
                     self.move_page(entry, node, node)
                     size = 12 + 9 * (entry[0] - 1)
@@ -261,6 +262,7 @@ class Data:
     def touch_unit(self, unit, table, now, node):
         if unit in self.marked:
             self.marked.discard(unit)
+            self.faults += 1
             pages = 512 ** (int(self.tables.level[unit[0]]) - 1)
             if self.host[unit] != node and self.may_move(now, pages):
                 self.move_unit(unit, table, node, node)
@@ -274,8 +276,8 @@ def walks(case):
 
 
 def replay(name, params, case, reads, moves, by_host):
-    """(reads, classes, events, host events, [pages, peak], data pages moved, walks by where their data are)
-    with data that move."""
+    """(reads, classes, events, host events, [pages, peak], data pages moved, walks by where their data are,
+    hinting faults) with data that move."""
     trace, placement, space, nodes = case.trace, case.placement, case.space, case.machine.nodes
     memory = Memory(case.snapshot, trace, space, placement, None)
     data = Data(memory, case, moves, by_host)
@@ -307,7 +309,16 @@ def replay(name, params, case, reads, moves, by_host):
         w = one_chunk(memory, data, policy, case, reads, chunk, w, out, classes)
     policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
-    return out, classes, +policy.events, +host, [policy.pages, policy.peak], data.count, data.read
+    return (
+        out,
+        classes,
+        +policy.events,
+        +host,
+        [policy.pages, policy.peak],
+        data.count,
+        data.read,
+        data.faults,
+    )
 
 
 def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):

@@ -17,6 +17,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import busy_ns
+from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.steps import (
     BALANCING,
@@ -294,6 +295,8 @@ def assert_as_naive(case, moves, name, params, batch=1 << 20):
         count = count._replace(**dict(zip(("events", "host_events"), all_in, strict=True)))
     kind = world.history.steps.kind
     assert np.count_nonzero(mapped.changed[(kind == DATA) | (kind == HOST_DATA)]) == found[5]
+    after = world.data_after
+    assert (0 if after is None else after.left.clock[FAULTS]) == found[7]
     assert events(count) == found[2]
     if name in ("linux", "vmitosis-migrate"):
         assert events(count, host=True) == found[3]

@@ -44,7 +44,7 @@ from .whatif import baseline_of, planned, replay_world
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..core.machine import Machine
-    from ..core.snapshot import Snapshot
+    from ..core.snapshot import Snapshot, Tree
     from ..world.world import World
 
 
@@ -70,6 +70,8 @@ class Workload:
     threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
                    all page tables; without a trace, busy CPUs
     node           the first node with CPUs
+    vm             of a VM's guest: whether it is shown the nodes; None: no VM
+    host_small     of what the host maps, the share by 4 KiB pages, counted in 2 MiB
     """
 
     walks: np.ndarray
@@ -79,6 +81,8 @@ class Workload:
     assumed: str = ""
     threads: int = 0
     node: int = 0
+    vm: bool | None = None
+    host_small: float = 0.0
 
     @property
     def thin(self) -> bool | None:
@@ -163,7 +167,10 @@ def workload(world: World) -> Workload:
     mapped += huge_bytes(world.snapshot)
     known = [n for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
     frames = [int(np.diff(n.frames, axis=1).sum()) for n in known] if len(known) > 1 else [0]
-    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world))
+    vm: tuple[bool, float] | tuple[()] = ()
+    if not world.snapshot.native:
+        vm = not world.snapshot.numa_oblivious, small_share(world.snapshot.nested)
+    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world), *vm)
 
 
 def huge_bytes(snapshot: Snapshot) -> int:
@@ -172,6 +179,14 @@ def huge_bytes(snapshot: Snapshot) -> int:
     for level, _, raw in blocks(tree, (2, 3)):
         total += int(np.count_nonzero(leaf(raw, level, tree.encoding))) << (3 + 9 * level)
     return total - sum(own.get(level, 0) << (3 + 9 * level) for level in (2, 3))
+
+
+def small_share(tree: Tree) -> float:
+    """Of the 2 MiB that a Tree maps any of, the share with a leaf table; larger pages count by their size."""
+    small, huge = int(np.count_nonzero(tree.level == 1)), 0
+    for level, _, raw in blocks(tree, (2, 3)):
+        huge += int(np.count_nonzero(leaf(raw, level, tree.encoding))) << 9 * (level - 2)
+    return small / max(small + huge, 1)
 
 
 def on_nodes(world: World) -> tuple[str, int, int]:

@@ -237,7 +237,12 @@ def of_run(done: Finished, counted: Finding) -> list[Finding]:
     world, series = done.world, done.run.series
     space, history, facts = world.space, world.history, world.trace.facts
     classes = by_socket(done.counted, world.domains).classes
-    found = [counted, *world.findings, *region_of_interest(world.trace.events).findings, *moves_told(world)]
+    found = [
+        counted,
+        *world.findings,
+        *region_of_interest(world.trace.events).findings,
+        *moves_told(world, done.again.data_after),
+    ]
     found.append(STEADY if done.warm else TRACED)
     found += world.steady.found if done.warm else ()
     found += silent_nodes(classes, world.placement.cpu_node, world.domains)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.errors import size_in_words
+from ..core.errors import size_in_words, this_program
 from ..core.finding import CACHED, DATA_NODES
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, availability, plan_for
@@ -25,11 +25,19 @@ if TYPE_CHECKING:
     from .advise import Report
 
 TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
+HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 NOTICED = 1.02  # speed-up, by the middle of the assumptions, below which a part limits nothing
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
-HUGE = "thp"
-RELOCATE = "ptanalyze relocate PID --dry-run"
+HUGE, RESET = "thp", "ept-reset"
+HOST_HUGE = "on the host: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+NUMA_BALANCING = "echo 1 | sudo tee /proc/sys/kernel/numa_balancing"
+IN_GUEST = "in the guest: "
+
+
+def relocate() -> str:
+    """What to type to see which tables of a process can be moved."""
+    return f"sudo {this_program()} relocate PID --dry-run"
 
 
 class Part(NamedTuple):
@@ -151,11 +159,13 @@ def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> t
     refused: dict[str, str] = {}
     asked, world = asked_or_usual(policies, known.snapshot), known.world(setup)
     plans = chosen(asked, world, setup)
-    more = [] if any(plan.name == HUGE for plan in plans) or not world.traced else [plan_for(HUGE)]
+    mainline = [HUGE] if world.snapshot.native else [HUGE, RESET]
+    named = {plan.name for plan in plans}
+    more = [plan_for(name) for name in mainline if name not in named] if world.traced else []
     results = replay_world(world, [*plans, *more], setup, known.provenance, refused, known.others(setup))
-    if more:
-        refused.pop(HUGE, None)
-    besides = [one for one in results if more and one.policy == HUGE]
+    besides = [one for one in results if one.policy in {plan.name for plan in more}]
+    for plan in more:
+        refused.pop(plan.name, None)
     results = [one for one in results if one not in besides]
     results = told(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, world.fits_caches)
@@ -192,7 +202,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     if kind == PAGES:
         typed = availability(HUGE).line
     elif kind == TABLES and about.threads == 1:
-        typed, why = RELOCATE, "rebuilds its tables near its one busy CPU"
+        typed, why = relocate(), "rebuilds its tables near its one busy CPU"
     elif kind == TABLES and about.threads and not 0 < about.node_bytes < about.mapped_bytes:
         typed = about.on_its_node
         why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
@@ -233,6 +243,8 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
         return "", ""
     huge = next((one for one in within if one.policy == HUGE and effect(one, base) > 0), None)
     typed = "" if huge is None else availability(HUGE).line
+    if about.vm is not None:
+        return _today_of_a_vm(kind, typed, base, within, about)
     if kind == PAGES:
         return typed, ""
     if about.fits:
@@ -240,12 +252,47 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if about.thin and kind == DATA:
         return f"migratepages PID all {int(about.walks.argmax())}", "its data follow its threads"
     if about.thin:
-        return RELOCATE, "rebuilds its tables near its threads"
+        return relocate(), "rebuilds its tables near its threads"
     if kind == DATA:
         if about.shared <= PRIVATE:
-            return "echo 1 | sudo tee /proc/sys/kernel/numa_balancing", "moves pages to their users"
+            return NUMA_BALANCING, "moves pages to their users"
         return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
     return typed, ""
+
+
+def _today_of_a_vm(
+    kind: str, huge: str, base: Result, within: Sequence[Result], about: Workload
+) -> tuple[str, str]:
+    """The same of a VM. A guest that is shown the nodes places its own tables and data; without, they are the
+    host's to place. Nested tables always are."""
+    node, guest = int(about.walks.argmax()), IN_GUEST if about.vm else ""
+    if kind == PAGES and about.host_small > HOST_IS_HUGE:
+        return (
+            f"{IN_GUEST}{huge}; {HOST_HUGE}",
+            "then start the VM again: QEMU asks for huge pages at its start",
+        )
+    if kind == PAGES:
+        return f"{IN_GUEST}{huge}", ""
+    outside = f"migratepages VMM_PID all {node}", "the guest's memory, its tables with it, follows its vCPUs"
+    if kind == DATA and about.thin:
+        return (f"{guest}migratepages PID all {node}", "its data follow its threads") if about.vm else outside
+    if kind == DATA and about.shared <= PRIVATE:
+        return f"{guest}{NUMA_BALANCING}", "moves pages to their users"
+    if kind == DATA:
+        start = "./app" if about.vm else "qemu-system-x86_64 ..."
+        return (
+            f"{guest}numactl --interleave=all {start}",
+            "several nodes share the data: it spreads their load",
+        )
+    own = (f"{guest}{relocate()}", "rebuilds the guest's tables near its threads") if about.vm else outside
+    reset = next((one for one in within if one.policy == RESET and effect(one, base) > 0), None)
+    if reset is not None and reset.price.speedup is not None:
+        why = f"{interval(reset.price.speedup)}: KVM makes its tables anew where the vCPUs run"
+        rest = f"; the guest's own tables: {own[0]}" if about.thin else ""
+        return availability(RESET, reset.params).line, f"{why}{rest}"
+    if about.thin:
+        return own
+    return f"{IN_GUEST}{huge}" if huge else "", ""
 
 
 def _research(base: Result, within: Sequence[Result]) -> str:

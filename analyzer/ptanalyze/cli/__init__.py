@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from copy import copy
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ..core.errors import PtanalyzeError, UsageError, meant, printable
+from ..core.errors import PtanalyzeError, UsageError, meant, printable, this_program
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.safe_files import TRUST
 from ..core.version import __version__
@@ -123,7 +124,8 @@ class Commands(click.Group):
             context.fail(f"No such command {name!r}; {near.strip()}")
         if name in ENTRIES:
             context.default_map = {name: defaults_of(context, self, name)}
-        return super().resolve_command(context, arguments)
+        found, command, rest = super().resolve_command(context, arguments)
+        return found, command and as_sudo_finds_it(command), rest
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(ENTRIES)
@@ -140,6 +142,15 @@ class Commands(click.Group):
         for heading, group in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in group.items()])
+
+
+def as_sudo_finds_it(command: click.Command) -> click.Command:
+    """A copy whose help has this program in the place of "sudo ptanalyze": sudo searches no environment."""
+    command = copy(command)
+    command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program()}")
+    if isinstance(command, click.Group):
+        command.commands = {name: as_sudo_finds_it(one) for name, one in command.commands.items()}
+    return command
 
 
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

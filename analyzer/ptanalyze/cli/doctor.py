@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import this_program
 from .output import Output, emit
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def view(found: Sequence[Symptom]) -> Iterator[Section]:
 def can(there: set[str]) -> str:
     """What to do with what is there, in a sentence."""
     if {"tracer", "dumper", "BPF and rights"} <= there:
-        return "You can record programs with their page tables: ptanalyze record -o app -- ./app"
+        return f"You can record programs with page tables: sudo {this_program()} record -o app -- ./app"
     if "tracer" in there:
         return "You can record traces without page tables: ptanalyze record --no-dump -o app -- ./app"
     return "You can analyse captures and the bundled samples: ptanalyze whatif -p hydra"

@@ -49,7 +49,7 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     from ..capture.live import relocate
     from ..capture.live.process import check_process
-    from ..core.errors import PartialDataError
+    from ..core.errors import PartialDataError, this_program
 
     check_process(Path("/proc") / str(pid), pid)
     if dry_run:
@@ -58,7 +58,7 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
         for line in relocate.described(planned, relocate.leaf_tables(pid), pause):
             echo(line)
         where = "" if to is None else f" --to {to}"
-        echo(f"nothing was changed; next: ptanalyze relocate {pid}{where} --yes")
+        echo(f"nothing was changed; next: sudo {this_program()} relocate {pid}{where} --yes")
         return
     done = relocate.relocate(pid, to, pause)
     for line in relocate.proof(done):

@@ -30,7 +30,7 @@ from .walker import data_frame, frame, host_of, leaf
 
 NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
-CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP, FAULTS = range(11)
 ANY = -1  # instead of a slot: a FLUSH of a whole scan
 GUEST_LEAF, HOST_LEAF = 8, 1  # bits of Reads.read of 4 KiB leaf entries: the host's of the data page
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
@@ -74,7 +74,7 @@ class Where(NamedTuple):
 
 
 class State(NamedTuple):
-    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[11], credit float64[1] in pages."""
 
     guest: np.ndarray
     host: np.ndarray
@@ -278,6 +278,7 @@ def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, ou
     makes it present first, then migrate_misplaced_page unmaps it by ptep_clear_flush (try_to_unmap_one)."""
     before = np.int64(state.guest[row, slot]) - MARKED
     state.guest[row, slot] = before
+    state.clock[FAULTS] += 1
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
@@ -326,6 +327,7 @@ def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, st
     before = np.int64(state.host[unit_row, behind]) - MARKED
     if before >= 0:
         state.host[unit_row, behind] = before
+        state.clock[FAULTS] += 1
         if before != node and may_move(now, where.pages[unit_row], schedule, state):
             move_unit(
                 w + 1, unit_row, behind, row, slot, host, table, node, node, BALANCING, where, state, out

@@ -1,5 +1,5 @@
 """first-touch, interleave, bind: a single copy of each table page, placed again in the order of first use;
-tables-in-dram: as captured, but none on a node without CPUs.
+tables-in-dram: as captured, but none on a node without CPUs; ept-reset: the host's alone are placed again.
 
 The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the
 first walk that reads it. What was mapped before the region of interest is under first-touch where it was
@@ -15,16 +15,23 @@ tables that are first used in pairs, each pair of nodes has one. A native captur
 tables-in-dram: "DRAM" are the nodes with CPUs. Linux allocates page tables without __GFP_MOVABLE: they get to
 a slow node's ZONE_NORMAL, never to its ZONE_MOVABLE. Tables that the capture lacks are where a CPU first
 needs them: in DRAM.
+
+ept-reset: KVM drops the nested tables of all VMs when nx_huge_pages changes (set_nx_huge_pages calls
+kvm_mmu_zap_all_fast, arch/x86/kvm/mmu/mmu.c, Linux 6.1), and makes each page again in the violation that
+needs it, by the memory policy of the vCPU thread. mmu_topup_memory_caches keeps up to 40 pages for each
+vCPU: the first tables of a moved vCPU still come from its old node. So the line to type drops them twice, a
+second apart.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
+from ..kernels.replay import PTE_WRITE, TABLE_FREE, TABLE_NEW
 from . import static_replicas
 from .contract import Availability, Policy, PolicySide, World, captured_nodes, nodes_of
 from .static_replicas import State
@@ -121,6 +128,62 @@ def _host_in_dram(world: World, params: Strict) -> State:
     return _in_dram(world, 1)
 
 
+# Nested tables that the host's administrator has made anew while the VM runs.
+
+VCPUS = (
+    "memory policy of the vCPU threads, which KVM's tables follow: local, each on the node of the vCPU that "
+    "first needs it; interleave; bind, all on `node`"
+)
+RESET = (
+    "sudo sh -c 'cd /sys/module/kvm/parameters; was=$(cat nx_huge_pages); "
+    "for i in N Y $was N Y $was; do echo $i >nx_huge_pages; sleep 1; done'"
+)
+
+
+class ResetParams(Strict):
+    vcpus: Annotated[Literal["local", "interleave", "bind"], Meta(description=VCPUS)] = "local"
+    node: Annotated[int, Meta(ge=0, description="of vcpus=bind")] = 0
+
+
+def _reset(world: World, params: ResetParams) -> State:
+    rule: Rule = static_replicas.FIRST_TOUCH, 0, ()
+    if params.vcpus == "bind":
+        rule = bind(world, BindParams(params.node))
+    elif params.vcpus == "interleave":
+        rule = static_replicas.INTERLEAVE, 0, range(world.nodes)
+    return static_replicas.one_copy(world, static_replicas.nowhere(world), rule=rule[:2], turns=rule[2])
+
+
+def _remake(state: State, world: World, events: np.ndarray) -> None:
+    """All tables are freed, and made in violations, one for each page that they map."""
+    first, tables = world.space.guest_tables, world.space.host_tables
+    node, entries = world.history.home, world.entries[first : first + tables]
+    events[TABLE_FREE, node, node] += tables
+    events[TABLE_NEW, node, node] += tables
+    events[PTE_WRITE, node, node] += int(entries.sum()) - np.count_nonzero(
+        world.space.tables.parent[first : first + tables] >= 0
+    )
+
+
+def reset_line(params: ResetParams) -> Availability:
+    policy = {"bind": f"--membind={params.node}", "interleave": "--interleave=all"}.get(params.vcpus)
+    if policy is None:
+        return Availability(RESET, "on the host, while the VM runs")
+    return Availability(f"numactl {policy} qemu-system-x86_64 ...", "on the host, when the VM starts")
+
+
+EPT_RESET = Policy(
+    "ept-reset",
+    "the host's tables made anew, where the vCPUs' memory policy puts them; the guest's as captured",
+    host=static_replicas.host_part(_reset)._replace(setup_events=_remake),
+    params=ResetParams,
+    source="KVM: kvm_mmu_zap_all_fast, mmu_topup_memory_caches (arch/x86/kvm/mmu/mmu.c, Linux 6.1)",
+    needs=("nested tables",),
+    availability=reset_line(ResetParams()),
+    available=reset_line,
+    caveat="All VMs of the host fault their memory in again; the setting ends as it was. With numactl, "
+    "memory of the VM goes along, unless its backends have host-nodes=",
+)
 BY_FIRST_TOUCH = (
     static_replicas.guest_part(_guest_by_first_touch),
     static_replicas.host_part(_host_by_first_touch),

@@ -115,7 +115,7 @@ class Policy(NamedTuple):
     needs         names of NEEDS, all required
     see_also      {parameter: policy that has it}, of parameters that people may look for here
     finding       what a reader of its results must know
-    availability  how to get it on a machine
+    availability  how to get it on a machine; available: (params) -> the same, where they matter
     caveat        whom its line touches and what to know before it is typed, "" where there is nothing to do
     extra_needs   (params) -> names of NEEDS that these parameters require besides
     reshape       (world, params) -> World, before anything is replayed
@@ -139,6 +139,7 @@ class Policy(NamedTuple):
     see_also: Mapping[str, str] | None = None
     finding: Finding | None = None
     availability: Availability = RESEARCH
+    available: Callable[[Any], Availability] | None = None
     caveat: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
@@ -148,6 +149,10 @@ class Policy(NamedTuple):
     def needed(self, params: msgspec.Struct) -> tuple[str, ...]:
         """Names of NEEDS that the policy has with these parameters."""
         return (*self.needs, *(self.extra_needs(params) if self.extra_needs else ()))
+
+    def had_by(self, settings: Mapping[str, Any]) -> Availability:
+        """How to get it with these parameters, as configure takes them."""
+        return self.available(self.configure(settings)) if self.available else self.availability
 
     def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
         """Names of what the policy acts on with these parameters."""

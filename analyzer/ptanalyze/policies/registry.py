@@ -150,9 +150,19 @@ def caveat(name: str) -> str:
     return "; ".join(filter(None, (policy.caveat for policy in members(name))))
 
 
-def availability(name: str) -> Availability:
-    """How to get a policy, or several as A+B."""
-    parts = [policy.availability for policy in members(name)]
+def availability(name: str, settings: Mapping[str, Any] | None = None) -> Availability:
+    """How to get a policy with its settings, or several as A+B with {policy.key: value}."""
+    found = members(name)
+    parts = [
+        one.had_by(
+            {
+                key.removeprefix(f"{one.name}."): value
+                for key, value in (settings or {}).items()
+                if len(found) == 1 or key.startswith(f"{one.name}.")
+            }
+        )
+        for one in found
+    ]
     others = [part for part in parts if not part.line]
     if others:
         return RESEARCH if RESEARCH in others else others[0]

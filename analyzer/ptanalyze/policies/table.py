@@ -16,6 +16,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "steering": "wasp.STEERING",
     "wasp": "wasp.POLICY",
     "tables-in-dram": "baselines.TABLES_IN_DRAM",
+    "ept-reset": "baselines.EPT_RESET",
     # policies that reshape the world, in their order
     "thp": "thp.POLICY",
     "ptemagnet": "ptemagnet.POLICY",

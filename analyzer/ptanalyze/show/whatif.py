@@ -88,14 +88,18 @@ def table(
     if explained:
         lines.append(f"{label_of(base)}, the baseline: {doc(base.policy)}. Memory is at its peak.")
     for name, result in named.items():
-        if result is base or not may_gain(result) or not (how := availability(result.policy)).line:
+        if (
+            result is base
+            or not may_gain(result)
+            or not (how := availability(result.policy, result.params)).line
+        ):
             continue
         lines.append(f"{name} {how}")
         if first := caveat(result.policy):
             lines.append(f"  {first}.")
     beside = dict.fromkeys(finding for one in named.values() for finding in known(one, base))
     lines += [one.sentence for one in beside if one not in said]
-    if any(availability(result.policy) == RESEARCH for result in named.values()):
+    if any(availability(result.policy, result.params) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=[*[""] * explained, *lines] if lines else [])
 
@@ -133,7 +137,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.price.speedup, availability(result.policy)
+    speedup, how = result.price.speedup, availability(result.policy, result.params)
     needs = "nothing" if result is base else TODAY if how.line else str(how)
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs

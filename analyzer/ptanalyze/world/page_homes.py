@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.errors import UNKNOWN_NODE, UsageError
+from ..core.errors import UNKNOWN_NODE, UsageError, plural
 from ..core.finding import Finding
 from ..core.snapshot import Tree
 from ..core.trace import REGION_SHIFT, Event, Trace, chunk_runs, give_back, read_only
@@ -464,8 +464,8 @@ def by_host(site: Site) -> bool:
     return asked == "host"
 
 
-def moves_told(site: Site) -> list[Finding]:
-    """How data move, none where none does."""
+def moves_told(site: Site, after: DataNodes | None = None) -> list[Finding]:
+    """How data move, none where none does. after: where they are in the end."""
     moves, told = site.moves, int(np.count_nonzero(site.trace.events["kind"] == Event.MOVE_PAGES))
     found = []
     if told:
@@ -486,12 +486,15 @@ def moves_told(site: Site) -> list[Finding]:
             "give a smaller delay_ms and scan_period_ms"
         )
         found.append(Finding("autonuma-too-late", text, policy="autonuma"))
+    from ..kernels.data_migration import FAULTS
+
+    faults = int(after.left.clock[FAULTS]) if after is not None and after.left is not None else 0
     text = (
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
         f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; {marks}, TLB misses stay as they "
-        "were"
+        f"were; {plural(faults, 'hinting fault')} at least, not priced: marked pages that a walk reaches"
     )
-    return [*found, Finding("autonuma", text)]
+    return [*found, Finding("autonuma", text, numbers={"hinting_faults": faults})]
 
 
 def data_move(site: Site, past: History) -> bool:
@@ -659,7 +662,7 @@ def _marks(site: Site, rows: int) -> int:
 def _state(site: Site, data: DataNodes) -> "State":
     from ..kernels.data_migration import NEXT_SCAN, REFILLED, ROW, SLOT, State
 
-    clock, credit, times = np.zeros(10, np.int64), np.zeros(1), _times(site)
+    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(site)
     schedule, began = _schedule(site), int(times[site.begin]) if len(times) else 0
     if data.left is None:
         clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst

@@ -166,6 +166,11 @@ class World(Site):
     def history(self) -> History:
         return self._moved[0]
 
+    @property
+    def data_after(self) -> DataNodes | None:
+        """Where the data are in the end; None: none move."""
+        return self._moved[1]
+
     @cached_property
     def data(self) -> DataNodes:
         """DataNodes: nodes of the data when the trace begins."""

@@ -124,6 +124,12 @@ class Study:
         """Name of the class of walks whose leaf entries are all local."""
         return "Local-Local" if self.nested else "Local"
 
+    def params_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters of a row's policy."""
+        return next(
+            one.params for one in self.results if (one.policy, one.settings) == (row["policy"], row["params"])
+        )
+
     def of(self, table: DataFrame, policy: str) -> DataFrame:
         """Rows of a policy; the table's attrs stay."""
         return table[table["policy"] == policy]
