@@ -7,7 +7,7 @@
  *               aligned; then 512 raw 64-bit entries a table page, in the order of NAME.tables.
  *
  * Table pages are in depth-first order: the root first, a parent before its children, children by address.
- * analyzer/ptanalyze/formats/tables.py mirrors these structures; a test holds them equal.
+ * analyzer/ptanalyze/formats/snapshot.py mirrors these structures; a test holds them equal.
  */
 #ifndef PT_RECORDS_H
 #define PT_RECORDS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vm.json, as analyzer/ptanalyze/formats/vm.py reads it. */
+/* vm.json, as analyzer/ptanalyze/formats/snapshot.py reads it. */
 #include <stdio.h>
 #include <string.h>
 #include "kvm.h"

@@ -17,7 +17,7 @@ from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, SINGLE, VERSION
-from ptanalyze.formats.manifest import MANIFEST, read_manifest, seal
+from ptanalyze.formats.record import MANIFEST, read_manifest, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.formats.trace_writer import trace_writer

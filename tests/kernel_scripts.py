@@ -11,8 +11,7 @@ from naive import policies as naive
 from naive.memory_manager import Memory
 from naive.replay import event_now, make
 from ptanalyze.analysis.replay import Run, replay_walks, start
-from ptanalyze.core.trace import Event
-from ptanalyze.core.walks import Reads
+from ptanalyze.core.trace import Event, Reads
 from ptanalyze.policies import plan_for
 from replay_cases import case, events, world_of
 from strategies import PAGE, Page, build_snapshot, build_trace

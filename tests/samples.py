@@ -18,9 +18,7 @@ import numpy as np
 
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.formats.snapshot import write_snapshot
-from ptanalyze.formats.tables import write_tree
-from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 
 RECORD = np.dtype(
     [

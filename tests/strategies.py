@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.machine import Array, Cache, Latency, Machine, Tlb, WalkCaches
 from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Touches, Trace
-from ptanalyze.core.walks import Placement
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Placement, Touches, Trace
 
 FRAMES_PER_NODE = 1 << 24  # node n holds frames n << 24 ... (n + 1) << 24
 PAGE, REGION = 1 << 12, 1 << 21

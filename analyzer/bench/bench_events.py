@@ -8,8 +8,7 @@ import numpy as np
 from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
-from ptanalyze.core.walks import WalkStream
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
 from ptanalyze.policies import plan_for
 from ptanalyze.world.thread_placement import place
 from ptanalyze.world.world import World

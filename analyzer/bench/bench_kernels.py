@@ -9,8 +9,7 @@ import numpy as np
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace, read_only
-from ptanalyze.core.walks import Placement, WalkStream
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, Placement, Touches, Trace, WalkStream, read_only
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
@@ -89,13 +88,14 @@ def bench_count_nested(space, plain, bandwidth):
     """The histogram kernel alone, as classify calls it."""
     from ptanalyze.analysis.leaf_classes import _host, node_classes
     from ptanalyze.kernels import classify as kernels
+    from ptanalyze.kernels.walker import Segments
 
     nodes, of_table = node_classes(space)
     host = _host(space, of_table, len(nodes))
     entries = read_only(space.snapshot.guest.entries)
     table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)
     ends = np.zeros(TABLES, np.int16), np.full(TABLES, 512, np.int16)
-    segments = kernels.Segments(table, *ends, of_table[table].astype(np.int64))
+    segments = Segments(table, *ends, of_table[table].astype(np.int64))
     hist = np.zeros((NODES + 1, NODES + 4), np.int64)
     seconds = best(lambda: kernels.count_nested(entries, segments, host, hist))
     return rates(
@@ -119,7 +119,7 @@ def numpy_direct_mapped(page):
 
 
 def bench_tlb(bandwidth):
-    from ptanalyze.kernels import tlb as kernels
+    from ptanalyze.kernels import lru as kernels
 
     space = address_space(snapshot(False), np.arange(TABLES, dtype=np.uint64))
     pages = tlb_filter._pages(space.regions)

@@ -9,8 +9,7 @@ from ptanalyze.analysis.replay import start
 from ptanalyze.core.errors import RefusedError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
-from ptanalyze.core.walks import WalkStream
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace, WalkStream
 from ptanalyze.kernels.replay import marking
 from ptanalyze.policies import plan_for, policies
 from ptanalyze.world.thread_placement import place

@@ -14,10 +14,8 @@ import numpy as np
 
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE
-from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
-from ptanalyze.core.walks import WalkStream
-from ptanalyze.formats.trace import read_index, trace_of
-from ptanalyze.formats.trace_index import open_trace, write_index
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
+from ptanalyze.formats.trace import open_trace, read_index, trace_of, write_index
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.thread_placement import place

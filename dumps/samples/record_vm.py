@@ -33,11 +33,11 @@ from lab.guest import Guest  # noqa: E402
 from lab.nested import HOST, TRIES  # noqa: E402
 from lab.runs import a_place, boot  # noqa: E402
 from lab.touched import interleave  # noqa: E402
-from ptanalyze.capture.live.record import TRACE, mark_emulator
-from ptanalyze.capture.vm.join import join
-from ptanalyze.formats.manifest import seal
-from ptanalyze.formats.snapshot import FILE as SNAPSHOT
-from ptanalyze.formats.trace import read_trace
+from ptanalyze.capture.live.record import TRACE, facts_of_trace  # noqa: E402
+from ptanalyze.capture.vm.join import join  # noqa: E402
+from ptanalyze.formats.record import seal  # noqa: E402
+from ptanalyze.formats.snapshot import FILE as SNAPSHOT  # noqa: E402
+from ptanalyze.formats.trace import read_trace  # noqa: E402
 
 LIMIT = 170  # seconds that one boot may take
 GUESTS = {
@@ -105,7 +105,7 @@ def guest_capture(share):
     (directory / SNAPSHOT).write_text(json.dumps(record, indent=1))
     shutil.copyfile(share / "guest" / TRACE, directory / TRACE)
     trace = read_trace(directory / TRACE)
-    mark_emulator(directory, trace)
+    facts_of_trace(directory, trace)
     facts = {"command": ["lookup"], "tracer": "qemu", "page_tables": "idle", "trace": trace.facts}
     seal(directory, "process", facts)
     return directory

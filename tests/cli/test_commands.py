@@ -28,7 +28,7 @@ from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
 from ptanalyze.cli import ENTRIES
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from report_page import ReportPage
 
 # Each subcommand on the bundled capture, as a new user would call it.
@@ -706,12 +706,12 @@ def test_a_directory_without_the_right_to_write_is_named_and_no_temporary_file(t
         "import os, sys\nos.setuid(65534)\n"
         "from ptanalyze.core.errors import UsageError\n"
         "from ptanalyze.formats.atomic import must_be_writable\n"
-        "from ptanalyze.formats.manifest import must_be_new\n"
+        "from ptanalyze.formats.record import must_be_new\n"
         "for ask in (must_be_new, must_be_writable):\n"
         "    try: ask('/usr/page')\n"
         "    except UsageError as error: print(error)\n"
     )
-    kernels = "import ptanalyze.formats.manifest, ptanalyze.formats.atomic\n"
+    kernels = "import ptanalyze.formats.record, ptanalyze.formats.atomic\n"
     ran = subprocess.run([sys.executable, "-c", kernels + code], capture_output=True, text=True, check=True)
     new, page = ran.stdout.splitlines()
     assert new == "/usr: no right to write here; name another directory with -o"

@@ -19,7 +19,7 @@ from command_line import is_one_line
 from needs import needs_root, small_disk
 from ptanalyze.core.errors import bundled
 from ptanalyze.formats.atomic import atomic_write, map_new
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.show.terminal import markdown
 from strategies import Page, build_tree, frames_on
 from unit.test_foreign_tables import dump_text

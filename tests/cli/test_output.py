@@ -20,7 +20,7 @@ from captures import TOUCHES, shorter, unpack
 from command_line import LEAVES, is_one_line, takes
 from plot_texts import readable
 from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned

@@ -22,7 +22,7 @@ from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.cost.result import TIME
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.show import advise
 from ptanalyze.show.terminal import drawn, print_view
 from ptanalyze.show.whatif import advice as said_first

@@ -16,7 +16,7 @@ from ptanalyze.cli import ENTRIES
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.tables import read_tree
+from ptanalyze.formats.snapshot import read_tree
 from ptanalyze.formats.trace import ENDED, read_trace
 from ptanalyze.validate.run import flat, validate
 

@@ -19,14 +19,11 @@ from ptanalyze.formats.foreign import table_dump
 from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze.formats.foreign.perf_samples import HEADER as PERF_HEADER
 from ptanalyze.formats.foreign.perf_samples import MAGIC as PERF_MAGIC
-from ptanalyze.formats.manifest import TRACE, new_capture, seal
-from ptanalyze.formats.snapshot import write_snapshot
-from ptanalyze.formats.tables import write_tree
-from ptanalyze.formats.trace import read_index
-from ptanalyze.formats.trace_index import INDEX, write_index
+from ptanalyze.formats.record import TRACE, new_capture, seal
+from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
+from ptanalyze.formats.trace import INDEX, read_index, write_index
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
-from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
-from ptanalyze.kernels.code_cache import KeptCode
+from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from strategies import Page, build_snapshot, build_tree, frames_on

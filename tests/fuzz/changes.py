@@ -12,7 +12,7 @@ from struct import pack_into, unpack_from
 
 import numpy as np
 
-from ptanalyze.formats.manifest import manifest_crc
+from ptanalyze.formats.record import manifest_crc
 
 # Changes that know a file's format and keep its checksums right: what a hostile writer does.
 

@@ -21,17 +21,13 @@ from ptanalyze.formats.foreign.perf_samples import import_perf_script, must_be_w
 from ptanalyze.formats.foreign.ptdump_text import import_ptdump
 from ptanalyze.formats.foreign.recognise import read_mapped_pages, recognise
 from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
-from ptanalyze.formats.manifest import read_manifest
-from ptanalyze.formats.measured.hmat import read_hmat
-from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.latency import read_hmat, read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
 from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
-from ptanalyze.formats.record import read_rows
-from ptanalyze.formats.snapshot import parse_maps, read_snapshot
-from ptanalyze.formats.trace import read_trace, trace_of
-from ptanalyze.formats.trace_index import INDEX, stored_index
-from ptanalyze.formats.vm import read_vm
-from ptanalyze.kernels.code_cache import KeptCode
+from ptanalyze.formats.record import read_manifest, read_rows
+from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
+from ptanalyze.formats.trace import INDEX, read_trace, stored_index, trace_of
+from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 
 from .attempt import function

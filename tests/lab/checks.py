@@ -7,7 +7,7 @@ import numpy as np
 from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
 from ptanalyze.core.snapshot import NO_PARENT
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 
 from .touched import LEAF_LEVEL, magic, read_log, translate
 

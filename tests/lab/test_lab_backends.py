@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.snapshot import read_vm
 
 from . import images
 from .backends import BACKENDS, STEP, expected

@@ -15,7 +15,7 @@ from ptanalyze.capture.live.relocate import tables_of
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot as entries
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.policies.baselines import RESET
 from replay_cases import case
 from replay_cases import run as replayed

@@ -12,7 +12,7 @@ from ptanalyze.capture.live.survey_guest import Host, by_kernel
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core import snapshot as entries
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.world.address_space import address_space
 
 from . import outside

@@ -17,9 +17,8 @@ from ptanalyze.capture.describe import name, program
 from ptanalyze.capture.live.dump import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import new_capture
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.tables import read_tree
+from ptanalyze.formats.record import new_capture
+from ptanalyze.formats.snapshot import read_snapshot, read_tree
 from ptanalyze.world.trees import shared_pages
 
 # Processes that share memory as one capture: what they share as pagemap tells it, all stopped together.

@@ -39,10 +39,8 @@ from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
 from ptanalyze.cli.dump import command
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.manifest import read_manifest
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.tables import read_tree, write_tree
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.record import read_manifest
+from ptanalyze.formats.snapshot import read_snapshot, read_tree, read_vm, write_tree
 
 # ptdump vm on a little VMM of ours: roots, slots, vCPUs, every leaf, as far as the KVM here goes.
 

@@ -16,7 +16,7 @@ from ptanalyze.capture.check.tables import FAILED, NOTE, OK, PARTIAL
 from ptanalyze.capture.check.vm import Pagemap, Slots, check_live, zero_frame
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.snapshot import Topology, Tree
-from ptanalyze.formats.vm import HostDump, Root, Slot
+from ptanalyze.formats.snapshot import HostDump, Root, Slot
 
 PAGE, REGION = 4096, 1 << 21
 GPA = 3 << 30  # where the slot begins

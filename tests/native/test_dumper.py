@@ -48,10 +48,9 @@ from ptanalyze.capture.live.process import read_topology
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats import tables
+from ptanalyze.formats import snapshot as files
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.tables import read_tree
+from ptanalyze.formats.snapshot import read_snapshot, read_tree
 
 # ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory.
 
@@ -82,8 +81,8 @@ def area(dump, target, name, bytes):
 def test_the_c_records_are_laid_out_as_the_dtypes(programs):
     lines = subprocess.run([programs / "dump_records"], capture_output=True, text=True, check=True).stdout
     layout = {name: (int(a), int(b)) for name, a, b in (line.split() for line in lines.splitlines())}
-    assert layout["constants"] == (tables.VERSION, tables.ENTRIES_HEADER)
-    for struct, dtype in (("pt_header", tables.HEADER_DTYPE), ("pt_table", tables.TABLE_DTYPE)):
+    assert layout["constants"] == (files.TABLES_VERSION, files.ENTRIES_HEADER)
+    for struct, dtype in (("pt_header", files.HEADER_DTYPE), ("pt_table", files.TABLE_DTYPE)):
         assert layout[struct] == (0, dtype.itemsize)
         for name, (kind, offset) in dtype.fields.items():
             assert layout[f"{struct}.{name}"] == (offset, kind.itemsize), name

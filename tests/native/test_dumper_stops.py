@@ -35,8 +35,7 @@ from needs import small_disk
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.process import opened, paused
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.snapshot import read_snapshot, read_vm
 
 # A target that was stopped goes on, whoever is killed, and in time; no stranger is ever stopped.
 

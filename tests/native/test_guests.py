@@ -28,8 +28,7 @@ from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.tables import write_tree
-from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, write_vm
+from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
 from strategies import Page, build_topology, build_tree
 
 # Guest tables read from outside a running QEMU, against a guest whose tables are known to the last entry.

@@ -33,7 +33,7 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, Strip, UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.manifest import damaged_files, read_manifest
+from ptanalyze.formats.record import damaged_files, read_manifest
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.mm_events import advice

@@ -16,8 +16,8 @@ import pytest
 
 import ptanalyze
 from ptanalyze.capture.import_ import import_capture
+from ptanalyze.core.columns import Finding as Told
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.finding import Finding as Told
 from ptanalyze.show.plots.style import umask
 from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module

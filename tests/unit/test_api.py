@@ -16,8 +16,8 @@ import pytest
 
 import ptanalyze
 from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.columns import EACH_ONCE
 from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.finding import EACH_ONCE
 from ptanalyze.core.interval import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR

@@ -23,7 +23,7 @@ from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.manifest import (
+from ptanalyze.formats.record import (
     MANIFEST,
     damaged_files,
     manifest_crc,
@@ -32,10 +32,9 @@ from ptanalyze.formats.manifest import (
     read_manifest,
     seal,
 )
-from ptanalyze.formats.trace import read_index
-from ptanalyze.formats.trace_index import DTYPES, stored_index, write_index
-from ptanalyze.formats.vm import Root, Slot, Vcpu
-from ptanalyze.kernels.code_cache import KeptCode
+from ptanalyze.formats.snapshot import Root, Slot, Vcpu
+from ptanalyze.formats.trace import DTYPES, read_index, stored_index, write_index
+from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.stream_store import COLUMNS, Writer
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, build_tree, frames_on

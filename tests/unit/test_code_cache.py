@@ -13,12 +13,12 @@ import pytest
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from ptanalyze.kernels.code_cache import CodeCache, KeptCode, keep_compiled
+from ptanalyze.kernels.jit import CodeCache, KeptCode, keep_compiled
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
 NEW = multiprocessing.get_context("forkserver")
-NEW.set_forkserver_preload(["numba", "ptanalyze.kernels.code_cache"])
+NEW.set_forkserver_preload(["numba", "ptanalyze.kernels.jit"])
 
 HOOKS = """
 import factors
@@ -52,7 +52,7 @@ class State(NamedTuple):
 """
 LOOPS = """
 from numba import njit
-from ptanalyze.kernels.code_cache import keep_compiled
+from ptanalyze.kernels.jit import keep_compiled
 
 def loop_for(hook):
     @njit
@@ -196,7 +196,7 @@ NAMES = """
 import os
 from hooks import add
 from loops import loop_for
-from ptanalyze.kernels.code_cache import CodeCache
+from ptanalyze.kernels.jit import CodeCache
 from state import State
 
 CodeCache.load_overload = lambda *_: None  # or a child finds what its parent has kept by then

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.cli.options import DURATION
-from ptanalyze.core.decode import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.errors import (
     CaptureError,
     PtanalyzeError,
@@ -28,12 +27,12 @@ from ptanalyze.core.errors import (
 from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, by_processes, seen_signals, usable_cpus
+from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
-from ptanalyze.formats.manifest import MANIFEST, read_manifest
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
 from ptanalyze.formats.measured.perf_stat import read_perf_stat
-from ptanalyze.formats.record import decode_facts, read_rows
+from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
 
 # Hostile JSON and TOML: nested deeply, huge numbers, other encodings; each file says it in one line.

@@ -16,16 +16,16 @@ from ptanalyze.analysis.frames import calls_frame
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot, replay_world
+from ptanalyze.core.columns import Finding
 from ptanalyze.core.errors import bundled
-from ptanalyze.core.finding import Finding
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Latency, load_costs, load_machine
-from ptanalyze.core.trace import Event
-from ptanalyze.core.walks import Placement
+from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.price import OVERLAP, held_ns, lock_held
 from ptanalyze.cost.result import CallCost, SystemCalls
 from ptanalyze.kernels.replay import (
+    CALLS,
     EVENT_KINDS,
     FAULT,
     IPI,
@@ -40,7 +40,6 @@ from ptanalyze.kernels.replay import (
     Counters,
     counters,
 )
-from ptanalyze.kernels.steps import CALLS
 from ptanalyze.policies import plan_for
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import view

@@ -18,14 +18,17 @@ from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import busy_ns
 from ptanalyze.kernels.data_migration import FAULTS
-from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
-from ptanalyze.kernels.steps import (
+from ptanalyze.kernels.replay import (
     BALANCING,
     DATA,
     FLUSH,
     HINT,
     HOST_DATA,
+    IPI,
+    PTE_FANOUT,
+    PTE_WRITE,
     RUN,
+    VM_EXIT,
     data_page,
     node_now,
 )

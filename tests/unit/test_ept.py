@@ -17,8 +17,7 @@ from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT, Tree
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.snapshot import read_snapshot, read_vm
 from ptanalyze.world.address_space import address_space
 
 pytestmark = pytest.mark.twin

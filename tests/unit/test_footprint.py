@@ -22,14 +22,14 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.import_ import import_capture
+from ptanalyze.core.columns import CAREFUL, DATA_NODES, NOTE
 from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
-from ptanalyze.core.finding import CAREFUL, DATA_NODES, NOTE
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Latency
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from strategies import build_snapshot, build_topology, small_machine
 

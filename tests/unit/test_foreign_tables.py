@@ -19,8 +19,7 @@ from ptanalyze.formats.capture import load
 from ptanalyze.formats.foreign.ptdump_text import import_ptdump
 from ptanalyze.formats.foreign.recognise import PAIR, read_mapped_pages
 from ptanalyze.formats.foreign.table_dump import HEADER, RECORD, import_table_dump, read_nodes
-from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.formats.tables import read_tree, write_tree
+from ptanalyze.formats.snapshot import read_snapshot, read_tree, write_tree
 from ptanalyze.kernels import parse
 from samples import read_dump
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees

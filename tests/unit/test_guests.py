@@ -66,7 +66,7 @@ from ptanalyze.cli.survey import survey_guest_answer as answer
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.btf import MOST_BYTES, NoBtf, read_btf
-from ptanalyze.formats.tables import read_tree, write_tree
+from ptanalyze.formats.snapshot import read_tree, write_tree
 from ptanalyze.show import plots
 from strategies import Page, build_tree, trees
 

@@ -25,7 +25,7 @@ from ptanalyze.core.interval import margins, share_bounds
 from ptanalyze.core.snapshot import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import HEADER_DTYPE, costs, read_heat
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space

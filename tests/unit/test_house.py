@@ -69,7 +69,7 @@ def test_lines_for_a_terminal_go_through_one_place():
         "cli",
         "cli.output",
         "cli.complete",
-        "kernels.code_cache",
+        "kernels.jit",
         "show.terminal",
     }
     prints = re.compile(r"\bclick\.echo\(|(?<![\w.\"])print\(|sys\.std(?:out|err)\.write|\.secho\(")

@@ -27,8 +27,8 @@ from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.synth.capture import synth
+from ptanalyze.core.columns import CAREFUL, GONE
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.finding import CAREFUL, GONE
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR

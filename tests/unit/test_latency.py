@@ -17,9 +17,8 @@ from ptanalyze.capture.live import host as kernel
 from ptanalyze.capture.live.cacheline import cpu_list, noisy_pairs, parse_cpu_list
 from ptanalyze.capture.live.host import kernel_groups, mirrored
 from ptanalyze.cli import run
-from ptanalyze.core.cpu_pairs import GAP, known_pairs
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
-from ptanalyze.core.machine import load_machine
+from ptanalyze.core.machine import GAP, known_pairs, load_machine
 from ptanalyze.formats.measured.latency import (
     LatencyMatrix,
     Method,

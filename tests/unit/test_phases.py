@@ -12,8 +12,8 @@ from naive import replay as naive
 from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synth
+from ptanalyze.core.columns import PHASES
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.finding import PHASES
 from ptanalyze.core.trace import Event
 from ptanalyze.world.phases import (
     STRAY,

@@ -18,8 +18,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import RefusedError, UsageError, bundled
 from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
-from ptanalyze.core.trace import Event
-from ptanalyze.core.walks import threads_placed
+from ptanalyze.core.trace import Event, threads_placed
 from ptanalyze.world.thread_placement import place
 from replay_cases import HEAP, REGIONS, case, events, run, world_of
 from strategies import (

@@ -13,8 +13,8 @@ from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.join import Fit, Share
 from ptanalyze.core import interval
+from ptanalyze.core.columns import AS_TRACED, ASSUMED
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.finding import AS_TRACED, ASSUMED
 from ptanalyze.show import plots
 from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
 from ptanalyze.show.plots.speedup import on_front, priced

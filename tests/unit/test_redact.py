@@ -30,10 +30,9 @@ from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import bundled_samples, load, open_capture
-from ptanalyze.formats.manifest import seal
-from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.formats.record import seal
+from ptanalyze.formats.snapshot import Root, Vcpu, write_snapshot, write_vm
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
-from ptanalyze.formats.vm import Root, Vcpu, write_vm
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.world import Scenario, captured_world
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces

@@ -16,15 +16,14 @@ from ptanalyze.analysis.advise import missing, verdict
 from ptanalyze.analysis.replay import replay_again, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_world
+from ptanalyze.core.columns import SHORT
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.finding import SHORT
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.cost.price import NEVER, pays_back
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
-from ptanalyze.kernels.steps import CLEAR
+from ptanalyze.kernels.replay import CLEAR, FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part

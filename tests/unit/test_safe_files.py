@@ -38,9 +38,8 @@ from ptanalyze.core.safe_files import (
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.manifest import copy_private, new_capture, seal
-from ptanalyze.formats.trace import read_index
-from ptanalyze.formats.trace_index import INDEX, write_index
+from ptanalyze.formats.record import copy_private, new_capture, seal
+from ptanalyze.formats.trace import INDEX, read_index, write_index
 from ptanalyze.validate.bench import bench
 from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
 
@@ -49,7 +48,7 @@ from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
 NOBODY = 65534
 HALF_DONE = {
     "directory": """
-from ptanalyze.formats.manifest import new_capture
+from ptanalyze.formats.record import new_capture
 with new_capture("out") as inside:
     (inside / "trace.ptt").write_bytes(b"x" * 1000)
     print(flush=True)

@@ -20,7 +20,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.world.trees import NO_GROUP, shared_pages
 from strategies import REGION, Page, build_snapshot, build_tree

@@ -24,8 +24,16 @@ from ptanalyze.core import snapshot as E
 from ptanalyze.core import snapshot as entries
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.core.snapshot import FAULT
-from ptanalyze.formats.snapshot import format_maps, parse_maps, read_snapshot, write_snapshot
-from ptanalyze.formats.tables import HEADER_DTYPE, TABLE_DTYPE, read_tree, write_tree
+from ptanalyze.formats.snapshot import (
+    HEADER_DTYPE,
+    TABLE_DTYPE,
+    format_maps,
+    parse_maps,
+    read_snapshot,
+    read_tree,
+    write_snapshot,
+    write_tree,
+)
 from ptanalyze.kernels import walker as kernel
 from strategies import Page, build_snapshot, build_tree, frames_on, snapshots, trees
 

@@ -25,10 +25,9 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.manifest import TRACE
-from ptanalyze.formats.tables import enclosing_tables
-from ptanalyze.formats.trace_index import INDEX, stored_index
-from ptanalyze.formats.vm import read_vm
+from ptanalyze.formats.record import TRACE
+from ptanalyze.formats.snapshot import enclosing_tables, read_vm
+from ptanalyze.formats.trace import INDEX, stored_index
 from ptanalyze.kernels import synth as kernels
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations

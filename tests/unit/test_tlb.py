@@ -15,8 +15,7 @@ from captures import put_column, same_walks, stripped, walks, write_trace
 from naive.walker import NaiveTlb, SetAssoc, joined_groups, naive_fold
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
-from ptanalyze.core.trace import Batches, Event, Piece, Touches
-from ptanalyze.core.walks import WalkStream
+from ptanalyze.core.trace import Batches, Event, Piece, Touches, WalkStream
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.foreign.text_traces import import_lackey
 from ptanalyze.formats.trace import read_index, read_trace, trace_of

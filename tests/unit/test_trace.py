@@ -25,18 +25,20 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.safe_files import read_inside
 from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import TRACE, seal
+from ptanalyze.formats.record import TRACE, seal
 from ptanalyze.formats.trace import (
     FRAME_DTYPE,
     HEADER_BYTES,
     HEADER_DTYPE,
+    INDEX,
     PAYLOAD_DTYPE,
     TraceDecoder,
     read_index,
     read_trace,
+    stored_index,
     trace_of,
+    write_index,
 )
-from ptanalyze.formats.trace_index import INDEX, stored_index, write_index
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import trace_codec
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive.trees import by_steps, leaf_map
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.tables import read_tree, write_tree
+from ptanalyze.formats.snapshot import read_tree, write_tree
 from ptanalyze.world.address_space import address_space, host_index
 from ptanalyze.world.trees import free_frame, with_frame, with_huge_leaves, with_root_above, with_small_leaves
 from strategies import PAGE, REGION, Page, build_snapshot, slot_of, snapshots

@@ -26,11 +26,20 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import seal
-from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.formats.tables import read_tree, write_tree
+from ptanalyze.formats.record import seal
+from ptanalyze.formats.snapshot import (
+    HostDump,
+    Root,
+    Slot,
+    Vcpu,
+    read_snapshot,
+    read_tree,
+    read_vm,
+    write_snapshot,
+    write_tree,
+    write_vm,
+)
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.formats.vm import HostDump, Root, Slot, Vcpu, read_vm, write_vm
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
 from samples import touched

@@ -14,8 +14,7 @@ from numba import njit
 from naive.trees import leaf_map
 from naive.walker import SetAssoc, Walker
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.trace import Event
-from ptanalyze.core.walks import WalkStream
+from ptanalyze.core.trace import Event, WalkStream
 from ptanalyze.kernels import lru, walker
 from ptanalyze.kernels.lru import EMPTY, ROW, bank, depth_in_row, find, row_bank, row_of
 from ptanalyze.policies import plan_for

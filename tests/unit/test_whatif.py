@@ -17,9 +17,8 @@ from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.columns import Column, brief
+from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding, brief
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.finding import CACHED, CAREFUL, SAMPLED, Finding
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event

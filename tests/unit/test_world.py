@@ -12,7 +12,7 @@ from ptanalyze.analysis.advise import workload
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
-from ptanalyze.core.finding import Finding
+from ptanalyze.core.columns import Finding
 from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture

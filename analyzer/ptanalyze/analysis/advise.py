@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import numpy as np
 from pandas import DataFrame
 
-from ..core.columns import Column, units_of
+from ..core.columns import CACHED, CAREFUL, EACH_ONCE, GONE, NO_RATE, PHASES, SHORT, UNSEEN, Column, units_of
 from ..core.errors import NO_LIMIT, UNKNOWN_NODE, Budget, budget, lines, size_as_read, size_in_words
-from ..core.finding import CACHED, CAREFUL, EACH_ONCE, GONE, NO_RATE, PHASES, SHORT, UNSEEN
 from ..core.interval import (
     FROM_DRAM,
     as_read,
@@ -24,14 +23,13 @@ from ..core.interval import (
     shown,
 )
 from ..core.snapshot import blocks, leaf
-from ..core.trace import chunk_runs, give_back
-from ..core.walks import threads_placed
+from ..core.trace import chunk_runs, give_back, threads_placed
 from ..cost.price import over_horizon
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import TABLE_BYTES, Result
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, label, members, policies
-from ..policies.plan import BrokenPolicyError
+from ..policies.registry import BrokenPolicyError
 from ..world.address_space import tracers_leaves
 from ..world.thread_placement import RECORDED
 from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally

@@ -12,8 +12,8 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.cpu_pairs import GAP, known_pairs
 from ..core.errors import UsageError
+from ..core.machine import GAP, known_pairs
 
 
 @dataclass(frozen=True)

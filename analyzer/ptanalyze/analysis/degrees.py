@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.columns import Finding
 from ..core.errors import UsageError
-from ..core.finding import Finding
-from ..core.trace import blocks
-from ..core.walks import Reads
+from ..core.trace import Reads, blocks
 from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
 from ..kernels.jit import compile_beside
 from ..kernels.replay import (
+    CALLS,
     EVENT_KINDS,
+    FLUSH,
+    FREE,
     PTE_COPY,
     REPLICA_FAULT,
+    RUN,
+    TABLE_DATA,
     TABLE_NEW,
     Counters,
     Grouped,
     Mapped,
     at_share,
+    freed_table,
     grouped_for,
 )
-from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
 from ..policies import Plan, Policy, plan_for
 from ..policies.hydra import HYDRA_OFFLINE as OFFLINE
 from ..world.address_space import NO_VMA, vma_of

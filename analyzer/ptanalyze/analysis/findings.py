@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.errors import plural, size_in_words
-from ..core.finding import (
+from ..core.columns import (
     AS_TRACED,
     ASSUMED,
     CACHED,
@@ -21,6 +20,7 @@ from ..core.finding import (
     SILENT,
     Finding,
 )
+from ..core.errors import plural, size_in_words
 from ..core.machine import LINE_BYTES, cache_told
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told

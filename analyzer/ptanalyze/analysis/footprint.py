@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..core.columns import CAREFUL, DATA_NODES, NOTE, Finding
 from ..core.errors import UsageError
-from ..core.finding import CAREFUL, DATA_NODES, NOTE, Finding
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk, together
 from ..core.interval import Interval, faster, over_corners, slower
 from ..core.snapshot import frame

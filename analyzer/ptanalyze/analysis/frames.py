@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pandas import DataFrame, concat
 
-from ..core.columns import described, numbers
+from ..core.columns import Finding, described, numbers
 from ..core.errors import lines
-from ..core.finding import Finding
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
-from ..core.walks import GUEST_BIT
+from ..core.trace import GUEST_BIT
 from ..cost.result import COLUMNS, WINDOW_COLUMNS, CallCost, Result
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame
 
-from ..core.columns import described
+from ..core.columns import Finding, described
 from ..core.errors import UsageError
-from ..core.finding import Finding
 from ..core.machine import Costs
-from ..core.trace import blocks, read_only
-from ..core.walks import WalkStream
+from ..core.trace import WalkStream, blocks, read_only
 from ..formats.capture import CaptureLike
 from ..policies import availability, plan_for
 from ..world.address_space import vma_of

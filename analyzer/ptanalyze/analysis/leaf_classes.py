@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import snapshot as bits
+from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, Finding
 from ..core.errors import UsageError, plural
-from ..core.finding import BY_HEAT, CAREFUL, EACH_ONCE, Finding
 from ..core.interval import share_bounds
 from ..core.snapshot import Tree
-from ..core.trace import Trace, chunk_runs, give_back, read_only
-from ..core.walks import Placement, WalkStream
+from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
 
@@ -139,6 +138,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
         raise UsageError("by = thread: mapped pages have no thread; use weight = walks")
     _known("by", by, ("all", "vma"))
     from ..kernels import classify as kernels
+    from ..kernels.walker import Segments, count_mapped
 
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)
@@ -148,10 +148,10 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     host = None if space.native else _host(space, of_table, n)
     hist = np.zeros((len(groups), n + 1, 1 if space.native else n + 4), np.int64)
     flat = hist.reshape(-1, hist.shape[2])
-    segments = kernels.Segments(table, lo, hi, row * (n + 1) + of_table[table])
+    segments = Segments(table, lo, hi, row * (n + 1) + of_table[table])
     if space.native:
         mapped = np.zeros(len(table), np.int64)
-        kernels.count_mapped(read_only(tree.entries), segments, _code(tree), mapped)
+        count_mapped(read_only(tree.entries), segments, _code(tree), mapped)
         np.add.at(flat[:, 0], segments.row, mapped)
     else:
         kernels.count_nested(read_only(tree.entries), segments, host, flat)
@@ -234,19 +234,20 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
+    from ..kernels.walker import Segments, count_mapped
 
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_table = of_table[first : first + len(tree)]
     leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    every = kernels.Segments(
+    every = Segments(
         leaves,
         np.zeros(len(leaves), np.int16),
         np.full(len(leaves), 512, np.int16),
         np.zeros(len(leaves), np.int64),
     )
     mapped = np.zeros(len(leaves), np.int64)
-    kernels.count_mapped(read_only(tree.entries), every, _code(tree), mapped)
+    count_mapped(read_only(tree.entries), every, _code(tree), mapped)
     known = of_table.copy()
     known[leaves[mapped < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)

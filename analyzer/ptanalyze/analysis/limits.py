@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.columns import CACHED, DATA_NODES
 from ..core.errors import size_in_words, this_program
-from ..core.finding import CACHED, DATA_NODES
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, availability, plan_for
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.columns import NO_RATE, Finding
 from ..core.errors import RefusedError, UsageError
-from ..core.finding import NO_RATE, Finding
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
@@ -23,7 +23,7 @@ from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, at_share, counters
 from ..policies.contract import RECORD
-from ..policies.plan import check_nodes, own_code
+from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.site import LEFT_OUT
 from ..world.world import World
@@ -35,7 +35,7 @@ from .setup import ONCE_EACH, alike
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
-    from ..core.walks import WalkStream
+    from ..core.trace import WalkStream
     from ..cost.result import Price
     from ..policies import Plan
     from ..world.address_space import AddressSpace

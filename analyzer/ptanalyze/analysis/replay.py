@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..core.columns import Finding
 from ..core.errors import UsageError
-from ..core.finding import Finding
-from ..core.trace import Event
-from ..core.walks import GUEST_BIT, Reads
+from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.result import Series, SystemCalls
 from ..kernels.jit import check_types, compile_together
 from ..kernels.replay import (
+    BALANCING,
+    CALLS,
+    DATA,
+    FLUSH,
+    HOST_DATA,
     TABLE_MOVED,
     Counters,
     Mapped,
@@ -29,11 +33,11 @@ from ..kernels.replay import (
     counters,
     marking,
     replay_for,
+    shootdown,
     wrong_node,
 )
-from ..kernels.steps import BALANCING, CALLS, DATA, FLUSH, HOST_DATA, shootdown
 from ..policies import Plan
-from ..policies.plan import check_nodes, check_placed, own_code
+from ..policies.registry import check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
 from ..world.mm_events import region_of_interest

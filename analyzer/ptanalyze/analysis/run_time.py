@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
+from ..core.columns import CAREFUL, NOTE, Finding
 from ..core.errors import UsageError
-from ..core.finding import CAREFUL, NOTE, Finding
 from ..formats.capture import PathLike
 from .setup import calibration_of
 

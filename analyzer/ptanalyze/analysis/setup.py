@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from ..core.columns import TOGETHER, Finding
 from ..core.errors import UsageError, is_whole
-from ..core.finding import TOGETHER, Finding
 from ..core.machine import (
     Costs,
     Machine,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.columns import Finding
 from ..core.errors import UsageError, size_in_words
-from ..core.finding import Finding
 from ..core.interval import Interval, faster, less_sure, shown
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike

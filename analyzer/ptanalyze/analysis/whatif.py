@@ -15,10 +15,9 @@ from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
-from ..kernels.code_cache import say_compiling
-from ..kernels.jit import compile_beside, compile_together, lacking
+from ..kernels.jit import compile_beside, compile_together, lacking, say_compiling
 from ..policies import POLICIES, Plan, Policy, plan_for
-from ..policies.plan import own_code
+from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
 from ..world.phases import ALL, LAST
 from ..world.thread_placement import AUTO

@@ -13,13 +13,13 @@ from ..core import snapshot as entries
 from ..core.errors import UNKNOWN_NODE, printable
 from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
-from ..formats.manifest import TRACE
+from ..formats.record import TRACE
 from ..world.address_space import tracers_leaves
 from ..world.trees import shared_pages
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
-    from ..formats.vm import HostDump
+    from ..formats.snapshot import HostDump
 
 Rows = dict[str, str | int | float]
 

@@ -26,11 +26,10 @@ from ..formats.atomic import map_new
 from ..formats.capture import open_capture
 from ..formats.foreign import DUMP, FORMATS, SAMPLES, TRACE, imported, names
 from ..formats.foreign.recognise import REGION, MappedPages, read_mapped_pages, recognise
-from ..formats.manifest import TRACE as TRACE_FILE
-from ..formats.manifest import copy_private, new_capture, seal
-from ..formats.snapshot import read_snapshot, write_snapshot
-from ..formats.tables import enclosing_tables
-from ..formats.trace_index import add_index
+from ..formats.record import TRACE as TRACE_FILE
+from ..formats.record import copy_private, new_capture, seal
+from ..formats.snapshot import enclosing_tables, read_snapshot, write_snapshot
+from ..formats.trace import add_index
 from ..formats.trace_writer import Damaged, damage
 
 # A snapshot from pages that another tool listed: leaves as it says, tables above them inferred.

@@ -74,7 +74,7 @@ def compile_now() -> None:
 def of_captures(places: Iterable[Path]) -> Iterator[Kept]:
     """What captures keep themselves, those inside captures too."""
     from ..formats.capture import KEPT
-    from ..formats.manifest import MANIFEST
+    from ..formats.record import MANIFEST
 
     seen = set[Path]()
     for place in places:
@@ -99,7 +99,7 @@ def of_user() -> Iterator[Kept]:
 
 def compiled() -> Iterator[Kept]:
     """Compiled kernels, a line per directory: beside the package's modules, and in Numba's directories."""
-    from ..kernels.code_cache import SUFFIX
+    from ..kernels.jit import SUFFIX
 
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "numba")
     places = {Path(__file__).parents[1], caches, Path(os.environ.get("NUMBA_CACHE_DIR") or caches)}

@@ -97,8 +97,8 @@ class Findings:
 def summary(findings: list[Check]) -> Section:
     """Whether the capture can be used, and how many checks say so."""
     from ..analysis.answer import Section
+    from ..core.columns import FAILED, NOTE, PARTIAL
     from ..core.errors import plural
-    from ..core.finding import FAILED, NOTE, PARTIAL
 
     several = Counter(finding.verdict for finding in findings)
     checks = plural(len(findings), "check")

@@ -79,7 +79,7 @@ def dump_process(
     """
     from ..capture.live.dump import dump_sealed, dump_tree, long_stop
     from ..core.errors import PartialDataError
-    from ..formats.manifest import new_capture
+    from ..formats.record import new_capture
 
     output = output or free_name(str(pid))
     options: dict[str, Any] = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}

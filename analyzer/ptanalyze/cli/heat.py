@@ -57,7 +57,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     from ..capture.live.dump import seal_dump
     from ..capture.live.heat import heat_process, heat_tree, provenance, sources
     from ..capture.live.process import check_process
-    from ..formats.manifest import must_be_new, new_capture
+    from ..formats.record import must_be_new, new_capture
 
     if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")

@@ -98,7 +98,7 @@ def command(
 
 def of_samples(output: str) -> list[str]:
     """What the periods and data sources of perf's samples said."""
-    from ..formats.manifest import read_manifest
+    from ..formats.record import read_manifest
 
     said = read_manifest(output).provenance
     lines = {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.columns import ELSEWHERE
 from ..core.errors import NO_LIMIT, UsageError, is_whole
-from ..core.finding import ELSEWHERE
 from ..core.options import EVERYWHERE, Option, as_options
 from . import complete, echo, retyped
 from .output import NAMES

@@ -349,8 +349,7 @@ def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None)
     def table() -> DataFrame:
         from pandas import DataFrame
 
-        from ..core.columns import described
-        from ..core.finding import Finding
+        from ..core.columns import Finding, described
 
         return described(
             DataFrame([flat(survey_guest_record(one)) for one in guest.found]),

@@ -26,9 +26,10 @@ import numpy as np
 from msgspec import structs
 
 from ..core import interval
-from ..core.finding import Finding
+from ..core.columns import Finding
 from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
+    CALLS,
     FAULT,
     IPI,
     IPI_SAVED,
@@ -43,7 +44,6 @@ from ..kernels.replay import (
     VM_EXIT,
     Counters,
 )
-from ..kernels.steps import CALLS
 from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
 from .load import busy_walk_cycles
 from .result import CallCost, Price, SystemCalls

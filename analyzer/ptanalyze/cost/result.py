@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.columns import Column, brief
-from ..core.finding import CAREFUL, OF_CAPTURE, Finding, found, plain
+from ..core.columns import CAREFUL, OF_CAPTURE, Column, Finding, brief, found, plain
 from ..core.interval import Interval, less_sure
-from ..kernels.replay import EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
-from ..kernels.steps import CALLS
+from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 
 # What a policy costs once: getting to its tables, and touching memory for the first time.
 

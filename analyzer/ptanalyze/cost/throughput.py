@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..core.interval import over_corners
-from ..kernels.steps import BALANCING
+from ..kernels.replay import BALANCING
 from .price import data_cycles, moving_ns, taken_ns, walk_cycles
 from .result import Rate
 

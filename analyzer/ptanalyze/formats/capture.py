@@ -14,9 +14,8 @@ from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from .heat import FILE as HEAT
 from .heat import read_heat
-from .manifest import MANIFEST, TRACE, Manifest, damage, read_manifest
-from .snapshot import read_snapshot
-from .vm import HostDump, read_vm
+from .record import MANIFEST, TRACE, Manifest, damage, read_manifest
+from .snapshot import HostDump, read_snapshot, read_vm
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
@@ -112,7 +111,7 @@ class Capture:
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
             )
         self._must_be_whole()
-        from .trace_index import open_trace  # imports Numba; reading page tables does not need it
+        from .trace import open_trace
 
         return open_trace(self.directory / TRACE, self.cache)
 

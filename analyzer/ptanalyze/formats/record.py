@@ -1,9 +1,15 @@
-"""JSON files with a format name and a version, read strictly and written whole."""
+"""JSON files with a format name and a version, read strictly and written whole; `capture.json` among them,
+which says what a capture directory holds and whether it is as written.
+"""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -11,10 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from ..core.decode import Undecodable, json_struct, plain_json
 from ..core.errors import CaptureError, UsageError
-from ..core.safe_files import read_given
-from .atomic import atomic_write
+from ..core.safe_files import (
+    Undecodable,
+    crc_of,
+    json_struct,
+    open_inside,
+    pieces,
+    plain_json,
+    read_given,
+    read_inside,
+    unfinished_directory,
+)
+from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
 from .text_output import SCHEMA, csv_text, record
 
 if TYPE_CHECKING:
@@ -182,3 +197,151 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 
 def _shown(whole: object) -> str:
     return repr(whole.get("what")) if isinstance(whole, dict) else type(whole).__name__
+
+
+MANIFEST = "capture.json"
+TRACE = "trace.ptt"
+FORMAT = "ptanalyze-capture"
+VERSION = 1
+KINDS = ("process", "trace", "vm", "vm-host")
+CRC = b'"crc32"'  # the manifest's own: its last field
+BLOCK = 1 << 22
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int
+    crc32: int
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """crc32: of what stands before that field in the file, byte for byte."""
+
+    format: str
+    version: int
+    kind: str
+    files: dict[str, File]
+    provenance: dict[str, Any]
+    crc32: int
+
+
+@contextmanager
+def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
+    """A private directory (0700) that becomes `out` when the block ends, and vanishes if it raises.
+
+    Under sudo it then belongs to the user who typed that.
+    Fill it and seal() it inside the block. UsageError if `out` is there already.
+    """
+    out = Path(out)
+    must_be_new(out)
+    with unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
+        yield inside
+        for path in inside.rglob("*"):
+            _sync(path) if path.is_file() else sync_directory(path)
+        sync_directory(inside)
+        give_to_caller(inside)
+        os.rename(inside, out)
+    sync_directory(out.parent)
+
+
+def must_be_new(out: str | PathLike[str]) -> None:
+    """UsageError if a capture directory `out` cannot be made; new_capture asks only when work begins."""
+    out = Path(out)
+    if os.path.lexists(out):  # also a link to nothing: rename does not replace it
+        raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: {out.parent} is no directory; create it first")
+    if not may_write(out.parent):
+        raise UsageError(f"{out.parent.resolve()}: no right to write here; name another directory with -o")
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:
+    """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
+    directory = Path(directory)
+    names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
+    files = {name: file_sum(directory / name) for name in names if not name.startswith(".")}
+    blank = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance, crc32=0)
+    manifest = msgspec.structs.replace(blank, crc32=manifest_crc(record_text(blank)))
+    with atomic_write(directory / MANIFEST) as out:
+        out.write(record_text(manifest))
+    return manifest
+
+
+def manifest_crc(text: bytes) -> int:
+    """CRC-32 (zlib) of a manifest's text before its last field, `crc32`."""
+    return zlib.crc32(text.rpartition(CRC)[0])
+
+
+def file_sum(path: Path) -> File:
+    """Size in bytes and CRC-32 (zlib) of a regular file, read once in blocks; holes are not read."""
+    with open_inside(path) as file:
+        return File(os.fstat(file.fileno()).st_size, crc_of(file))
+
+
+def copy_private(source: BufferedReader, target: Path, most: int | None = None) -> None:
+    """Copy an open file, or its first `most` bytes, to the new file `target` (0600); holes stay holes."""
+    with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+        size = os.fstat(source.fileno()).st_size if most is None else most
+        for start, end in pieces(source.fileno(), size):
+            file.seek(start)
+            for at in range(start, end, BLOCK):
+                file.write(os.pread(source.fileno(), min(BLOCK, end - at), at))
+        file.truncate(size)
+
+
+def read_manifest(directory: str | PathLike[str], *, trusted: bool = False) -> Manifest:
+    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new.
+
+    trusted  it is not compared with its own checksum
+    """
+    path = Path(directory) / MANIFEST
+    try:
+        text = read_inside(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
+            "make one with `ptanalyze record` or `ptanalyze dump`"
+        ) from None
+    manifest = decode_record(path, text, Manifest, FORMAT, VERSION)
+    if not trusted and (crc := manifest_crc(text)) != manifest.crc32:
+        why = f"damaged: sealed with {manifest.crc32:08x}; take another copy, or read it with --trust"
+        raise CaptureError(path, "CRC-32", f"{crc:08x}", why)
+    if manifest.kind not in KINDS:
+        raise CaptureError(path, "kind", manifest.kind, f"expected one of {', '.join(KINDS)}")
+    for name in manifest.files:
+        if name != Path(name).name:
+            raise CaptureError(path, "files", name, "file names must stay inside the capture")
+    return manifest
+
+
+def damaged_files(
+    directory: str | PathLike[str], manifest: Manifest, *, quick: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield (name, reason) for each file that is missing or not as long or not the same as when sealed.
+
+    quick  look at lengths alone, not at contents
+    """
+    for name, sealed in manifest.files.items():
+        if why := damage(Path(directory) / name, sealed, contents=not quick):
+            yield name, why
+
+
+def damage(path: Path, sealed: File, contents: bool = True) -> str:
+    """How a file is not as it was sealed, "" if it is. contents: whether they are compared too, by CRC-32.
+
+    CaptureError if it is no regular file.
+    """
+    try:
+        with open_inside(path) as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return "missing"
+    if size != sealed.bytes:
+        return f"{size} bytes, sealed with {sealed.bytes}"
+    if contents and (crc := file_sum(path).crc32) != sealed.crc32:
+        return f"CRC-32 {crc:08x}, sealed with {sealed.crc32:08x}"
+    return ""

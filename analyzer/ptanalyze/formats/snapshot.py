@@ -1,22 +1,283 @@
-"""`snapshot.json`, `maps` and the tables beside them: a Snapshot as a directory of files."""
+"""Page tables on disk: `NAME.tables` and `NAME.entries` (dumps/records.h); `snapshot.json`, `maps` and the
+tables beside them; and `vm.json` with the nested table, the output of `ptdump vm PID -o DIR`.
 
+A VM seen from its host holds ept.tables and ept.entries (base = guest-physical address, several roots may
+follow one another, each with its tables, depth first), maps (of the VMM, byte for byte) and vm.json:
+
+ {"format": "ptanalyze-vm", "version": 1,
+  "levels": 4, "encoding": "kvm",                as in ept.tables
+  "nodes": [...],                                the host's, as in snapshot.json
+  "slots": [{"gpa": 0, "bytes": 655360, "hva": 140000000000000, "flags": 0, "space": 0}, ...],
+  "vcpus": [{"tid": 11, "cpu": 3, "node": 1, "root": 25000}, ...],         in the order of vCPU numbers
+  "roots": [{"frame": 25000, "table": 0, "kind": "tdp_mmu", "levels": 4, "smm": false}, ...],
+  "facts": {...}}
+"""
+
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
-from ..core.safe_files import MANY, read_inside
-from ..core.snapshot import EMULATOR, MOST_SCALED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from .atomic import atomic_write
+from ..core.safe_files import MANY, open_inside, read_inside
+from ..core.snapshot import (
+    BAD_TYPE,
+    CHANGED,
+    EMULATOR,
+    ENTRIES_PER_TABLE,
+    FAULT,
+    INFERRED,
+    MOST_SCALED,
+    NO_PARENT,
+    TORN,
+    VMA_DTYPE,
+    Node,
+    Snapshot,
+    Topology,
+    Tree,
+)
+from .atomic import atomic_write, map_new
 from .record import decode_facts, decode_record, write_record
-from .tables import read_tree, write_tree
+
+TABLES_MAGIC = b"PTTABLES"
+ENTRIES_MAGIC = b"PTENTRYS"
+TABLES_VERSION = 1
+BYTE_ORDER = 0x01020304
+ENTRIES_HEADER = 4096
+ENCODINGS = ("x86", "ept", "kvm")
+LEVELS = (4, 5)
+BLOCK = 1 << 20  # records read and validated at a time
+FLAGS = CHANGED | TORN | FAULT | BAD_TYPE | INFERRED
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("byte_order", "<u4"),
+        ("header_bytes", "<u4"),
+        ("record_bytes", "<u4"),
+        ("count", "<u8"),
+        ("levels", "<u4"),
+        ("encoding", "S12"),
+        ("words", "S464"),
+    ]
+)
+COLUMNS = [
+    ("base", "<u8"),
+    ("frame", "<i8"),
+    ("parent", "<i4"),
+    ("node", "<i2"),
+    ("level", "u1"),
+    ("flags", "u1"),
+]
+TABLE_DTYPE = np.dtype(COLUMNS)
+TABLES_WORDS = (
+    "One 24-byte record a table page, little endian, depth first, root first: "
+    "u64 first address mapped, i64 page frame (-1 unknown), i32 index of the parent (-1 root), "
+    "i16 NUMA node (-1 unknown), u8 level (1 = table of 4 KiB entries), u8 flags (1 changed, "
+    "2 torn, 4 fault, 8 bad type, 16 inferred).\n"
+)
+ENTRIES_WORDS = (
+    "512 raw u64 page-table entries a table page, little endian, in the order of the tables "
+    "file, from byte 4096 on. Encodings: x86 = x86-64, a memory-encryption bit cleared; ept = "
+    "Intel EPT; kvm = KVM SPTE, present when bits 0 and 11 are set.\n"
+)
+
+
+def read_tree(directory: str | PathLike[str], name: str = "gpt") -> Tree:
+    """Tree of `name`.tables and `name`.entries in `directory`; entries stay a read-only memory map.
+
+    The columns a walker indexes with (parents, levels, addresses) are validated: CaptureError names file,
+    field and value; UsageError if a file is missing. Entries are not validated.
+    """
+    tables, entries = Path(directory) / f"{name}.tables", Path(directory) / f"{name}.entries"
+    header = read_header(tables, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize)
+    twin = read_header(entries, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8)
+    for field in ("count", "levels", "encoding"):
+        if header[field] != twin[field]:
+            raise CaptureError(entries, field, twin[field], f"{tables.name} says {header[field]}")
+    count, levels = int(header["count"]), int(header["levels"])
+    records = read_records(tables, count, levels)
+    validate(tables, records, levels)
+    base, frame, parent, node, level, flags = (np.ascontiguousarray(records[field]) for field, _ in COLUMNS)
+    with open_inside(entries) as file:
+        raw = np.memmap(file, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE))
+    return Tree(raw, base, frame, parent, node, level, flags, levels, header["encoding"].decode())
+
+
+def read_records(path: Path, count: int, levels: int) -> np.ndarray:
+    """TABLE_DTYPE[count]; CaptureError at the first block with a record that cannot be."""
+    records = np.empty(count, TABLE_DTYPE)
+    with open_inside(path) as file:
+        file.seek(HEADER_DTYPE.itemsize)
+        for start in range(0, count, BLOCK):
+            block = records[start : start + BLOCK]
+            if file.readinto(block.view(np.uint8).data) != block.nbytes:
+                raise CaptureError(path, "size", "cut short", f"{count} records were promised")
+            validate_each(path, block, levels)
+    return records
+
+
+def write_tree(directory: str | PathLike[str], name: str, tree: Tree) -> None:
+    """Write `tree` as `name`.entries and `name`.tables (0600, each whole or not at all)."""
+    with atomic_write(Path(directory) / f"{name}.entries") as out:
+        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8, ENTRIES_WORDS)
+        out.write(head.ljust(ENTRIES_HEADER, b"\0"))
+        out.write(np.ascontiguousarray(tree.entries, "<u8").data)
+    write_records(directory, name, tree)
+
+
+def write_records(directory: str | PathLike[str], name: str, tree: Tree) -> None:
+    """Write `name`.tables alone, beside entries that are there; flags that readers derive are left out."""
+    records = np.empty(len(tree), TABLE_DTYPE)
+    for field, _ in COLUMNS:
+        records[field] = getattr(tree, field)
+    records["flags"] &= FLAGS
+    with atomic_write(Path(directory) / f"{name}.tables") as out:
+        out.write(header_of(tree, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize, TABLES_WORDS))
+        out.write(records.data)
+
+
+def header_of(tree: Tree, magic: bytes, header_bytes: int, record_bytes: int, words: str) -> bytes:
+    fields = (magic, TABLES_VERSION, BYTE_ORDER, header_bytes, record_bytes, len(tree), tree.levels)
+    return np.array([(*fields, tree.encoding.encode(), words.encode())], HEADER_DTYPE).tobytes()
+
+
+def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) -> np.void:
+    """The header of `path`, a HEADER_DTYPE scalar, validated against the format and the file's size."""
+    try:
+        with open_inside(path) as file:
+            raw = file.read(HEADER_DTYPE.itemsize)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
+    if len(raw) < HEADER_DTYPE.itemsize:
+        raise CaptureError(path, "size", size, f"shorter than its {HEADER_DTYPE.itemsize}-byte header")
+    header: np.void = np.frombuffer(raw, HEADER_DTYPE)[0]
+    expected = {
+        "magic": magic,
+        "byte_order": BYTE_ORDER,
+        "version": TABLES_VERSION,
+        "header_bytes": header_bytes,
+        "record_bytes": record_bytes,
+    }
+    for field, value in expected.items():
+        if header[field] != value:
+            raise CaptureError(path, field, header[field], f"expected {value}")
+    if header["encoding"] not in [encoding.encode() for encoding in ENCODINGS]:
+        raise CaptureError(path, "encoding", header["encoding"], f"expected one of {', '.join(ENCODINGS)}")
+    if header["levels"] not in LEVELS:
+        raise CaptureError(path, "levels", header["levels"], "expected 4 or 5")
+    count = int(header["count"])
+    if not 0 < count < 1 << 31:
+        raise CaptureError(path, "count", count, "expected at least the root and less than 2^31 tables")
+    if size != header_bytes + count * record_bytes:
+        raise CaptureError(path, "size", size, f"{count} records make {header_bytes + count * record_bytes}")
+    return header
+
+
+def validate_each(path: Path, records: np.ndarray, levels: int) -> None:
+    """CaptureError for a record that is wrong by itself."""
+    level = records["level"]
+    reject(path, "level", level, (level < 1) | (level > levels), f"expected 1 to {levels}")
+    reject(path, "flags", records["flags"], records["flags"] & ~np.uint8(FLAGS) != 0, "unknown flag")
+    reject(path, "node", records["node"], records["node"] < -1, "expected a node or -1")
+    reject(
+        path, "frame", records["frame"], (records["frame"] < -1) | (records["frame"] >> 40 > 0), "not a frame"
+    )
+
+
+def validate(path: Path, records: np.ndarray, levels: int) -> None:
+    """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
+    level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
+    validate_each(path, records, levels)
+    expected = enclosing_tables(level, levels)
+    reject(path, "parent", parent, parent != expected, "not the table before it one level up")
+    span = np.int64(1) << (3 + 9 * level)  # bytes per entry
+    reject(
+        path,
+        "base",
+        base,
+        (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0),
+        "not aligned to its level",
+    )
+    inside = parent >= 0
+    slot = np.where(inside, (base - base[parent]) // (span * ENTRIES_PER_TABLE), 0)
+    reject(path, "base", base, (slot < 0) | (slot >= ENTRIES_PER_TABLE), "outside its parent table")
+    reject(path, "base", base, out_of_order(level, parent, slot, levels), "not after its elder sibling")
+
+
+def enclosing_tables(level: np.ndarray, levels: int) -> np.ndarray:
+    """int64[T]: the last table one level higher before each table, NO_PARENT for roots."""
+    index = np.arange(len(level))
+    expected = np.full(len(level), -2)
+    expected[level == levels] = NO_PARENT
+    for above in range(levels, 1, -1):
+        last = np.maximum.accumulate(np.where(level == above, index, -2))
+        here = level == above - 1
+        expected[here] = last[here]
+    return expected
+
+
+def out_of_order(level: np.ndarray, parent: np.ndarray, slot: np.ndarray, levels: int) -> np.ndarray:
+    """bool[T]: tables whose slot in their parent does not come after that of the sibling before them."""
+    wrong = np.zeros(len(level), bool)
+    for here in range(1, levels):
+        at = np.flatnonzero(level == here)
+        wrong[at[1:]] = (parent[at[1:]] == parent[at[:-1]]) & (slot[at[1:]] <= slot[at[:-1]])
+    return wrong
+
+
+def reject(path: Path, field: str, values: np.ndarray, wrong: np.ndarray, why: str) -> None:
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise CaptureError(path, f"{field} of table {at}", values[at], why)
+
+
+# `NAME.entries` filled in place, in any order, by a writer that knows the largest number of tables.
+
+TABLE_BYTES = ENTRIES_PER_TABLE * 8
+TABLES_STREAM_BLOCK = 4096  # tables moved at a time: 16 MiB
+
+
+def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
+    """uint64[room, 512], all zero: the writable map of a new `name`.entries (0600), with its blocks on disk.
+
+    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file. OSError
+    if the disk is full.
+    """
+    path = Path(directory) / f"{name}.entries"
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    with os.fdopen(fd, "r+b") as file:
+        return np.asarray(map_new(file, "<u8", (room, ENTRIES_PER_TABLE), ENTRIES_HEADER))
+
+
+def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:
+    """Move tables `kept` (int64[n], ascending) to the front of uint64[room, 512], in place, in blocks."""
+    moved = np.flatnonzero(kept != np.arange(len(kept)))
+    for start in range(moved[0] if len(moved) else len(kept), len(kept), TABLES_STREAM_BLOCK):
+        end = min(start + TABLES_STREAM_BLOCK, len(kept))
+        entries[start:end] = entries[kept[start:end]]
+
+
+def close_entries(directory: str | PathLike[str], name: str, tree: Tree) -> None:
+    """Cut the file to the tables of `tree`, write its header, sync."""
+    with open(Path(directory) / f"{name}.entries", "r+b") as file:
+        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)
+        file.write(head.ljust(ENTRIES_HEADER, b"\0"))
+        file.truncate(ENTRIES_HEADER + len(tree) * TABLE_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+
 
 # `maps`: the text of /proc/PID/maps, byte for byte, as a VMA array.
 
@@ -308,3 +569,151 @@ def topology_of(path: Path, records: Sequence[NodeRecord]) -> Topology:
 def now() -> str:
     """The current time as a fact: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+VM_FILE = "vm.json"
+VM_FORMAT = "ptanalyze-vm"
+VM_VERSION = 1
+NAME = "ept"
+PAGE = 4096
+TOP = 1 << 52  # guest-physical addresses end below it
+
+
+class Slot(Strict):
+    """A KVM memory slot: guest-physical `gpa` is the VMM's virtual `hva`; in bytes, whole pages."""
+
+    gpa: int
+    bytes: int
+    hva: int
+    flags: int = 0  # KVM_MEM_* of linux/kvm.h
+    space: int = 0  # KVM address space: 1 is the guest's system management mode
+
+
+class Vcpu(Strict):
+    """A vCPU thread: the CPU and NUMA node it was on, the frame of the root it walks; null unknown."""
+
+    tid: int
+    cpu: int | None = None
+    node: int | None = None
+    root: int | None = None
+
+
+class Root(Strict):
+    """A root of nested tables. `table`: its index in ept.tables, null when it was not dumped (say why)."""
+
+    frame: int
+    kind: Literal["tdp_mmu", "legacy", "shadow"]  # shadow: maps guest-virtual, not guest-physical addresses
+    table: int | None = None
+    levels: int | None = None
+    smm: bool = False
+    why: str = ""
+
+
+class KvmCounters(Strict):
+    """Counters that move when KVM changes its tables, e.g. {"mmu_notifier_seq": 9, "tdp_mmu_pages": 130}."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+    quiet: bool
+
+
+class VmFacts(msgspec.Struct, kw_only=True):
+    """The facts a dumper records; it may leave any of them out and add others."""
+
+    pid: int | None = None
+    comm: str | None = None
+    uid: int | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    time: datetime | None = None  # UTC
+    uptime_s: float | None = None  # of the host, at that time
+    process_s: float | None = None  # for which the VMM had run then
+    duration_s: float | None = None
+    method: str | None = None  # "bpf"
+    quiescence: KvmCounters | None = None
+    reading: Reading | None = None
+    retries: int | None = None
+    stopped: bool | None = None
+    unknown: tuple[str, ...] = ()  # columns that hold no data
+
+
+class VmRecord(Strict):
+    format: str
+    version: int
+    levels: int
+    encoding: str
+    nodes: tuple[NodeRecord, ...]
+    slots: tuple[Slot, ...]
+    vcpus: tuple[Vcpu, ...]
+    roots: tuple[Root, ...]
+    facts: msgspec.Raw
+
+
+@dataclass(frozen=True)
+class HostDump:
+    """A VM as the host sees it: nested tables, memory slots, vCPUs, roots; topology is the host's."""
+
+    tree: Tree
+    topology: Topology
+    slots: tuple[Slot, ...]
+    vcpus: tuple[Vcpu, ...]
+    roots: tuple[Root, ...]
+    facts: dict[str, Any]
+
+
+def read_vm(directory: str | PathLike[str]) -> HostDump:
+    """HostDump of `directory`. CaptureError names file, field and value where it is damaged; UsageError names
+    a missing file."""
+    path = Path(directory) / VM_FILE
+    record = decode_record(path, read_bytes(path), VmRecord, VM_FORMAT, VM_VERSION)
+    facts = decode_facts(path, record.facts, VmFacts, VM_FORMAT)
+    tree = read_tree(directory, NAME)
+    for field in ("levels", "encoding"):
+        if getattr(record, field) != getattr(tree, field):
+            why = f"{NAME}.tables says {getattr(tree, field)}"
+            raise CaptureError(path, field, getattr(record, field), why)
+    check_slots(path, record.slots)
+    check_roots(path, record.roots, tree)
+    topology = topology_of(path, record.nodes)
+    return HostDump(tree, topology, record.slots, record.vcpus, record.roots, facts)
+
+
+def write_vm(directory: str | PathLike[str], host: HostDump) -> None:
+    """Write vm.json of a HostDump into `directory`; its tree goes there with tables_file.write_tree."""
+    record = VmRecord(
+        format=VM_FORMAT,
+        version=VM_VERSION,
+        levels=host.tree.levels,
+        encoding=host.tree.encoding,
+        nodes=node_records(host.topology),
+        slots=host.slots,
+        vcpus=host.vcpus,
+        roots=host.roots,
+        facts=msgspec.Raw(msgspec.json.encode(host.facts)),
+    )
+    write_record(Path(directory) / VM_FILE, record)
+
+
+def check_slots(path: Path, slots: Iterable[Slot]) -> None:
+    """CaptureError unless slots are whole pages below TOP and disjoint within their address space."""
+    for slot in slots:
+        if slot.gpa % PAGE or slot.bytes % PAGE or slot.hva % PAGE:
+            raise CaptureError(path, "slot", slot, "not whole pages")
+        if slot.gpa < 0 or slot.bytes <= 0 or slot.gpa + slot.bytes > TOP or not 0 <= slot.hva < 1 << 64:
+            raise CaptureError(path, "slot", slot, "empty or out of range")
+    ordered = sorted(slots, key=lambda slot: (slot.space, slot.gpa))
+    for before, after in pairwise(ordered):
+        if before.space == after.space and before.gpa + before.bytes > after.gpa:
+            raise CaptureError(path, "slot", after, "overlaps the slot before it")
+
+
+def check_roots(path: Path, roots: Sequence[Root], tree: Tree) -> None:
+    """CaptureError unless the dumped roots are exactly the tables without a parent."""
+    tables = [root.table for root in roots if root.table is not None]
+    parentless = np.flatnonzero(tree.parent == NO_PARENT).tolist()
+    if sorted(tables) != parentless:
+        raise CaptureError(path, "roots", tables, f"{NAME}.tables has its roots at {parentless[:8]}")
+    for root in roots:
+        if root.table is not None and int(tree.frame[root.table]) != root.frame:
+            why = f"{NAME}.tables says {int(tree.frame[root.table])}"
+            raise CaptureError(path, "frame of a root", root.frame, why)

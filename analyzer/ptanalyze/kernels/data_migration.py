@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import called_hook, hook, kernel
-from .replay import missed_at
-from .steps import (
+from .replay import (
     ALL,
     BALANCING,
     CLEAR,
@@ -22,6 +21,7 @@ from .steps import (
     TABLE_DATA,
     data_page,
     host_entry,
+    missed_at,
     move_target,
     node_now,
     slot_range,

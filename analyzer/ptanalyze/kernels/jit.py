@@ -1,18 +1,312 @@
-"""How Numba compiles our functions: without counting references (_nrt=False) and without the GIL.
+"""How Numba compiles our functions, and where compiled code is kept: without counting references
+(_nrt=False), without the GIL, on disk under a key that says what the code is.
 
 Arguments of other types, also a literal number in place of an int64, have a function compiled once more.
+
+Numba's own key knows the time of one source file, not of the helpers that are compiled into the code, and not
+the hooks of a loop that is put together at run time. Here it is byte code, constants, globals and closures,
+through all functions that are called: a changed helper or hook is recompiled, wherever it is written.
+
+Compiled functions call each other by name. Numba makes names unique by a number that each process counts
+from 1. A process that found the code of two others could have two functions of one name, and ran the first
+for both. Here each process, and each child, counts from a random number.
 """
 
 import gc
+import hashlib
+import inspect
+import itertools
 import os
+import pickle
+import stat
+import sys
+import tempfile
 import warnings
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
+import llvmlite.ir
+import numba
+import numpy as np
 from numba import njit, typeof
+from numba.core import types
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import CompileResultCacheImpl, UserWideCacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
 from numba.extending import register_jitable
 
-from .code_cache import CodeCache, keep_compiled
+# Compiled code on disk: a file per key with a checksum, in a directory that only this user can write to.
+#
+# Code that is damaged, or that somebody else may have left, is as good as none.
+
+MAGIC = b"ptanalyze code 1"
+SUM = 32  # bytes of a SHA-256
+SUFFIX = ".ptcode"
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def results_of(function):
+    """Numba's own part for a Python function, in the first of Numba's directories that is ours alone.
+
+    None where there is no such directory: it belongs to another user (root does not leave files there
+    either), others may write to it, or we cannot.
+    """
+    try:
+        results = CompileResultCacheImpl(function)
+    except RuntimeError:
+        return None
+    source = inspect.getfile(function)
+    for kind in CompileResultCacheImpl._locator_classes if not own(results.locator) else ():
+        locator = kind.from_function(function, source)
+        if locator is not None and own(locator):
+            results._locator = locator
+            return results
+    return results if own(results.locator) else None
+
+
+def own(locator):
+    """Whether a directory is the user's and no other can write to it; that in the user's cache is made so."""
+    folder = locator.get_cache_path()
+    try:
+        if isinstance(locator, UserWideCacheLocator) and os.stat(folder).st_uid == os.geteuid():
+            os.chmod(folder, 0o700)
+        return private(os.stat(folder))
+    except OSError:
+        return False
+
+
+def private(status):
+    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS
+
+
+class KeptCode:
+    """The file of a key: MAGIC, the SHA-256 of what follows, the key, pickled code."""
+
+    def __init__(self, folder, name, key):
+        self.path, self.key = Path(folder) / f"{name}.{key}{SUFFIX}", key.encode()
+
+    def there(self):
+        """True if there is a file of ours; whether it is whole is known when it is loaded."""
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and private(status)
+
+    def load(self):
+        """What was saved, or None; None too where it names a module that this version does not have."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            content = file.read() if stat.S_ISREG(status.st_mode) and private(status) else b""
+        head = len(MAGIC) + SUM
+        whole = content[:head] == MAGIC + hashlib.sha256(content[head:]).digest()
+        if not whole or not content.startswith(self.key, head):
+            return None
+        with suppress(ImportError, AttributeError):
+            return pickle.loads(content[head + len(self.key) :])
+        return None
+
+    def save(self, code):
+        """Keep a picklable value; OSError where there is no room."""
+        content = self.key + dumps(code)
+        fd, name = tempfile.mkstemp(prefix=".ptcode-", dir=self.path.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(MAGIC + hashlib.sha256(content).digest() + content)
+            os.replace(name, self.path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+NOWHERE = "no directory of yours alone to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
+NAMING = "counted from a random number"  # code that was kept before has other names
+PLAIN = (int, float, str, bytes, type(None), type(...), np.generic)
+NAMED = (type, BuiltinFunctionType, np.ufunc)
+WRITTEN = (llvmlite.ir.Type, llvmlite.ir.Constant)
+
+
+def count_from_random():
+    """Give this process numbers for the names of its functions that no other process has."""
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(8), "big"))
+
+
+count_from_random()
+os.register_at_fork(after_in_child=count_from_random)
+
+
+class NoKey(Exception):
+    """The code refers to an object without a process-independent key."""
+
+
+def keep_compiled(function):
+    """Let a jitted function look for its compiled code on disk, and leave it there; returns the function.
+
+    Nothing is kept of code that no file holds, nor where there is no directory to write to.
+    """
+    if isinstance(function, Dispatcher):
+        function._cache = CodeCache(function)
+    return function
+
+
+class CodeCache:
+    """What numba.core.caching.Cache is to a dispatcher; with files of its own for each key, so that processes
+    may write at the same time.
+    """
+
+    def __init__(self, function):
+        self.function = function
+
+    @cached_property
+    def results(self):
+        """Numba's own part; NoKey where no file holds the code or no directory can be written to."""
+        results = results_of(self.function.py_func)
+        if results is None:
+            if Path(inspect.getfile(self.function.py_func)).exists():
+                say(NOWHERE)
+            raise NoKey(self.function.py_func.__qualname__)
+        return results
+
+    @property
+    def cache_path(self):
+        """Numba's own reports name it."""
+        with suppress(NoKey):
+            return self.results.locator.get_cache_path()
+
+    @cached_property
+    def text(self):
+        """What the code says; NoKey where that is not known."""
+        return "\n".join(described(self.function, set()))
+
+    def file_of(self, signature, codegen):
+        """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
+        arguments, _ = normalize_signature(signature)
+        folder = self.results.locator.get_cache_path()
+        about = [
+            NAMING,
+            sys.version,
+            numba.__version__,
+            *map(repr, codegen.magic_tuple()),
+            *map(str, arguments),
+        ]
+        about += [text for argument in arguments for text in fields_of(argument)]
+        key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
+        return KeptCode(folder, self.results.filename_base, key)
+
+    def has(self, signature, codegen):
+        """True if the code is there, or cannot be kept."""
+        with suppress(NoKey):
+            return self.file_of(signature, codegen).there()
+        return True
+
+    def load_overload(self, signature, target):
+        """The compiled result, or None."""
+        target.refresh()
+        kept = None
+        with suppress(NoKey):
+            kept = self.file_of(signature, target.codegen()).load()
+        return None if kept is None else self.results.rebuild(target, kept)
+
+    def save_overload(self, signature, compiled):
+        """Keep it for the next process, if its types have a key there and there is room."""
+        with suppress(NoKey, OSError):
+            if self.results.check_cachable(compiled):
+                self.file_of(signature, compiled.codegen).save(self.results.reduce(compiled))
+
+
+def say_compiling():
+    """A line for whoever waits at a terminal."""
+    if sys.stderr.isatty():
+        say("compiling kernels, once per machine")
+
+
+@cache
+def say(line):
+    """Say it once."""
+    print(f"ptanalyze: {line}", file=sys.stderr)
+
+
+def fields_of(kind):
+    """Texts that tell a Numba type from others of its name: named tuples by class and fields."""
+    if isinstance(kind, types.BaseNamedTuple):
+        yield from described(kind.instance_class, set())
+        for member in kind.types:
+            yield from fields_of(member)
+
+
+def described(thing, seen):
+    """Texts that are equal in another process if and only if compiled code that uses `thing` is.
+
+    NoKey for what is not known to be so.
+    """
+    if isinstance(thing, Dispatcher):
+        yield repr(sorted(thing.targetoptions.items()))
+        thing = thing.py_func
+    elif isinstance(thing, _Intrinsic):
+        thing = thing._defn
+    if isinstance(thing, FunctionType):
+        if thing.__module__ == "__main__":
+            raise NoKey(thing.__qualname__)
+        if thing in seen:
+            return
+        seen.add(thing)
+        yield from code(thing.__code__, thing.__globals__, seen)
+        for cell in thing.__closure__ or ():
+            yield from described(cell.cell_contents, seen)
+        yield from described(thing.__defaults__, seen)
+    elif isinstance(thing, PLAIN):
+        yield f"{type(thing).__name__} {thing!r}"
+    elif isinstance(thing, tuple):
+        yield f"tuple of {len(thing)}"
+        for one in thing:
+            yield from described(one, seen)
+    elif isinstance(thing, np.ndarray):
+        yield f"{thing.dtype} {thing.shape} {hashlib.sha256(thing.tobytes()).hexdigest()}"
+    elif isinstance(thing, WRITTEN):
+        yield str(thing)
+    elif isinstance(thing, ModuleType):
+        yield thing.__name__
+    elif isinstance(thing, NAMED):
+        module = getattr(thing, "__module__", "numpy")
+        if module == "__main__":
+            raise NoKey(thing.__name__)
+        yield f"{module} {thing.__name__} {getattr(thing, '_fields', '')}"
+    else:
+        raise NoKey(repr(thing))
+
+
+def code(block, names, seen):
+    """Texts of byte code, its constants and the globals it may mean."""
+    yield f"{block.co_code.hex()} {block.co_names} {block.co_varnames} {block.co_freevars}"
+    for constant in block.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code(constant, names, seen)
+        else:
+            yield from described(constant, seen)
+    for name in block.co_names:
+        if name in names:
+            yield from described(names[name], seen)
+            yield from members(names[name], block.co_names, seen)
+
+
+def members(thing, names, seen):
+    """Texts of the compiled functions and constants of a module that some code names."""
+    for name in names if isinstance(thing, ModuleType) else ():
+        member = getattr(thing, name, None)
+        if isinstance(member, (Dispatcher, tuple, np.ndarray, *PLAIN)):
+            yield from described(member, seen)
+
 
 OURS = __package__.partition(".")[0]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .data_migration import RANGE
 from .jit import either, kernel
-from .steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE, Steps
+from .replay import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE, Steps
 
 # Which VMA holds which bytes: an interval map whose ends are all known beforehand.
 #

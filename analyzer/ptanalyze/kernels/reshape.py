@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import called_hook, hook, kernel
-from .steps import CLEAR, MOVE, move_target, slot_range
+from .replay import CLEAR, MOVE, move_target, slot_range
 from .walker import ADDRESS, KVM, PRESENT, X86, frame, leaf, mapped
 from .walker import NONE as WALKER_NONE
 
@@ -83,7 +83,7 @@ def run(page, region_base, captured, first, steps, row_base, step, guest, stride
     page         uint32[n]  as WalkStream.page
     region_base  int64[R]   number of the first page of each region, NONE where it has no 4 KiB pages
     captured     uint32[P]  frame each page was captured with, FREE where it was not mapped
-    row_base     int64[L]   number of the first page of each row of `steps` (kernels.steps.Rows)
+    row_base     int64[L]   number of the first page of each row of `steps` (kernels.replay.Rows)
     series       int64[S, 4]  row w // stride is filled by walk w: w, unused, live, mapped
     """
     count = guest.count

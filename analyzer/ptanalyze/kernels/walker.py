@@ -336,3 +336,27 @@ def count_covered(entries, tables, pages, leaves, covered):
                 region = frame(run[k], 1, X86) >> 9
                 full += region < len(pages) and pages[region] == 512
         leaves[i], covered[i] = n, full
+
+
+class Segments(NamedTuple):
+    """S runs of entries lo..hi-1 of a leaf table (level 1), and their row of the result."""
+
+    table: np.ndarray  # int32[S]
+    lo: np.ndarray  # int16[S]
+    hi: np.ndarray  # int16[S]
+    row: np.ndarray  # int64[S]
+
+
+@kernel
+def count_mapped(entries, segments, code, counts):
+    """counts[s] (int64[S]) = entries of segment s of uint64[T, 512] that map a 4 KiB page."""
+    for s in range(len(segments.table)):
+        run = entries[segments.table[s]][segments.lo[s] : segments.hi[s]]
+        n = np.uint64(0)
+        if code == X86:
+            for i in range(len(run)):
+                n += (run[i] | (run[i] >> np.uint64(8))) & np.uint64(1)
+        else:
+            for i in range(len(run)):
+                n += np.uint64(mapped(run[i], 1, code))
+        counts[s] = np.int64(n)

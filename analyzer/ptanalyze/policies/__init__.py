@@ -7,9 +7,9 @@ from .table import BOUND, POLICIES, names
 
 if TYPE_CHECKING:
     from .contract import RESEARCH, Policy, has_parameter, parameters
-    from .plan import Plan
     from .registry import (
         NOT_MAINLINE,
+        Plan,
         availability,
         caveat,
         find,
@@ -27,7 +27,7 @@ DEFINED_IN = {
     "RESEARCH": "contract",
     "Policy": "contract",
     "parameters": "contract",
-    "Plan": "plan",
+    "Plan": "registry",
     "find": "registry",
     "label": "registry",
     "members": "registry",

@@ -1,10 +1,11 @@
-"""first-touch, interleave, bind: a single copy of each table page, placed again in the order of first use;
-tables-in-dram: as captured, but none on a node without CPUs; ept-reset: the host's alone are placed again.
+"""One copy of each table page. linux: as captured, where the kernel put it, a VM's host tables too.
+first-touch, interleave, bind: placed again in the order of first use. tables-in-dram: as captured, but none
+on a node without CPUs. ept-reset: the host's alone are placed again. ideal: a bound of locality.
 
-The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the
-first walk that reads it. What was mapped before the region of interest is under first-touch where it was
-touched then (world.page_homes); interleave and bind place it as they place all else, when it is first
-needed.
+first-touch, interleave and bind re-place both dimensions: a guest's table by the demand fault that makes it,
+a host's by the first walk that reads it. What was mapped before the region of interest is under first-touch
+where it was touched then (world.page_homes); interleave and bind place it as they place all else, when it is
+first needed.
 
 interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
 of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
@@ -29,12 +30,50 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from msgspec import Meta
 
+from ..core.columns import Finding
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_FREE, TABLE_NEW
 from . import static_replicas
 from .contract import Availability, Policy, PolicySide, World, captured_nodes, nodes_of
-from .static_replicas import State
+from .static_replicas import AS_CAPTURED, State
+
+LINUX = Policy(
+    "linux",
+    "as captured: every table page on the node the dump found it on",
+    *AS_CAPTURED,
+    source="Linux 6.x: page tables are never moved; KVM allocates ePT pages on the faulting vCPU's node",
+    availability=Availability("nothing to do, it runs like this"),
+)
+
+
+def _all_local(world: World, params: Strict) -> State:
+    """ideal: every read is local at the price of a single copy. No machine does this.
+
+    Of the same reads no placement has fewer remote ones, nor, where a node's own memory is the fastest, fewer
+    walk cycles. Policies that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be
+    faster.
+    """
+    home = np.zeros(len(world.space.tables.level), np.int16)
+    return static_replicas.one_copy(world, home, serve=np.arange(world.nodes))
+
+
+BOUNDED = Finding(
+    "bound-of-locality",
+    "bounds locality only: every table read from DRAM is local, at the price of one copy; policies "
+    "that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be faster",
+    policy="ideal",
+)
+IDEAL = Policy(
+    "ideal",
+    "every table read local at the price of one copy: bounds locality, not caching, page sizes or interrupts",
+    static_replicas.guest_part(_all_local),
+    static_replicas.host_part(_all_local),
+    source="a bound of locality, not a system",
+    finding=BOUNDED,
+    availability=Availability(otherwise="a bound"),
+)
+
 
 Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
 MOST = 255  # of Linux's weights
@@ -42,7 +81,7 @@ WEIGHTS = (
     'table pages that each node gets in a round, "4,4,1" for nodes 0 to 2, 0: none; empty: one each. As '
     "MPOL_WEIGHTED_INTERLEAVE does, since Linux 6.9"
 )
-LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
+SOURCE = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
 
 
 class InterleaveParams(Strict):
@@ -192,7 +231,7 @@ FIRST_TOUCH = Policy(
     "first-touch",
     "one copy, on the node of the CPU that first needs the table page",
     *BY_FIRST_TOUCH,
-    source=LINUX,
+    source=SOURCE,
     needs=("trace",),
     availability=Availability("nothing to do, this is Linux's default"),
 )
@@ -201,7 +240,7 @@ INTERLEAVE = Policy(
     "one copy, round-robin over all nodes in the order of first use, the host's independent of the guest's",
     *_parts(interleave),
     InterleaveParams,
-    source=LINUX,
+    source=SOURCE,
     availability=Availability("numactl --interleave=all ./app (its data, too)"),
     caveat="This program alone; most of its data become remote, which is not priced here",
 )
@@ -210,7 +249,7 @@ BIND = Policy(
     "one copy, all on one node",
     *_parts(bind),
     BindParams,
-    source=LINUX,
+    source=SOURCE,
     availability=Availability("numactl --membind=0 ./app (its data, too)"),
     caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",

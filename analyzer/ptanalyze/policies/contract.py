@@ -16,8 +16,8 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     walk is done again, in the own table, and its leaf entry counts as local. Inlined: keep the common way
     short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes a step of kernels.steps; mapped.changed[step] is the number of changed entries,
-    slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
+    The memory manager takes a step of kernels.replay; mapped.changed[step] is the number of changed entries,
+    slot_range, move_target, freed_table, ... of kernels.replay which. Not inlined.
 
 The host's, HostHooks:
 
@@ -26,7 +26,7 @@ on_walk(state, tables, table, slot, node, counters) -> node
     A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and
     returns what the guest's on_walk does. Inlined.
 on_step(state, tables, rows, steps, mapped, counters, step)
-    Data moved (kernels.steps.DATA and above).
+    Data moved (kernels.replay.DATA and above).
 
 A policy may also reshape the World before anything is replayed: other frames, other page sizes, another
 paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
@@ -39,8 +39,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
 
+from ..core.columns import Finding
 from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
-from ..core.finding import Finding
 from ..core.machine import Machine, Strict
 from ..kernels.jit import called_hook, hook, kernel
 from ..world.page_homes import placed_by_touch

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from ..core.columns import Finding
 from ..core.errors import UsageError
-from ..core.finding import Finding
 from ..core.machine import Latency, Machine, Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
 from .contract import Availability, Policy, World

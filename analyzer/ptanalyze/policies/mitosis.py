@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Strict
-from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
-from ..kernels.steps import RUN, node_now
+from ..kernels.replay import RUN, TABLE_FREE, TABLE_MOVED, grow, node_now
 from . import static_replicas
 from .contract import NODES, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, replica_nodes
 from .static_replicas import FOLLOW, State, nearest

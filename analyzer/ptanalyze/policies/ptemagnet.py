@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from ..core.columns import Finding
 from ..core.errors import UsageError
-from ..core.finding import Finding
 from ..core.machine import Strict
 from ..world.reservations import Reservations, measure, reserve
 from .contract import Policy, World

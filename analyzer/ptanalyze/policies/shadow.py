@@ -21,10 +21,22 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from ..core.finding import CAREFUL, Finding
+from ..core.columns import CAREFUL, Finding
 from ..core.machine import Strict
-from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
+from ..kernels.replay import (
+    CLEAR,
+    DATA,
+    FREE,
+    HINT,
+    MOVE,
+    PTE_WRITE,
+    TABLE_NEW,
+    UPDATE,
+    VM_EXIT,
+    freed_table,
+    move_target,
+    stores,
+)
 from ..world.trees import shadow_table, split_tables
 from .baselines import BY_FIRST_TOUCH
 from .contract import Availability, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook

@@ -3,11 +3,11 @@
 from importlib.metadata import EntryPoints, entry_points
 
 POLICIES = {  # name -> its file, and the name of its Policy there
-    "linux": "linux.POLICY",
+    "linux": "baselines.LINUX",
     "first-touch": "baselines.FIRST_TOUCH",
     "interleave": "baselines.INTERLEAVE",
     "bind": "baselines.BIND",
-    "ideal": "linux.IDEAL",
+    "ideal": "baselines.IDEAL",
     "mitosis": "mitosis.POLICY",
     "hydra": "hydra.POLICY",
     "vmitosis-replicate": "vmitosis_replicate.POLICY",

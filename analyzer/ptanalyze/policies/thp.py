@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
+from ..core.columns import CAREFUL, MADVISE, Finding
 from ..core.errors import size_in_words
-from ..core.finding import CAREFUL, MADVISE, Finding
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
 from ..world import trees

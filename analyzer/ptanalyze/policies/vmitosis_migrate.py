@@ -13,20 +13,26 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.data_migration import NOT_MAPPED, NOWHERE
-from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
-from ..kernels.steps import (
+from ..kernels.replay import (
     ALL,
     CLEAR,
     DATA,
+    FAULT,
     FLUSH,
     FREE,
     HINT,
     HOST_DATA,
+    IPI,
     MOVE,
+    PTE_WRITE,
     TABLE_DATA,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
     UPDATE,
     data_page,
     freed_table,
+    grow,
     host_entry,
     move_target,
     moved_table,

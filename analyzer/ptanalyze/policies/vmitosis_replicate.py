@@ -19,8 +19,7 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from ..kernels.replay import FAULT
-from ..kernels.steps import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
+from ..kernels.replay import CLEAR, DATA, FAULT, HINT, MOVE, UPDATE, move_target, stores
 from . import static_replicas
 from .contract import (
     LAYERS_ACT,

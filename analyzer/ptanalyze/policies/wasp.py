@@ -26,8 +26,18 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from ..kernels.replay import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, FREE, MOVE, freed_table, move_target
+from ..kernels.replay import (
+    CLEAR,
+    FREE,
+    IPI,
+    MOVE,
+    PTE_COPY,
+    TABLE_FREE,
+    TABLE_NEW,
+    freed_table,
+    grow,
+    move_target,
+)
 from ..world.site import Site
 from . import static_replicas
 from .baselines import BY_FIRST_TOUCH

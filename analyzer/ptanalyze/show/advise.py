@@ -15,7 +15,7 @@ from ..analysis.findings import owned
 from ..analysis.leaf_classes import RESHAPED
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
-from ..core.walks import threads_placed
+from ..core.trace import threads_placed
 from .terminal import number
 from .whatif import aligned, beware, by_size, earned, labels, table, typed, worth
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
-from ..core.finding import plain
-from ..core.walks import threads_placed
+from ..core.columns import plain
+from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
 from ..world.world import World
 

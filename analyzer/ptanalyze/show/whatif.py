@@ -27,11 +27,11 @@ from ..analysis.advise import (
 from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
+from ..core.columns import CACHED, ELSEWHERE, MADVISE, Finding
 from ..core.errors import show_duration, size_in_words, this_program
-from ..core.finding import CACHED, ELSEWHERE, MADVISE, Finding
 from ..core.interval import FROM_DRAM, faster
 from ..core.interval import interval as interval_interval
-from ..core.walks import GUEST_BIT, threads_placed
+from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
 from ..kernels.replay import KINDS

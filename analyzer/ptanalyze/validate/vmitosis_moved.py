@@ -10,9 +10,8 @@ import pandas as pd
 from msgspec.structs import replace
 from pandas import DataFrame, concat
 
-from ..core.columns import described
+from ..core.columns import Finding, described
 from ..core.errors import bundled
-from ..core.finding import Finding
 from ..core.interval import Interval
 from ..core.machine import Costs, Machine, Moves, load_costs, load_machine
 from ..cost.result import Result

@@ -8,8 +8,7 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, CaptureError
 from ..core.snapshot import EMULATOR, NO_PARENT, Heat, Snapshot, Tree
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS
-from ..core.walks import Regions, Tables
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
@@ -283,8 +282,7 @@ class Nested:
 
 def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
     """int64[n]: mapped entries of each of the leaf tables `tables`."""
-    from ..kernels.classify import Segments, count_mapped
-    from ..kernels.walker import CODES
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     n, counts = len(tables), np.zeros(len(tables), np.int64)
     lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)

@@ -9,8 +9,7 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, shape
-from ..core.trace import chunk_runs, give_back, read_only
-from ..core.walks import Fold, Placement, Reads, Regions, WalkStream
+from ..core.trace import Fold, Placement, Reads, Regions, WalkStream, chunk_runs, give_back, read_only
 from .address_space import AddressSpace
 from .mm_events import invalidations
 

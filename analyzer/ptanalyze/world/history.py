@@ -7,8 +7,20 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.snapshot import VMA_DTYPE, Snapshot
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace, blocks, give_back, read_only
-from ..core.walks import Placement, Regions, Tables, WalkStream
+from ..core.trace import (
+    PAGE_SHIFT,
+    REGION_SHIFT,
+    SLOT_BITS,
+    Event,
+    Placement,
+    Regions,
+    Tables,
+    Trace,
+    WalkStream,
+    blocks,
+    give_back,
+    read_only,
+)
 from ..kernels import memory_manager as kernels
 from ..kernels.jit import lacking, uncompiled
 from ..kernels.memory_manager import (
@@ -25,8 +37,7 @@ from ..kernels.memory_manager import (
     vma_map,
     write_steps,
 )
-from ..kernels.replay import Mapped
-from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, blank_steps, slot_range
+from ..kernels.replay import FLUSH, RUN, SET, Mapped, Rows, Shootdowns, Steps, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
 from .mm_events import (
     UNNAMED,
@@ -275,7 +286,7 @@ BELOW = np.append((np.uint64(1) << np.arange(64, dtype=np.uint64)) - np.uint64(1
 
 @dataclass(frozen=True)
 class History:
-    """Policy-independent; everything is by row (kernels.steps.Rows) or flat table id.
+    """Policy-independent; everything is by row (kernels.replay.Rows) or flat table id.
 
     steps, shootdowns, rows
     vma_owner   int16[V]        owner node of each VMA id; id 0 is the unknown VMA, the main thread's node

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.columns import Finding
 from ..core.errors import CaptureError, UsageError
-from ..core.finding import Finding
 from ..core.snapshot import Snapshot
 from ..core.trace import EVENT_DTYPE, PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
-from ..kernels.steps import CLEAR, UPDATE
+from ..kernels.replay import CLEAR, UPDATE
 
 # What calls do differs between versions of Linux.
 

@@ -34,12 +34,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
+from ..core.columns import Finding
 from ..core.errors import UNKNOWN_NODE, UsageError, plural
-from ..core.finding import Finding
 from ..core.snapshot import Tree
-from ..core.trace import REGION_SHIFT, Event, Trace, chunk_runs, give_back, read_only
-from ..core.walks import Placement
-from ..kernels.steps import (
+from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
+from ..kernels.replay import (
     BALANCING,
     CLEAR,
     FLUSH,
@@ -294,7 +293,7 @@ def _behind_pages(site: Site, past: History, rank: np.ndarray, first: np.ndarray
 class DataNodes:
     """Nodes of data pages when the trace begins, as in kernels.data_migration: int8 by row and slot.
 
-    guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture
+    guest     int8[L, 512]  by row (kernels.replay.Rows) and slot: as captured; pages of a native capture
                             with a single node, and pages that an event of the trace moved before the
                             capture was taken, are where they are first touched: mapped before the region
                             of interest, as place_pages has them, else by their first walk

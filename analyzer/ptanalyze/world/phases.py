@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.columns import PHASES, Finding
 from ..core.errors import UsageError, is_whole
-from ..core.finding import PHASES, Finding
-from ..core.trace import EVENT_DTYPE, SLOT_BITS, Event, Trace, blocks
-from ..core.walks import Regions, WalkStream
+from ..core.trace import EVENT_DTYPE, SLOT_BITS, Event, Regions, Trace, WalkStream, blocks
 from .mm_events import KINDS, PHASE_END, region_of_interest, within_region
 
 LAST, ALL = "last", "all"

@@ -18,7 +18,7 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import blocks, read_only
-from ..kernels.steps import Steps
+from ..kernels.replay import Steps
 from . import address_space
 from .address_space import AddressSpace
 from .trees import ANONYMOUS, mapped_again
@@ -148,8 +148,7 @@ def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray
 def _host(space: AddressSpace, filled: bool) -> Host:
     """kernels.fragmentation.Host: entries of host leaf tables with holes are read, others known by region."""
     from ..kernels import classify as kernels
-    from ..kernels.classify import Segments, count_mapped
-    from ..kernels.walker import CODES
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree = space.snapshot.nested
     code = CODES[tree.encoding]

@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from ..core.columns import Finding
 from ..core.errors import UsageError, parse_size, size_in_words
-from ..core.finding import Finding
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, blocks
-from ..core.walks import Fold
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, blocks
 from .address_space import groups, segments, vma_of
 
 if TYPE_CHECKING:
-    from ..core.walks import Regions, WalkStream
+    from ..core.trace import Regions, WalkStream
 
 # The machine, 1/N of it.
 
@@ -175,8 +174,7 @@ def _in_range(times: float, text: str) -> float:
 
 def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
     """int64[V + 1]: bytes that the program maps in each VMA, at last in none; 0 in those of the tracer."""
-    from ..kernels.classify import Segments, count_mapped
-    from ..kernels.walker import CODES
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree = snapshot.guest
     _, group = groups(snapshot, "vma")

@@ -11,8 +11,7 @@ import numpy as np
 from ..core.errors import UNKNOWN_NODE
 from ..core.machine import NOTHING_MOVES, Machine, Moves
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import Trace
-from ..core.walks import Fold, Placement, WalkStream
+from ..core.trace import Fold, Placement, Trace, WalkStream
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
 from .phases import LAST, SteadyPart, first_walks, steady_part

@@ -25,8 +25,7 @@ from ..core.safe_files import (
     temporary_directory,
     unfinished_directory,
 )
-from ..core.trace import SLOT_BITS, Trace, blocks
-from ..core.walks import Placement, WalkStream
+from ..core.trace import SLOT_BITS, Placement, Trace, WalkStream, blocks
 
 VERSION = 5
 BLOCK = 1 << 20  # walks that are looked at together

@@ -10,8 +10,7 @@ import numpy as np
 from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
 from ..core.machine import Machine
 from ..core.snapshot import Topology
-from ..core.trace import Event, Trace
-from ..core.walks import ONE_THREAD, Placement
+from ..core.trace import ONE_THREAD, Event, Placement, Trace
 
 # Threads that move: from a point of the trace on, the threads of node A run on node B.
 

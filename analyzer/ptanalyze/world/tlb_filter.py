@@ -26,20 +26,24 @@ from ..core.trace import (
     PAGE_SHIFT,
     SLOT_BITS,
     Batches,
+    Fold,
+    Joined,
     Piece,
+    Placement,
+    Regions,
     Scratch,
     Touches,
     Trace,
+    WalkStream,
     chunk_runs,
     read_only,
 )
-from ..core.walks import Fold, Joined, Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace, Slots
 from .mm_events import addresses, invalidations
 
 if TYPE_CHECKING:
-    from ..kernels import tlb as kernels
+    from ..kernels import lru as kernels
 
 
 # How the TLB filter shares out its work: batches overlap, and for the slower kernel a TLB is split by set.
@@ -110,7 +114,7 @@ class Batch:
 
     def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
         """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
-        from ..kernels.tlb import gather
+        from ..kernels.lru import gather
 
         room = len(self.page)
         page, write = (
@@ -403,7 +407,7 @@ class TlbFilter:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
         if self.trace.facts.get("walks"):
             return self._all(writer, begin)
-        from ..kernels import tlb as kernels
+        from ..kernels import lru as kernels
 
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
@@ -559,8 +563,8 @@ def _missed(missed: WalkStream, chunks: slice, _: Scratch) -> Touches:
 
 
 def is_common(tlb: Tlb) -> bool:
-    """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
-    from ..kernels.tlb import TAGS
+    """Whether the faster of the two equal kernels takes this shape; see kernels.lru."""
+    from ..kernels.lru import TAGS
 
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
     fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
@@ -569,7 +573,7 @@ def is_common(tlb: Tlb) -> bool:
 
 def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     """An empty TLB, of whose `parts` parts by set this is number `part`."""
-    from ..kernels import tlb as kernels
+    from ..kernels import lru as kernels
     from ..kernels.lru import bank, row_bank
 
     small, second = shape(tlb.l1_4k), shape(tlb.l2)
@@ -592,7 +596,7 @@ def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
-    from ..kernels.tlb import Pages
+    from ..kernels.lru import Pages
 
     gig = np.arange(len(regions.va), dtype=np.uint32)
     at = np.flatnonzero(regions.tlb_level == 3)
@@ -645,8 +649,8 @@ def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
 
 
 def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":
-    """kernels.tlb.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
-    from ..kernels.tlb import Shootdowns
+    """kernels.lru.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
+    from ..kernels.lru import Shootdowns
 
     rows = invalidations(events)
     begin = rows["start"] >> np.uint64(PAGE_SHIFT)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..core.finding import CAREFUL, MADVISE, Finding
+from ..core.columns import CAREFUL, MADVISE, Finding
 from ..core.machine import LINE_BYTES, NOTHING_MOVES, Machine, Moves
 from ..core.options import Options
 from ..core.process import adding_up
@@ -22,11 +22,12 @@ from ..core.trace import (
     REGION_SHIFT,
     SLOT_BITS,
     THREAD_DTYPE,
+    Placement,
+    Reads,
     Trace,
     blocks,
 )
-from ..core.walks import Placement, Reads
-from ..kernels.steps import FREE
+from ..kernels.replay import FREE
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, once_more

@@ -12,7 +12,7 @@ from lab.machine import Machine
 from lab.runs import boot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.manifest import seal
+from ptanalyze.formats.record import seal
 
 from .machine import NODE_MIB, NODES
 from .record import GUEST

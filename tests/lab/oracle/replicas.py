@@ -21,8 +21,7 @@ from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import NO_PARENT, Tree
 from ptanalyze.formats.capture import Capture
-from ptanalyze.formats.snapshot import ReplicaRecord
-from ptanalyze.formats.tables import read_tree
+from ptanalyze.formats.snapshot import ReplicaRecord, read_tree
 
 FIELD = "facts.replicas"
 SIZES = {1: "4 KiB", 2: "2 MiB", 3: "1 GiB"}

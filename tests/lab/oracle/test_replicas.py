@@ -10,9 +10,8 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import Snapshot
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.manifest import new_capture, seal
-from ptanalyze.formats.snapshot import write_snapshot
-from ptanalyze.formats.tables import write_tree
+from ptanalyze.formats.record import new_capture, seal
+from ptanalyze.formats.snapshot import write_snapshot, write_tree
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on
 
 from .replicas import OWNER_DTYPE, Replicas, check_replicas, compare_trees, read_replicas

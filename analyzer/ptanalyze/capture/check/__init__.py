@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from ...core import snapshot as bits
+from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import CaptureError
-from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.safe_files import NAME, content_of, read_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
 from ...formats.capture import KEPT, Capture
-from ...formats.manifest import TRACE, damaged_files, read_manifest
-from ...formats.trace_index import INDEX, most_bytes
+from ...formats.record import TRACE, damaged_files, read_manifest
+from ...formats.trace import INDEX, most_bytes
 from ...world.address_space import known_pages
 from ...world.stream_store import LONGEST_SEAL, SEAL
 from ..describe import untraced

@@ -7,8 +7,8 @@ from typing import Any, SupportsInt
 import numpy as np
 
 from ...core import snapshot as entries
+from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import UNKNOWN_NODE
-from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import (
     BAD_TYPE,
     ENTRIES_PER_TABLE,

@@ -12,11 +12,11 @@ from typing import Self
 import numpy as np
 
 from ...core import snapshot as entries
+from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import PartialDataError, UsageError
-from ...core.finding import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree, words
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
-from ...formats.vm import HostDump, Root, Slot
+from ...formats.snapshot import HostDump, Root, Slot
 from ...world.address_space import Nested
 from ..live.process import check_process, state
 from ..vm.join import Slots as JoinSlots

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
 from ...formats.atomic import says_where
-from ...formats.manifest import seal
+from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
 from .native import native
 from .process import command_line

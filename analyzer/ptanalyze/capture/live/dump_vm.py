@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
-from ...formats.manifest import new_capture, seal
-from ...formats.vm import HostDump, read_vm
+from ...formats.record import new_capture, seal
+from ...formats.snapshot import HostDump, read_vm
 from .dump import RETRIES, collecting, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native

@@ -20,9 +20,8 @@ import numpy as np
 from ...core import snapshot as bits
 from ...core.errors import UNKNOWN_NODE, PartialDataError, UsageError
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
-from ...formats.manifest import seal
-from ...formats.snapshot import now, write_snapshot
-from ...formats.vm import Slot
+from ...formats.record import seal
+from ...formats.snapshot import Slot, now, write_snapshot
 from .native import native
 from .process import Process, opened, paused
 from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of

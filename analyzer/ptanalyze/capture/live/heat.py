@@ -17,9 +17,9 @@ from ...core.safe_files import is_own, temporary_directory, unfinished_directory
 from ...formats.capture import open_capture
 from ...formats.foreign.perf_samples import import_perf_script, print_samples
 from ...formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
-from ...formats.manifest import TRACE, new_capture, seal
+from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import read_snapshot
-from ...formats.trace_index import add_index
+from ...formats.trace import add_index
 from ...world.address_space import known_pages
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native

@@ -7,9 +7,9 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ...core.decode import Undecodable, plain_json
 from ...core.errors import UsageError
-from ...formats.vm import Slot
+from ...core.safe_files import Undecodable, plain_json
+from ...formats.snapshot import Slot
 
 TIMEOUT_S = 30
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12

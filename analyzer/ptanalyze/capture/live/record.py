@@ -19,11 +19,10 @@ from ...core.safe_files import temporary_directory
 from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.manifest import TRACE, new_capture, seal
+from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import FILE as SNAPSHOT
 from ...formats.snapshot import parse_maps, read_snapshot
-from ...formats.trace import read_index, trace_of
-from ...formats.trace_index import INDEX, write_index
+from ...formats.trace import INDEX, read_index, trace_of, write_index
 from .native import native
 from .process import huge_pages
 from .supervise import (

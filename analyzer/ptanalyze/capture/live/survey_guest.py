@@ -18,7 +18,7 @@ from ...core.errors import UsageError, is_whole
 from ...core.snapshot import ENTRIES_PER_TABLE, FRAME
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.btf import MAGIC, Btf, NoBtf, read_btf, size_of
-from ...formats.vm import Slot
+from ...formats.snapshot import Slot
 from ..check.vm import Pagemap
 from .guests import (
     EVERY_MS,

@@ -14,12 +14,23 @@ from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ...core.version import __version__
 from ...formats.atomic import atomic_write
 from ...formats.capture import Capture, PathLike, load
-from ...formats.manifest import TRACE, new_capture, seal
-from ...formats.snapshot import format_maps, node_records, write_json
-from ...formats.tables import TABLE_BYTES, close_entries, keep_tables, write_records
-from ...formats.trace_index import add_index
+from ...formats.record import TRACE, new_capture, seal
+from ...formats.snapshot import (
+    TABLE_BYTES,
+    HostDump,
+    Root,
+    Slot,
+    Vcpu,
+    close_entries,
+    format_maps,
+    keep_tables,
+    node_records,
+    write_json,
+    write_records,
+    write_vm,
+)
+from ...formats.trace import add_index
 from ...formats.trace_writer import trace_writer
-from ...formats.vm import HostDump, Root, Slot, Vcpu, write_vm
 from ...kernels.synth import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
 from .plan import plan as plan_of

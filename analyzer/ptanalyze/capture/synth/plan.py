@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.errors import UsageError, is_whole, parse_size, show_size
 from ...core.snapshot import MOST_SCALED
-from ...formats.tables import enclosing_tables
+from ...formats.snapshot import enclosing_tables
 from ...kernels import synth as kernels
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
 

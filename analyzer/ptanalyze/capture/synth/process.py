@@ -10,7 +10,7 @@ import numpy as np
 from ...core.errors import UsageError, show_size
 from ...core.process import Progress
 from ...core.trace import REGION_SHIFT, Event
-from ...formats.tables import reserve_entries
+from ...formats.snapshot import reserve_entries
 from ...formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written

@@ -16,12 +16,21 @@ from ...core.errors import CaptureError, UsageError
 from ...core.safe_files import open_inside
 from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
 from ...formats.heat import FILE as HEAT
-from ...formats.manifest import MANIFEST, TRACE, copy_private, damaged_files, new_capture, read_manifest, seal
-from ...formats.snapshot import node_records, read_snapshot, write_json
-from ...formats.tables import write_records, write_tree
-from ...formats.trace_index import add_index
-from ...formats.vm import FILE as VM_FILE
-from ...formats.vm import HostDump, Root, Slot, read_vm, write_vm
+from ...formats.record import MANIFEST, TRACE, copy_private, damaged_files, new_capture, read_manifest, seal
+from ...formats.snapshot import (
+    VM_FILE,
+    HostDump,
+    Root,
+    Slot,
+    node_records,
+    read_snapshot,
+    read_vm,
+    write_json,
+    write_records,
+    write_tree,
+    write_vm,
+)
+from ...formats.trace import add_index
 from ...world.address_space import Nested
 
 # Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits.

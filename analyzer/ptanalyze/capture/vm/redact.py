@@ -27,21 +27,19 @@ from ...formats.atomic import map_new
 from ...formats.capture import Capture
 from ...formats.heat import FILE as HEAT
 from ...formats.heat import copy_samples
-from ...formats.manifest import TRACE, copy_private, damaged_files, new_capture, seal
-from ...formats.snapshot import write_snapshot
-from ...formats.tables import write_tree
+from ...formats.record import TRACE, copy_private, damaged_files, new_capture, seal
+from ...formats.snapshot import HostDump, write_snapshot, write_tree, write_vm
 from ...formats.trace import (
     EVENT,
     FRAME_DTYPE,
     HEADER_BYTES,
     PAYLOAD_DTYPE,
+    add_index,
     map_file,
     read_frames,
     read_header,
 )
-from ...formats.trace_index import add_index
 from ...formats.trace_writer import RULES
-from ...formats.vm import HostDump, write_vm
 from ...kernels.trace_codec import FRAME_BYTES
 
 # Page frames renumbered node by node, in order, keeping everything that results depend on.

@@ -19,8 +19,7 @@ from ...core.errors import UNKNOWN_NODE, CaptureError, UsageError
 from ...core.snapshot import ADDRESS, HUGE, PROTNONE, VMA_DTYPE, Snapshot, Topology, Tree, frame, leaf, table
 from ...kernels import parse
 from ..atomic import map_new
-from ..snapshot import NodeRecord, topology_of, write_snapshot
-from ..tables import enclosing_tables
+from ..snapshot import NodeRecord, enclosing_tables, topology_of, write_snapshot
 from . import Head
 
 # Tables of a dump, known only by frame and level, assembled: which points to which, at which address.

@@ -17,11 +17,10 @@ import numpy as np
 from ...core.errors import CaptureError, UsageError
 from ...core.safe_files import open_inside, read_given
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..manifest import TRACE, copy_private
+from ..record import TRACE, copy_private
 from ..snapshot import FILE as SNAPSHOT
-from ..snapshot import read_snapshot, write_snapshot
+from ..snapshot import VM_FILE, read_snapshot, write_snapshot
 from ..trace import read_trace
-from ..vm import FILE as VM_FILE
 from . import Head
 from .ptdump_text import LEVELS, assemble, table_nodes, tree_of
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import interval
+from ...core.columns import AS_TRACED, ASSUMED, CACHED
 from ...core.errors import UsageError, size_as_read, size_in_words
-from ...core.finding import AS_TRACED, ASSUMED, CACHED
 from ...core.interval import Interval, as_read
 from ...core.interval import shown as interval_shown
-from ...core.walks import threads_placed
+from ...core.trace import threads_placed
 from ...policies import BOUND
 from .style import (
     BLACK,

@@ -26,9 +26,9 @@ from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormat
 from matplotlib.transforms import ScaledTranslation
 from pandas import DataFrame, Series
 
+from ...core.columns import AS_TRACED, UNTRACED
 from ...core.errors import UsageError, printable
-from ...core.finding import AS_TRACED, UNTRACED
-from ...core.walks import threads_placed
+from ...core.trace import threads_placed
 from ...formats.atomic import atomic_write, must_be_writable
 from ...policies import BOUND, label
 from ...world.address_space import NO_VMA

@@ -10,10 +10,10 @@ from ...analysis.findings import HOST_MODEL, equally
 from ...capture.check import Check
 from ...capture.describe import PAGE_NAMES, PROCESS
 from ...core import interval
+from ...core.columns import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
 from ...core.errors import plural
-from ...core.finding import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
 from ...core.interval import FROM_DRAM, shown
-from ...core.walks import threads_placed
+from ...core.trace import threads_placed
 from .study import Study, remote_share
 
 FEW_WALKS = 10_000

@@ -11,7 +11,7 @@ from ...analysis.limits import Limits
 from ...analysis.size import SizeCurve
 from ...capture.check import Check
 from ...core import interval
-from ...core.finding import CACHED, FAILED, PARTIAL, Finding
+from ...core.columns import CACHED, FAILED, PARTIAL, Finding
 from ...core.interval import Interval
 from ...cost.result import Result
 from ..plots.style import WEIGHTS, policy_labels

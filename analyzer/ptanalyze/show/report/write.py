@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ...analysis.advise import HOUR, Question
 from ...analysis.leaf_classes import weighed_by
 from ...analysis.setup import Policies, Setup, policies_of, setup_of
+from ...core.columns import EACH_ONCE
 from ...core.errors import NO_LIMIT, UsageError
-from ...core.finding import EACH_ONCE
 from ...core.process import Progress
 from ...formats.atomic import must_be_writable
 from ...formats.capture import CaptureLike, PathLike, load
