@@ -11,18 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captures import write_trace
 from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
+from ptanalyze.analysis.limits import STRIPPED, replay_beside_mainline
 from ptanalyze.analysis.replay import Finished
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.size import matched, replay_two, size_curve
+from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError, Strip, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import SHARES, Array, Moves, load_machine, told_by_capture
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.record import seal
+from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass, in_turns
@@ -37,7 +40,7 @@ from ptanalyze.world.scaling import (
 )
 from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
-from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
+from strategies import Page, build_snapshot, build_trace, place, small_machine, small_tlb
 
 KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30
 
@@ -391,6 +394,37 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     assert curve.frame["stands_for"].tolist() == [n for n in curve.times for _ in range(2)]
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]
+
+
+def recorded(directory, huge):
+    """A capture with page tables, stripped as `record` does: 2048 pages of 4 KiB and some of 2 MiB."""
+    pages = [Page(GIB + (k << 12), 1000 + k) for k in range(2048)]
+    pages += [Page(2 * GIB + (k << 21), 512 * (40 + k), 2) for k in range(huge)]
+    touched = np.random.default_rng(1).choice([page.va for page in pages], (40, 200))
+    directory.mkdir()
+    write_snapshot(directory, build_snapshot(pages, nodes=2, vmas=[(0, 1 << 47, "")]))
+    write_trace(
+        directory / "trace.ptt",
+        build_trace([(k % 2, some) for k, some in enumerate(touched.tolist())]),
+        Strip.ON,
+    )
+    seal(directory, "process", {})
+    return open_capture(directory)
+
+
+def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_rest_answered(tmp_path):
+    """At 64 times the size TLBs hold fewer 2 MiB pages than it was stripped for: all was refused."""
+    some, setup = recorded(tmp_path / "some", huge=4), Setup.of(machine="vmitosis-cascade-lake")
+    curve = needed_curve(some, "mitosis", setup, replay(some, "mitosis", setup))
+    assert curve.times == (1, 4, 16) and len(curve.of("mitosis")) == 3
+    with pytest.raises(UsageError, match=r"l1_2m = 24 entries.*stripped.*a smaller run"):
+        size_curve(some, "mitosis", setup, (4, 64))
+    none = recorded(tmp_path / "none", huge=0)
+    large = Setup.of(machine="vmitosis-cascade-lake", stands_for=64)
+    assert whatif(none, ["mitosis", "thp"], large)["policy"].tolist()[1:] == ["mitosis"]
+    replayed, limits = replay_beside_mainline(opened(none), "mitosis", large)
+    assert STRIPPED in limits.unknown and len(replayed.results) == 2 and not replayed.refused
+    assert not replay_beside_mainline(opened(none), "mitosis", setup)[1].unknown
 
 
 def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp_path, monkeypatch):

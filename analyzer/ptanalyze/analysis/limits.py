@@ -33,6 +33,7 @@ HUGE, RESET = "thp", "ept-reset"
 HOST_HUGE = "on the host: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 NUMA_BALANCING = "echo 1 | sudo tee /proc/sys/kernel/numa_balancing"
 IN_GUEST = "in the guest: "
+STRIPPED = "what huge pages give a run of this size the stripped trace cannot tell: record --strip off"
 
 
 def relocate() -> str:
@@ -119,13 +120,18 @@ class Limits(NamedTuple):
 
 
 def limits_of(
-    results: Sequence[Result], about: Workload, over: Collection[str] = (), besides: Sequence[Result] = ()
+    results: Sequence[Result],
+    about: Workload,
+    over: Collection[str] = (),
+    besides: Sequence[Result] = (),
+    unknown: tuple[str, ...] = (),
 ) -> Limits | None:
     """Limits by the Results of the baseline, the first, and of policies; None without run times, or where a
     trace has no data.
 
     over     labels of policies beyond the budget: not advised
     besides  further Results over the same baseline, of policies that were not asked for
+    unknown  Limits.unknown
     """
     base, price = results[0], results[0].price
     if price.local_tables is None or (price.local_data is None and price.cached_tables is None):
@@ -144,7 +150,7 @@ def limits_of(
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     verdict = _verdict(kind, parts, base, huge, huge not in besides)
-    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within))
+    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within), unknown)
 
 
 def limits_of_advice(report: Report) -> Limits | None:
@@ -164,12 +170,13 @@ def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> t
     more = [plan_for(name) for name in mainline if name not in named] if world.traced else []
     results = replay_world(world, [*plans, *more], setup, known.provenance, refused, known.others(setup))
     besides = [one for one in results if one.policy in {plan.name for plan in more}]
+    unknown = (STRIPPED,) if HUGE in refused.keys() - named and world.growth.factor > 1 else ()
     for plan in more:
         refused.pop(plan.name, None)
     results = [one for one in results if one not in besides]
     results = told(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, world.fits_caches)
-    return replayed, limits_of(results, workload(world), besides=besides)
+    return replayed, limits_of(results, workload(world), besides=besides, unknown=unknown)
 
 
 def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) -> Limits:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.columns import Finding
-from ..core.errors import UsageError, size_in_words
+from ..core.errors import RefusedError, UsageError, size_in_words
 from ..core.interval import Interval, faster, less_sure, shown
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
@@ -19,7 +19,7 @@ from ..world.mm_events import part_of, within_region
 from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
 from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
-from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
+from .setup import Opened, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
 from .whatif import chosen, replay_world
 
 if TYPE_CHECKING:
@@ -125,7 +125,16 @@ def size_curve(
     Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without
     either, for a Setup that stands for a larger run already, and for factors out of range.
     """
-    how, known = setup_of(setup, options), opened(capture)
+    curve, why = _curve(opened(capture), policies, setup_of(setup, options), times)
+    if why is not None:
+        raise why
+    return curve
+
+
+def _curve(
+    known: Opened, policies: Policies, how: Setup, times: Sequence[float]
+) -> tuple[SizeCurve, RefusedError | None]:
+    """The SizeCurve up to the first size that the capture does not allow, and why it does not."""
     if how.stands_for.larger:
         raise UsageError("--sizes: the sizes of runs take the place of --stands-for; leave it out")
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
@@ -136,31 +145,40 @@ def size_curve(
         trace, part = _shortened(captured, within_region(captured.trace))
     asked = policies_of(policies) or asked_or_usual((), known.snapshot)
     of_each: list[list[Result]] = []
-    every = (1.0, *sorted(times))
+    every, why = (1.0, *sorted(times)), None
     for one in every:
         larger = StandsFor(float(one), fixed=how.stands_for.fixed)
         asking = replace(how, stands_for=larger, windows=0)
         world = asking.world(known.snapshot, trace, known.capture.cache)
         plans = [plan for plan in chosen(asked, world, asking) if not plan.reshaping]
         beside = [asking.world(each, None) for each in others]
-        of_each.append(replay_world(world, plans, asking, known.provenance, {}, beside))
+        try:
+            of_each.append(replay_world(world, plans, asking, known.provenance, {}, beside))
+        except RefusedError as error:
+            if not of_each:
+                raise
+            why = error
+            break
     memory, lines = captured.extent
     memory *= known.snapshot.scale
     held = how.machine.llc.lines if trace is None else captured.machine.llc.lines
-    return SizeCurve(every, of_each, memory, round(memory * held / max(lines, 1)), part)
+    told = every[: len(of_each)]
+    return SizeCurve(told, of_each, memory, round(memory * held / max(lines, 1)), part), why
 
 
 def needed_curve(
     capture: CaptureLike, policies: Policies, setup: Setup, replayed: Replayed
 ) -> SizeCurve | None:
     """The SizeCurve of a capture whose leaf entries the caches hold, which says nothing else of larger runs;
-    None for others, and for one that is too small to tell."""
+    None for others, and for one that is too small to tell. Sizes that a stripped trace cannot tell are left
+    out."""
     if setup.stands_for.larger or setup.as_traced or not replayed.fits_caches:
         return None
     try:
-        return size_curve(capture, policies, setup)
+        curve, _ = _curve(opened(capture), policies, setup, TIMES)
     except TooSmallError:  # the question itself has its answer
         return None
+    return curve if len(curve.times) > 1 else None
 
 
 def _shortened(world: World, trace: Trace) -> tuple[Trace, str]:

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from ..core import snapshot
-from ..core.errors import CaptureError, UsageError
+from ..core.errors import CaptureError, RefusedError, UsageError
 from ..core.machine import Array, Tlb, shape
 from ..core.trace import (
     EVENT_DTYPE,
@@ -282,7 +282,7 @@ def must_be_no_sample(trace: Trace) -> None:
 
 
 def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
-    """UsageError unless each first-level array that the trace's pages use is one that the trace is exact for.
+    """RefusedError unless the trace is exact for each first-level array that its pages use.
 
     A stripped trace (facts["stripped"], pintool/strip.h) lacks touches that hit in certain first-level arrays
     and change nothing there, so that the second level never sees them. tlb_level  uint8[R], page size of
@@ -294,9 +294,10 @@ def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
         served = [(sets, ways) for of, sets, ways in reach if of == size]
         if not any(array.sets % sets == 0 and array.ways >= ways for sets, ways in served):
             shape = f"{array.entries} entries, {array.ways} ways"
-            raise UsageError(
+            raise RefusedError(
                 f"tlb.{NAMES[size]} = {shape}: the trace was stripped of touches that hit in TLBs with "
-                f"{_in_words(served)}, not in this one; record with --strip off, or name another machine"
+                f"{_in_words(served)}, not in this one; record with --strip off, or name another machine or "
+                "a smaller run"
             )
 
 
