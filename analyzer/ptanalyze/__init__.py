@@ -39,10 +39,9 @@ if TYPE_CHECKING:
 
     from .analysis.advise import advise
     from .analysis.catalogue import list_machines, list_policies
-    from .analysis.classify import classify
+    from .analysis.classify import classify, fragmentation
     from .analysis.compare import compare
     from .analysis.degrees import degrees
-    from .analysis.fragmentation import fragmentation
     from .analysis.frames import page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
@@ -71,7 +70,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "degrees": "analysis.degrees",
     "advise": "analysis.advise",
     "report": "show.report.write",
-    "fragmentation": "analysis.fragmentation",
+    "fragmentation": "analysis.classify",
     "walk": "analysis.walk",
     "walk_map": "analysis.walk",
     "page_tables": "analysis.frames",

@@ -11,7 +11,7 @@ import ptanalyze
 from captures import make_family
 from ptanalyze.analysis.advise import narrow, share_sentence
 from ptanalyze.analysis.findings import SAMPLES
-from ptanalyze.analysis.leaf_classes import counted_by
+from ptanalyze.analysis.setup import counted_by
 from ptanalyze.capture.check import Check
 from ptanalyze.core.errors import printable
 from ptanalyze.core.interval import Interval

@@ -16,7 +16,8 @@ from captures import write_rounds
 from naive.walker import lru_misses
 from ptanalyze import calibrate
 from ptanalyze.analysis.advise import advise_world
-from ptanalyze.analysis.footprint import of_samples, reached
+from ptanalyze.analysis.findings import of_samples
+from ptanalyze.analysis.footprint import reached
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve

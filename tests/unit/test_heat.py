@@ -13,8 +13,8 @@ from captures import evenly, member, write_bits
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze import classify
 from ptanalyze.analysis.classify import classified
-from ptanalyze.analysis.leaf_classes import classify_heat, weighed
-from ptanalyze.analysis.setup import Setup, asked_of_processes
+from ptanalyze.analysis.leaf_classes import classify_heat
+from ptanalyze.analysis.setup import Setup, asked_of_processes, weighed
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe

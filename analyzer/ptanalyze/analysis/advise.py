@@ -34,9 +34,8 @@ from ..world.address_space import tracers_leaves
 from ..world.thread_placement import RECORDED
 from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
-from .leaf_classes import USED_OR_NOT
 from .replay import must_allow
-from .setup import Policies, Setup, opened, policies_of, setup_of
+from .setup import USED_OR_NOT, Policies, Setup, opened, policies_of, setup_of
 from .whatif import baseline_of, planned, replay_world
 
 if TYPE_CHECKING:

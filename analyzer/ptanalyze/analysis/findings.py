@@ -15,18 +15,25 @@ from ..core.columns import (
     CAREFUL,
     ELSEWHERE,
     GONE,
+    NOTE,
     SAMPLED,
     SHORT,
     SILENT,
     Finding,
 )
-from ..core.errors import plural, size_in_words
+from ..core.errors import UsageError, plural, size_in_words
+from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.machine import LINE_BYTES, cache_told
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.world import ENTRIES_PER_LINE
-from .footprint import of_samples
 from .replay import by_socket
+
+if TYPE_CHECKING:
+    from ..world.world import World
+
+if TYPE_CHECKING:
+    from ..cost.law import Calibration
 
 if TYPE_CHECKING:
     from ..core.machine import Machine
@@ -309,3 +316,38 @@ def named(whose: set[str], policies: Sequence[str]) -> str:
     if len(others) < len(whose):
         return f"all but {', '.join(others)}"
     return ", ".join(policy for policy in policies if policy in whose)
+
+
+def assumed_of(calibration: Calibration) -> list[Finding]:
+    """What a Calibration takes for granted, and what speaks against it."""
+    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
+    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
+
+
+def of_samples(world: World) -> list[Finding]:
+    """On reads from DRAM by a trace of sampled walks: by closed form, or that samples are too few.
+
+    Between two samples lie walks that were not, so that replayed caches hold more than those of the program.
+    """
+    stream, placement = world.stream, world.placement
+    held = world.machine.llc.lines
+    if world.leaf_lines <= held or not len(stream):
+        return []
+    chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
+    line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
+    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
+    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
+    missed = 0.0
+    try:
+        for one in np.unique(node).tolist():
+            counts = np.unique(line[first & (node == one)], return_counts=True)[1]
+            missed += reads_per_walk(counts, held) * float(counts.sum())
+    except UsageError as few:
+        text = f"reads from DRAM are not known: on a node {few}"
+        return [Finding("reads-by-samples", text, CAREFUL, "too few samples to tell reads from DRAM")]
+    share = missed / len(stream)
+    text = (
+        f"in closed form, from {len(stream):,} samples of walks, {share:.2f} of the walks read their leaf "
+        "entry from DRAM"
+    )
+    return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.columns import CAREFUL, DATA_NODES, NOTE, Finding
-from ..core.errors import UsageError
-from ..core.footprint import LINE_PAGES, heads, reads_per_walk, together
+from ..core.columns import DATA_NODES, Finding
+from ..core.footprint import together
 from ..core.interval import Interval, faster, over_corners, slower
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
@@ -281,35 +280,6 @@ def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> lis
             f"{blur if found.blurred(lines.middle) else ''}; sample it where CPUs are free"
         )
     return notes
-
-
-def of_samples(world: World) -> list[Finding]:
-    """On reads from DRAM by a trace of sampled walks: by closed form, or that samples are too few.
-
-    Between two samples lie walks that were not, so that replayed caches hold more than those of the program.
-    """
-    stream, placement = world.stream, world.placement
-    held = world.machine.llc.lines
-    if world.leaf_lines <= held or not len(stream):
-        return []
-    chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
-    line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
-    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
-    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
-    missed = 0.0
-    try:
-        for one in np.unique(node).tolist():
-            counts = np.unique(line[first & (node == one)], return_counts=True)[1]
-            missed += reads_per_walk(counts, held) * float(counts.sum())
-    except UsageError as few:
-        text = f"reads from DRAM are not known: on a node {few}"
-        return [Finding("reads-by-samples", text, CAREFUL, "too few samples to tell reads from DRAM")]
-    share = missed / len(stream)
-    text = (
-        f"in closed form, from {len(stream):,} samples of walks, {share:.2f} of the walks read their leaf "
-        "entry from DRAM"
-    )
-    return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]
 
 
 # Prices.

@@ -18,8 +18,7 @@ from ..core.trace import GUEST_BIT
 from ..cost.result import COLUMNS, WINDOW_COLUMNS, CallCost, Result
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages
-from .findings import owned
-from .run_time import assumed_of
+from .findings import assumed_of, owned
 from .setup import provenance_of as setup_provenance_of
 
 if TYPE_CHECKING:

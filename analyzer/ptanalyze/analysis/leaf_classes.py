@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, Finding
-from ..core.errors import UsageError, plural
+from ..core.errors import UsageError
 from ..core.interval import share_bounds
 from ..core.snapshot import Tree
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
+from .setup import heat_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..core.snapshot import Heat, Snapshot
     from ..kernels.classify import Host
 
 
@@ -360,16 +359,6 @@ def result_of(
 GONE = "page gone from the snapshot"
 
 
-def heat_of(snapshot: Snapshot) -> Heat:
-    """UsageError where the capture has none."""
-    if snapshot.heat is None:
-        raise UsageError(
-            "weight = heat: the capture has no samples of accessed bits; add them with "
-            "`ptanalyze heat PID --add CAPTURE`, or make one with `ptanalyze heat PID -o CAPTURE`"
-        )
-    return snapshot.heat
-
-
 def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
     """Classification of the leaf entries of a snapshot that has Heat, by estimated walks.
 
@@ -412,66 +401,3 @@ def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Ite
     end = address + (np.uint64(1) << (np.uint64(3) + np.uint64(9) * level.astype(np.uint64)))
     for first, after, vma in zip(address.tolist(), end.tolist(), vmas, strict=True):
         yield f"{first:x}-{after:x} {vma.partition(' ')[2]}".rstrip()
-
-
-# What pages count by where no event is replayed: the trace, samples of accessed bits, or each once.
-
-AUTO = "auto"
-WEIGHTINGS = (AUTO, "walks", "heat", "leaf")
-NO_TRACE = "every mapped page counts once for each node"
-RESHAPED = (
-    "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
-    "--weight leaf counts each mapped page once"
-)
-USED_OR_NOT = (
-    "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
-    "`ptanalyze heat` or a trace tells which pages are walked."
-)
-SAMPLED = (
-    "every page counts for each node by its walks, estimated from {samples} samples of accessed "
-    "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
-    "walks may be far more"
-)
-
-
-def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
-    """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
-    if weight != AUTO:
-        return weight
-    return "walks" if has_trace else "heat" if has_heat else "leaf"
-
-
-def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
-    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
-
-    "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
-    capture lacks what is asked for.
-    """
-    if weight not in WEIGHTINGS:
-        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTINGS)}")
-    if weight == "walks" and trace is None:
-        raise UsageError("weight = walks: the capture has no trace; record one with `ptanalyze record`")
-    if weight == "heat":
-        heat_of(snapshot)
-    if weight == "leaf":
-        snapshot = replace(snapshot, heat=None)
-    return snapshot, trace if weight in (AUTO, "walks") else None
-
-
-def counted_by(snapshots: Sequence[Snapshot], left_out: bool = False) -> Finding:
-    """By what pages count without a trace, which the capture lacks or which is left out."""
-    why, lacks = ("the trace is left out",) * 2 if left_out else ("no trace", "there is no trace")
-    unknown = "events are not known, and policies that depend on the order of accesses are left out"
-    each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
-    if not each:
-        short = f"{lacks}, so every mapped page counts alike"
-        return Finding(EACH_ONCE, f"{why}: {NO_TRACE}; {unknown}", CAREFUL, short)
-    total = max(sum(int(heat.walks.sum()) for heat in each), 1)
-    samples = sum(int(heat.samples.sum()) for heat in each)
-    text = SAMPLED.format(
-        samples=samples,
-        seconds=sum(heat.sampled_seconds for heat in each),
-        saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
-    )
-    short = f"{lacks}: pages count by {plural(samples, 'sample')} of their accessed bits"
-    return Finding(BY_HEAT, f"{why}: {text}; {unknown}", CAREFUL, short, numbers={"samples": samples})

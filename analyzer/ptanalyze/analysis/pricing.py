@@ -29,9 +29,9 @@ from ..world.site import LEFT_OUT
 from ..world.world import World
 from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
-from .leaf_classes import RESHAPED, classify_heat, classify_pages, counted_by
+from .leaf_classes import classify_heat, classify_pages
 from .replay import Finished, Run, by_socket, folded, label, start, system_calls
-from .setup import ONCE_EACH, alike
+from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 
 if TYPE_CHECKING:
     from ..core.interval import Interval

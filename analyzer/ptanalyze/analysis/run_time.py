@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from ..core.columns import CAREFUL, NOTE, Finding
+from ..core.columns import CAREFUL, Finding
 from ..core.errors import UsageError
 from ..formats.capture import PathLike
+from .findings import assumed_of
 from .setup import calibration_of
 
 if TYPE_CHECKING:
@@ -128,12 +129,6 @@ def _run(
         return Run(seconds=seconds)
     run = read_run(file, native, allow_multiplexed)
     return run if seconds is None else replace(run, seconds=seconds)
-
-
-def assumed_of(calibration: Calibration) -> list[Finding]:
-    """What a Calibration takes for granted, and what speaks against it."""
-    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
-    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
 
 
 def predict(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ..core.columns import TOGETHER, Finding
-from ..core.errors import UsageError, is_whole
+from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding
+from ..core.errors import UsageError, is_whole, plural
 from ..core.machine import (
     Costs,
     Machine,
@@ -22,6 +22,7 @@ from ..core.machine import (
 )
 from ..core.options import Options, manual
 from ..core.process import usable_cpus
+from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
@@ -29,8 +30,81 @@ from ..world.phases import ALL, LAST
 from ..world.scaling import StandsFor, stands_for
 from ..world.site import ASSUMED, bare_snapshot
 from ..world.world import Scenario, captured_world
-from .leaf_classes import AUTO as LEAF_CLASSES_AUTO
-from .leaf_classes import weighed, weighed_by
+
+if TYPE_CHECKING:
+    from ..core.snapshot import Heat, Snapshot
+
+
+def heat_of(snapshot: Snapshot) -> Heat:
+    """UsageError where the capture has none."""
+    if snapshot.heat is None:
+        raise UsageError(
+            "weight = heat: the capture has no samples of accessed bits; add them with "
+            "`ptanalyze heat PID --add CAPTURE`, or make one with `ptanalyze heat PID -o CAPTURE`"
+        )
+    return snapshot.heat
+
+
+AUTO = "auto"
+WEIGHTINGS = (AUTO, "walks", "heat", "leaf")  # what pages count by
+NO_TRACE = "every mapped page counts once for each node"
+RESHAPED = (
+    "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
+    "--weight leaf counts each mapped page once"
+)
+USED_OR_NOT = (
+    "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
+    "`ptanalyze heat` or a trace tells which pages are walked."
+)
+SAMPLED = (
+    "every page counts for each node by its walks, estimated from {samples} samples of accessed "
+    "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
+    "walks may be far more"
+)
+
+
+def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
+    """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
+    if weight != AUTO:
+        return weight
+    return "walks" if has_trace else "heat" if has_heat else "leaf"
+
+
+def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
+    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
+
+    "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
+    capture lacks what is asked for.
+    """
+    if weight not in WEIGHTINGS:
+        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTINGS)}")
+    if weight == "walks" and trace is None:
+        raise UsageError("weight = walks: the capture has no trace; record one with `ptanalyze record`")
+    if weight == "heat":
+        heat_of(snapshot)
+    if weight == "leaf":
+        snapshot = replace(snapshot, heat=None)
+    return snapshot, trace if weight in (AUTO, "walks") else None
+
+
+def counted_by(snapshots: Sequence[Snapshot], left_out: bool = False) -> Finding:
+    """By what pages count without a trace, which the capture lacks or which is left out."""
+    why, lacks = ("the trace is left out",) * 2 if left_out else ("no trace", "there is no trace")
+    unknown = "events are not known, and policies that depend on the order of accesses are left out"
+    each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
+    if not each:
+        short = f"{lacks}, so every mapped page counts alike"
+        return Finding(EACH_ONCE, f"{why}: {NO_TRACE}; {unknown}", CAREFUL, short)
+    total = max(sum(int(heat.walks.sum()) for heat in each), 1)
+    samples = sum(int(heat.samples.sum()) for heat in each)
+    text = SAMPLED.format(
+        samples=samples,
+        seconds=sum(heat.sampled_seconds for heat in each),
+        saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
+    )
+    short = f"{lacks}: pages count by {plural(samples, 'sample')} of their accessed bits"
+    return Finding(BY_HEAT, f"{why}: {text}; {unknown}", CAREFUL, short, numbers={"samples": samples})
+
 
 if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
@@ -197,7 +271,7 @@ def others(capture: Capture) -> dict[int, Capture]:
     return {pid: one for pid, one in capture.members.items() if one is not capture and one.has_snapshot}
 
 
-def together(capture: Capture, weigh: str = LEAF_CLASSES_AUTO) -> list[Snapshot]:
+def together(capture: Capture, weigh: str = AUTO) -> list[Snapshot]:
     """Snapshots of the other processes, where each mapped page counts once, or by the process's own samples
     of accessed bits (`heat --tree`), and counts thus add up.
 

@@ -61,7 +61,7 @@ def command(
     from ..analysis.setup import asked_of_processes
     from ..cost.result import BRIEF
     from ..show.advise import as_record, view
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:

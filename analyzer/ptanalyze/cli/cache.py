@@ -44,7 +44,7 @@ def command(directories: tuple[str, ...], clear: bool, compiles: bool) -> None:
       ptanalyze cache
       ptanalyze cache --clear captures/
     """
-    from ..show.progress import size
+    from ..show.terminal import size
 
     if compiles:
         return compile_now()

@@ -66,7 +66,7 @@ def command(
     from ..analysis.leaf_classes import WEIGHTS
     from ..analysis.setup import Setup, counted, heated, others
     from ..show.classify import as_record, title, view
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     opened = open_or_default(capture)
     if not weights:

@@ -66,7 +66,7 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
     from ..analysis.whatif import replay
     from ..formats.record import read_rows
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     if source.endswith(FILES):
         return read_rows(source)

@@ -58,7 +58,7 @@ def command(capture: str | None, prefetch_on: str, repeat: float, output: Output
     from ..analysis.answer import Answer
     from ..analysis.degrees import as_record, chosen, frame
     from ..show.advise import view_degrees as view
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:

@@ -45,12 +45,12 @@ def command(
       ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
     from ..analysis.answer import Answer
-    from ..analysis.fragmentation import fragmented
+    from ..analysis.classify import fragmented
     from ..analysis.setup import Setup
     from ..core.errors import UsageError
     from ..show.classify import fragmentation_record as as_record
     from ..show.classify import view_fragmentation as view
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     if settings and not after:
         raise UsageError(f"--set {settings[0]}: parameters are for --after")

@@ -28,7 +28,7 @@ def command(capture: str | None, as_json: bool, **options: Any) -> None:
     from ..analysis.answer import Answer
     from ..analysis.hugepages import as_record, huge_pages
     from ..show.advise import view_huge_pages
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:

@@ -168,7 +168,7 @@ def command(
     from ..capture.live.tracers import Options, find_program, not_gained
     from ..core.errors import Strip
     from ..formats.atomic import caller
-    from ..show.progress import Progress, accesses, size
+    from ..show.terminal import Progress, accesses, size
 
     output = output or free_name(command[0])
     options = Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region)
@@ -237,7 +237,7 @@ def is_shell(program: str) -> bool:
 def expect(output: str, limit: int, terminal: bool) -> None:
     """Say on a terminal what is coming: time, and disk space beside what is free."""
     from ..capture.live.record import GROWTH, SLOWER, free_bytes
-    from ..show.progress import size
+    from ..show.terminal import size
 
     place = Path(output).parent
     if not terminal or not place.is_dir():

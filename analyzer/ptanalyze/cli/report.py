@@ -63,9 +63,9 @@ def command(
       ptanalyze report app -p mitosis,hydra:prefetch=0
     """
     from ..capture.check import exit_code
-    from ..show.progress import progress_bar
     from ..show.report.page import Page, html
     from ..show.report.write import studies, write
+    from ..show.terminal import progress_bar
 
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:

@@ -65,7 +65,7 @@ def command(
     from ..analysis.sweep import swept
     from ..cost.result import BRIEF
     from ..show.advise import LL
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
     from ..show.whatif import rows
 
     grid = grid_of(settings)

@@ -211,7 +211,7 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     from ..capture.synth.capture import synthesize
     from ..capture.synth.plan import Parameters, left_to_chance
     from ..formats.capture import open_capture
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     directory = directory or free_name("synth")
     with progress_bar() as progress:

@@ -51,7 +51,7 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.whatif import replayed_over_time
     from ..cost.result import WINDOW_BRIEF
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
     from ..show.whatif import timeline_rows as rows
     from ..show.whatif import view_timeline as view
 

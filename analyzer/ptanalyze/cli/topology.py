@@ -68,7 +68,7 @@ def measure_command(
     from ..capture.live.host import kernel_groups
     from ..formats.measured.latency import write_matrix
     from ..show.cpu_groups import measured
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
 
     chosen = cacheline.usable(None if cpus is None else cacheline.parse_cpu_list(cpus))
     options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
@@ -138,8 +138,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     from ..analysis.answer import Answer
     from ..capture.live.cacheline import measure_nodes
     from ..formats.measured.latency import write_latency
-    from ..show.progress import progress_bar
-    from ..show.terminal import matrices
+    from ..show.terminal import matrices, progress_bar
 
     with progress_bar() as progress:
         latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)

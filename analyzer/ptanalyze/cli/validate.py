@@ -52,7 +52,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
           --plot-kind throughput --plot curves.png
     """
     from ..analysis.answer import Answer
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
     from ..validate.run import flat, sections, summary, validate
 
     with progress_bar() as progress:

@@ -73,7 +73,7 @@ def command(
     from ..analysis.setup import opened as opened_capture
     from ..analysis.whatif import replay
     from ..cost.result import BRIEF
-    from ..show.progress import progress_bar
+    from ..show.terminal import progress_bar
     from ..show.whatif import labels, view
 
     policies = configured(names, settings)

@@ -12,7 +12,7 @@ from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
 from ..analysis.findings import owned
-from ..analysis.leaf_classes import RESHAPED
+from ..analysis.setup import RESHAPED
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.trace import threads_placed

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.advise import HOUR, Question
-from ...analysis.leaf_classes import weighed_by
-from ...analysis.setup import Policies, Setup, policies_of, setup_of
+from ...analysis.setup import Policies, Setup, policies_of, setup_of, weighed_by
 from ...core.columns import EACH_ONCE
 from ...core.errors import NO_LIMIT, UsageError
 from ...core.process import Progress
@@ -142,7 +141,7 @@ def name_of(capture: Capture) -> str:
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
     from ...analysis.advise import advise
-    from ...analysis.fragmentation import fragmentation
+    from ...analysis.classify import fragmentation
     from ...analysis.frames import page_tables
     from ...analysis.limits import limits_of_advice
     from ...analysis.size import needed_curve
