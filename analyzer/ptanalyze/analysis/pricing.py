@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
-from ..core.trace import SLOT_BITS
+from ..core.trace import SLOT_BITS, read_only
 from ..cost import price as cost
 from ..cost.load import PAGE_LINES, Pages, Traffic, data_lines, told_share
 from ..cost.price import OVERLAP, Away, Native, lock_held, pays_back
@@ -274,12 +273,13 @@ def pages_reached(world: World) -> Pages:
     least that no cache can have held."""
     machine, stream, placement = world.machine, world.stream, world.placement
     node = placement.cpu_node[placement.chunk_cpu]
+    page, offset = np.asarray(stream.page), stream.offset.tolist()
     walks, size = np.diff(stream.offset), len(world.space.regions.va) << SLOT_BITS
     anywhere, by_node = np.zeros(size, np.bool_), np.zeros(world.nodes, np.int64)
     for reader in np.unique(node[walks > 0]).tolist():
         reached = np.zeros(size, np.bool_)
         for chunk in np.flatnonzero((node == reader) & (walks > 0)).tolist():
-            reached[stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+            reached[page[offset[chunk] : offset[chunk + 1]]] = True
         by_node[reader] = np.count_nonzero(reached)
         anywhere |= reached
     cpus = np.bincount(placement.cpu_node, minlength=world.nodes)
@@ -307,25 +307,25 @@ def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: 
     of     int64[chunks]: the cache of each chunk's CPU
     lines  int64[caches] that each holds
     """
-    walks, beyond = np.diff(stream.offset), 0
-    place = np.empty(len(done.world.space.regions.va) << SLOT_BITS, np.int32)
+    from ..kernels.data_migration import pages_beyond
+
+    walks, before = np.diff(stream.offset), 0
+    order, ends, helds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     for cache in np.unique(of[walks > 0]).tolist():
         chunks = np.flatnonzero((of == cache) & (walks > 0))
-        held = int(lines[cache])
-        so_far = np.cumsum(walks[chunks])
-        cuts = np.searchsorted(so_far, np.arange(0, so_far[-1], max(STRETCH * held, 1))).tolist()
-        for first, last in itertools.pairwise([*cuts, len(chunks)]):
-            some = [stream.page[stream.offset[c] : stream.offset[c + 1]] for c in chunks[first:last].tolist()]
-            beyond += max(_distinct_pages(np.concatenate(some), place) - held, 0) if some else 0
+        held, so_far = int(lines[cache]), np.cumsum(walks[chunks])
+        cuts = np.searchsorted(so_far, np.arange(0, so_far[-1], max(STRETCH * held, 1)))
+        ends.append(before + np.append(cuts[1:], len(chunks)))
+        helds.append(np.full(len(cuts), held))
+        order.append(chunks)
+        before += len(chunks)
+    if not order:
+        return 0
+    seen = np.zeros(len(done.world.space.regions.va) << SLOT_BITS, np.int32)
+    stretches = np.concatenate(order), np.concatenate(ends), np.concatenate(helds)
+    beyond = int(pages_beyond(read_only(stream.page), stream.offset, *stretches, seen))
     faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
     return max(beyond - faults, 0)
-
-
-def _distinct_pages(page: np.ndarray, place: np.ndarray) -> int:
-    """Number of distinct pages; place: int32[pages], scratch."""
-    number = np.arange(len(page), dtype=np.int32)
-    place[page] = number
-    return int(np.count_nonzero(place[page] == number))
 
 
 def _short(done: Finished, share: float, further: Counters, first: Counters) -> list[Finding]:

@@ -269,11 +269,11 @@ class Recorder:
     def chunk(self, thread: int, pages: np.ndarray, write: np.ndarray) -> None:
         """A turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
         if self.writer is not None:
-            first = np.flatnonzero(np.diff(pages, prepend=-1))
+            first = np.flatnonzero(np.concatenate(([True], pages[1:] != pages[:-1])))
             self.writer.chunk(
                 (START >> PAGE_SHIFT) + pages[first],
                 np.logical_or.reduceat(write, first),
-                np.diff(first, append=len(pages)),
+                np.append(first[1:], len(pages)) - first,
                 thread=thread,
                 cpu=self.cpu[thread],
                 time=self.time(),
