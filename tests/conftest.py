@@ -38,8 +38,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 TESTS = Path(__file__).parent
 TOGETHER = {  # directories whose files go to one process
-    "lab": "lab",  # each boots machines or stops processes: at most one at a time
-    "native": "lab",
+    "lab": "lab",  # each boots machines: at most one at a time
+    "native": "native",  # they stop processes, and sample all CPUs
     "report": "report",  # they look at the same pages
 }
 LONGEST = (
