@@ -658,8 +658,9 @@ def status(pid):
 
 def held_capabilities(pid):
     """Numbers of the capabilities that a process has, and can get back."""
-    words = [int(status(pid)[name], 16) for name in OUR_OWN]
-    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
+    now = status(pid)  # read once: it may be about to give them up
+    words = [int(now[name], 16) for name in OUR_OWN]
+    assert words[0] == words[1] and now["CapInh"] == "0" * 16 and now["NoNewPrivs"] == "1"
     return {bit for bit in range(64) if words[0] >> bit & 1}
 
 
