@@ -1,5 +1,6 @@
 import os
 import shutil
+import sys
 from collections import namedtuple
 
 import pytest
@@ -8,6 +9,11 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
 
 Ran = namedtuple("Ran", "code out err")
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.fixture

@@ -172,6 +172,42 @@ def test_tables_fit_a_terminal_of_80_columns(answer, name):
     assert tables and max(map(len, tables)) <= 80
 
 
+SCREENS = {  # commands whose first screen is an answer: words of its first sentence
+    "check": "ok",  # its lines come as they are known, the sentence last
+    "info": "A capture of a VM, lookup: ",
+    "diff": "No page-table page changed, of ",
+    "classify": " of the page walks read a remote leaf entry, ",
+    "fragmentation": "As captured, the entries of a gPT cache line are backed by ",
+    "whatif": "huge pages give 3.21x ",
+    "degrees": "Cheapest for all VMAs together: no replicas. ",
+    "advise": "huge pages give 3.21x ",
+    "validate": "Of 2 predictions, 2 are within 10 % ",
+}
+WHOLE = {  # names that stand in one piece
+    "whatif": ["mitosis"],
+    "advise": ["vmitosis-migrate", "ptemagnet+vmitosis-replicate"],
+    "classify": ["leaf entries", "page walks"],
+    "degrees": ["a replica per node"],
+}
+FALSE_DIGITS = re.compile(r"[1-9]\d*\.\d{3}|\d\.\d+ to \d|\d\.\. ?\d")
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_first_screen_is_a_sentence_a_table_without_false_digits_and_what_to_type(answer, name, vm_sample):
+    out = answer(name, "table").out
+    said, *rest, following = out.split("\n\n")
+    assert SCREENS[name] in " ".join(said.split())
+    tables = [line for part in rest for line in part.splitlines() if re.match(r" \S", line)]
+    if name not in ("validate", "info"):  # published numbers as published, and what the dumper said
+        assert not any(FALSE_DIGITS.search(line) for line in (said, *tables)), out
+    assert all(re.search(rf"^ {re.escape(one)}( |$)", out, re.MULTILINE) for one in WHOLE.get(name, ()))
+    heading, *steps = following.splitlines()
+    typed = [line.partition("ptanalyze ")[2].split() for line in steps if "ptanalyze " in line]
+    assert heading == "Next" and typed
+    for command, *words in typed:
+        assert command in LEAVES and (command in ("calibrate", "validate") or str(vm_sample) in words)
+
+
 def test_a_policys_name_is_never_broken_and_stands_beside_its_cells_where_80_columns_hold_both():
     cells = "1.30x (1.14-1.43)", "+5.7 MiB", "26.8 ms", "research kernel"
     beside, widest, name, alone = aligned([(name, *cells) for name in ("thp", "a" * 24, "b" * 25)])

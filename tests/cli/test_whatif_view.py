@@ -47,7 +47,7 @@ def sped_up(result, low, middle, high):
 
 
 def earning(result, runs, cycles, seconds=0.5):
-    """The same result, faster, with other one-time cycles, earned back after other runs."""
+    """The same result, faster, with other one-time cycles, recovered after other runs."""
     once = replace(result.once, pays_back=runs and Interval(*runs), cycles=cycles, run_seconds=seconds)
     return sped_up(replace(result, once=once), 1.03, 1.052, 1.074)
 
@@ -59,16 +59,17 @@ MEMORY = "for 1.7 MiB more page tables at peak"
 def test_the_first_line_says_what_is_best_by_how_much_at_what_price_and_when_that_is_earned_back(results):
     base = replace(results[0], once=replace(results[0].once, cycles=1e6))
     line = sentence([base, earning(results[1], (2, 3, 4), 2.345e6)])
-    once = "its one-time cost, 1.34 million cycles, is earned back after 1.5 s"
-    assert line == f"{FASTER} when warm, {MEMORY}; {once}."
+    once = "its one-time cost, 1.34 million cycles, is recovered after 1.5 s"
+    assert line == f"{FASTER} in steady state, {MEMORY}; {once}."
 
 
 def test_the_first_line_says_that_there_is_no_one_time_cost_or_that_it_is_never_earned_back(results):
     free = sentence([results[0], earning(results[1], (0, 0, 0), 0)])
-    assert free == f"{FASTER} when warm, {MEMORY}, at no one-time cost."
+    assert free == f"{FASTER} in steady state, {MEMORY}, at no one-time cost."
     never = sentence([results[0], earning(results[1], (2, NEVER, NEVER), 3.2e9)])
     assert (
-        never == f"{FASTER} when warm, {MEMORY}; its one-time cost, 3.2 billion cycles, is never earned back."
+        never
+        == f"{FASTER} in steady state, {MEMORY}; its one-time cost, 3.2 billion cycles, is never recovered."
     )
 
 
@@ -91,9 +92,9 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhe
     monkeypatch.setenv("COLUMNS", "80")
     ran = once("whatif", "-p", policy)
     first = " ".join(ran.out.split("\n\n")[1].split())
-    gain = rf"Best placement: {policy}, [\d.]+x \(([\d.]+)-[\d.]+\) over first-touch when warm"
+    gain = rf"Best placement: {policy}, [\d.]+x \(([\d.]+)-[\d.]+\) over first-touch in steady state"
     price = r"for [\d.]+ MiB more page tables at peak; its one-time cost, [\d.]+ million cycles"
-    said = re.match(rf"{gain}, {price}, is earned back after [\d.]+ m?s\.", first)
+    said = re.match(rf"{gain}, {price}, is recovered after [\d.]+ m?s\.", first)
     assert said and float(said[1]) > 1.05, first
 
 

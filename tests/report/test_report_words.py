@@ -111,7 +111,7 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     here = speedup(close).here
     assert f"{others} would be faster by the estimate, 0 slower;" in here
     warm = [replace(one, once=replace(one.once, within=False)) for one in close.results]
-    assert "0 slower when warm;" in speedup(replace(close, results=warm)).here
+    assert "0 slower in steady state;" in speedup(replace(close, results=warm)).here
     assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006x (1.003-1.014)"
 
@@ -252,14 +252,14 @@ def test_walks_of_the_further_run_and_of_the_whole_trace_are_told_apart_where_th
     made = ptanalyze.synth(place / "both", "16M", threads=2, accesses=1500)
     (warm,) = studies([made], ptanalyze.Setup.of())
     tile = next(one for one in glance(warm) if one.what.startswith("page walks"))
-    assert tile.what == "page walks when warm" and tile.value == f"{warm.base['walks']:,}"
+    assert tile.what == "page walks in steady state" and tile.value == f"{warm.base['walks']:,}"
     (largest, *_) = walkers(warm)
     assert next(column.hint for column in largest.columns if column.name == "Walks") == "of the whole trace"
     whole = int(warm.heat["walks"].sum())
     assert whole != warm.base["walks"]
     assert f"all {whole:,} walks of the whole trace" in where.walk_map(warm.heat).here
     assert set(warm.classes["weight"]) <= {"leaf", "warm"}
-    assert "walks when warm" in where.locality(warm, warm.classes).here
+    assert "walks in steady state" in where.locality(warm, warm.classes).here
 
 
 def test_the_text_of_the_footprint_is_about_what_its_bars_draw(study):

@@ -21,7 +21,7 @@ from ptanalyze.analysis.walk import explain, rows_of
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show import plots
-from ptanalyze.show.classify import OF, view
+from ptanalyze.show.classify import OF, sentence, view
 from ptanalyze.show.plots.style import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
@@ -205,7 +205,7 @@ def test_the_tracers_own_memory_is_left_out():
     assert result.counts[:, 0].sum(axis=(1, 2)).tolist() == [1, 0, 1]
     assert result.groups[0] == "40000000-40001000 heap"
     assert result.tracers == 2 and "not counted: 2 leaf entries of the tracer" in str(
-        list(view(result, "Mapped"))
+        list(view([(result, "Mapped")]))
     )
 
 
@@ -282,12 +282,26 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
 
 @pytest.mark.twin
 @pytest.mark.parametrize("weight", [*WEIGHTS, *TRACED])
-def test_two_tables_of_a_vm_have_two_titles_that_say_what_they_count(weight):
-    counts = np.full((1, 1, 3, 3), 5, np.int64)
-    classes = Classification(weight, False, ("all",), (0,), (0, 1), counts, {})
-    titles = [section.title for section in view(classes, "Mapped") if section.title]
-    assert titles == ["Mapped", f"gPT and ePT locality together, {OF[weight]}"]
-    assert len(set(OF.values())) == len(OF)
+def test_the_first_screen_of_a_vm_says_how_much_is_remote_and_what_is_counted(weight):
+    counts = np.zeros((1, 2, 3, 3), np.int64)
+    counts[0, :, :2, :2] = [[1, 2], [3, 94]]
+    classes = Classification(weight, False, ("all",), (0, 1), (0, 1), counts, {})
+    sections = list(view([(classes, "Mapped")]))
+    said = " ".join(str(line) for section in sections for line in section.lines)
+    # seen from socket 0: 1 local in both, 94 in neither; from socket 1 the other way round
+    assert said.startswith("52 % ") and "48 % in both gPT and ePT. " in said and "- Mapped " in said
+    assert f"local together for 48 % {OF[weight]}" in said and "52 %" in said
+    (rows,) = (section.rows for section in sections if section.rows)
+    assert [row["Local-Local"] for row in rows] == ["1.0 %", "94 %"] and len(set(OF.values())) == len(OF)
+
+
+def test_where_all_is_local_it_says_that_nothing_is_to_be_gained():
+    counts = np.zeros((1, 2, 3, 1), np.int64)
+    counts[0, 0, 0], counts[0, 1, 1] = 7, 9
+    local = Classification("walks", True, ("all",), (0, 1), (0, 1), counts, {})
+    assert sentence(local).startswith("0 % of the page walks") and "gains nothing" in sentence(local)
+    alone = Classification("leaf", True, ("all",), (0,), (0,), counts[:, :1, [0, 2]], {})
+    assert "one NUMA node" in sentence(alone)
 
 
 # Walks by address and time: every walk once, in its VMA and its window; and names of VMAs.

@@ -410,23 +410,24 @@ def test_cr3s_are_counted_once_a_sample_and_those_of_the_kernel_alone_left_out(g
 
 
 def said(guest, top, socket=None):
-    (section,) = answer(guest, top, socket).view()
-    return section
+    sections = list(answer(guest, top, socket).view())
+    (table,) = (one for one in sections if one.title.startswith("Page tables"))
+    return table, [str(line) for one in sections for line in one.lines]
 
 
 def test_people_are_told_what_was_found_how_and_what_to_type(guest):
     memory, kernel, _ = guest
     found, _ = by_kernel(memory.read, spaces(memory, kernel), Host(nodes, {0: 0.5, 1: 0.5}))
-    section = said(GuestSurvey(42, found, True, 1, ("a note",)), 1)
+    section, lines = said(GuestSurvey(42, found, True, 1, ("a note",)), 1)
     assert section.title == "Page tables of the guest of PID 42, by its kernel's list"
     assert [row["guest PID"] for row in section.rows] == [str(found[0].pid)]
-    assert section.lines[:2] == ["a note", "1 more; --top 2 prints all"]
-    look = f"look closer: ptanalyze dump vm 42 --guest-tables --cr3 {found[0].cr3:#x} -o 42.capture"
-    assert look in section.lines
-    other = said(GuestSurvey(42, found, False, 30), 9, "/run/q")
+    assert section.lines[:2] == ["a note", "1 more: --top 2"]
+    look = f" dump vm 42 --guest-tables --cr3 {found[0].cr3:#x} -o 42.capture"
+    assert lines[-1].endswith(look) and "sudo " in lines[-1]
+    other, lines = said(GuestSurvey(42, found, False, 30), 9, "/run/q")
     assert other.title.endswith("by CR3s in 30 samples") and "seen" in other.rows[0]
-    assert any(f"--guest-tables --qmp /run/q --cr3 {found[0].cr3:#x}" in line for line in other.lines)
-    assert said(GuestSurvey(42, (), False, 30), 9).rows == []
+    assert any(f"--guest-tables --qmp /run/q --cr3 {found[0].cr3:#x}" in line for line in lines)
+    assert said(GuestSurvey(42, (), False, 30), 9)[0].rows == []
 
 
 @pytest.mark.parametrize("by_list", [True, False])

@@ -129,17 +129,25 @@ def test_a_cgroup_is_that_of_version_2_or_where_it_is_the_root_of_memory(text, p
     assert survey.cgroup_of(text) == path
 
 
+def table_of(found):
+    return next(section for section in view(found, 20) if section.rows)
+
+
+def said_of(found, nodes=2):
+    """Lines of the first screen, as text."""
+    return [str(line) for section in view(found, 20, nodes) for line in section.lines]
+
+
 def test_containers_and_services_are_named_in_the_table_where_there_are_any():
-    (plain,) = view([surveyed(cgroup="/")], 20)
+    plain = table_of([surveyed(cgroup="/")])
     assert "cgroup" not in plain.rows[0]
-    (section,) = view(
+    section = table_of(
         [
             surveyed(cgroup=f"/kubepods.slice/cri-containerd-{'0123456789abcdef' * 4}.scope"),
             surveyed(cgroup=f"/docker/{'fedc' * 16}"),
             surveyed(cgroup="/system.slice/nginx.service"),
             surveyed(cgroup="/"),
-        ],
-        20,
+        ]
     )
     names = [row["cgroup"] for row in section.rows]
     assert names == ["cri-containerd-0123456789ab.scope", "fedcfedcfedc", "nginx.service", "/"]
@@ -181,21 +189,18 @@ def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
 
 
 def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
-    (one,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1)
-    said = " ".join(one.lines)
+    said = " ".join(said_of([surveyed(leaf={0: 4}, runs={0: 1.0})], 1))
     assert "one NUMA node" in said and " record -p 7 --for 10s -o 7.capture" in said
     assert " advise 7.capture" in said
-    (several,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 2)
-    assert "one NUMA node" not in " ".join(several.lines) and "expected to be remote" in several.lines[-1]
+    several = said_of([surveyed(leaf={0: 4}, runs={0: 1.0})])
+    assert "one NUMA node" not in " ".join(several) and "expected to be remote" in several[0]
 
 
 def test_of_a_vm_its_guest_is_named_too_by_its_pid_where_its_name_is_not_enough():
     vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
-    (one,) = view([vm], 20, 2)
-    said = "\n".join(one.lines)
+    said = "\n".join(said_of([vm]))
     assert " survey --guest 'web 1'\n" in said and " dump vm 7 -o 7.capture" in said
-    (two,) = view([vm, vm], 20, 2)
-    assert " survey --guest 7\n" in "\n".join(two.lines)
+    assert " survey --guest 7\n" in "\n".join(said_of([vm, vm]))
 
 
 @pytest.mark.parametrize(
@@ -213,8 +218,7 @@ def test_of_a_vm_its_guest_is_named_too_by_its_pid_where_its_name_is_not_enough(
 def test_who_left_its_tables_behind_is_named_with_the_reason_and_the_line_to_type(fields, why):
     one = surveyed(**({"leaf": {1: 1000}, "runs": {0: 1.0}} | fields))
     assert one.left_behind == why
-    (section,) = view([one], 20, 2)
-    said = "\n".join(section.lines)
+    said = "\n".join(said_of([one]))
     assert (" relocate 7 --dry-run" in said) is bool(why) and why in said
 
 
@@ -259,23 +263,20 @@ def test_tables_on_nodes_without_cpus_are_counted_and_said(tmp_path, monkeypatch
     }
     mine = survey.surveyed(counts, {0: 0}, slow)
     assert mine.slow_tables == 34
-    lines = [line for section in view([mine], 9) for line in section.lines]
+    lines = said_of([mine])
     for node, ns in ((0, 100), (1, 90)):
         place = tmp_path / f"node{node}/access0/initiators"
         (place / "node0").mkdir(parents=True)
         (place / "read_latency").write_text(f"{ns}\n")
     assert survey.slow_nodes() == frozenset()
     assert (
-        f"0.1 MiB of page tables of 1 processes are on nodes without CPUs, most of PID {os.getpid()}" in lines
+        f"0.1 MiB of page tables of 1 process are on nodes without CPUs, most of PID {os.getpid()}" in lines
     )
 
 
 def test_a_host_with_slow_nodes_says_also_that_no_tables_are_there():
-    def said(found):
-        return [line for section in view(found, 9) for line in section.lines]
-
-    assert "no page tables are on the nodes without CPUs" in said([surveyed(slow_tables=0)])
-    assert not any("without CPUs" in line for line in said([surveyed()]))
+    assert "no page tables are on the nodes without CPUs" in said_of([surveyed(slow_tables=0)])
+    assert not any("without CPUs" in line for line in said_of([surveyed()]))
 
 
 # A machine file of a host: what its kernel shows, measured latencies, sources that say which is which.

@@ -353,7 +353,7 @@ def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machi
 
 # The cheapest degree and sharing tier of each VMA, and of all together, beside the bound.
 
-TIERS = {ONE: "one copy", SOCKET: "a copy per socket", NODE: "a copy per node"}
+TIERS = {ONE: "no replicas", SOCKET: "a replica per socket", NODE: "a replica per node"}
 WHEN = ("first", "every")
 MOST_REPEATS = 1e15
 
@@ -498,23 +498,26 @@ def sentence(found: Chosen) -> str:
     one, mine = float(total[0]), float(total[found.of_all])
     several, least = float(found.of_each.sum()), float(found.bound.sum())
     if best.tier == ONE:
-        first = "One copy costs least for all VMAs together"
+        first = "Cheapest for all VMAs together: no replicas"
     else:
-        first = f"{capital(said(best))} costs least: {share(mine, one)} of one copy's cycles"
+        first = f"Cheapest: {said(best)}, at {share(mine, one)} of the cycles without replicas"
     unsure = "" if found.all_sure else " (not at both ends of the exposed share)"
-    rest = f"; with the best of each VMA {share(several, one)}, bound {share(least, one)}"
-    return f"{first}{unsure}{rest}. {payback(found)} {copies(found)}"
+    each, bound = (share(cycles, one) for cycles in (several, least))
+    best_known = share(mine, one)
+    rest = "" if each == best_known else f" A choice for each VMA: {each}."
+    rest += "" if bound == each else f" Lower bound with any prefetching: {bound}."
+    return f"{first}{unsure}.{rest} {payback(found)} {copies(found)}"
 
 
 def payback(found: Chosen) -> str:
     after = float(found.pays_back[-1])
     if after == 0:
-        return "Copies pay within the trace."
+        return "Replicas break even within the trace."
     if not found.known.steady:
-        return "Threads move while the trace runs: nothing is said of a longer run."
+        return "Threads move while the trace runs, so there is no estimate for a longer run."
     if np.isinf(after):
-        return "Copies never pay: the steady part is no faster with them."
-    return f"Copies pay once the steady part of the trace has run {after:,.3g} more times."
+        return "Replicas never break even: the steady part of the trace is no faster with them."
+    return f"Replicas break even after {after:,.3g} further runs of the steady part of the trace."
 
 
 def copies(found: Chosen) -> str:
@@ -522,12 +525,14 @@ def copies(found: Chosen) -> str:
     most = found.point(tier_of(found.overall), MOST)
     copied, unused = int(most.propagated.sum()), int(found.never_used(most).sum())
     if not copied:
-        return "No entry is ever copied: no node uses what another owns."
-    saved = saved_entries(found)
-    return (
-        f"Of {copied:,} entries that degree {MOST} propagates, {share(unused, copied)} are never used; the "
-        f"choice by VMA propagates {saved:,} fewer ({share(saved, copied)})."
+        return "No entry is ever copied: no node uses another node's entries."
+    saved, entries = saved_entries(found), f"Degree {MOST} copies {copied:,} entries"
+    fewer = (
+        ""
+        if share(saved, copied) == share(0, copied)
+        else (f"; a choice for each VMA copies {saved:,} fewer ({share(saved, copied)})")
     )
+    return f"{entries}, {share(unused, copied)} of them never used{fewer}."
 
 
 def saved_entries(found: Chosen) -> int:
@@ -551,7 +556,8 @@ def capital(text: str) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+    percent = f"{100 * part / whole:.1f} %" if whole else "0 %"
+    return percent.replace(".0 %", " %") if percent in ("0.0 %", "100.0 %") else percent
 
 
 def settings(found: Chosen) -> dict[str, Any]:

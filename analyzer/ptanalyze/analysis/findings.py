@@ -266,7 +266,7 @@ def of_run(done: Finished, counted: Finding) -> list[Finding]:
         )
     found += gone(world)
     if pages := history.premapped:
-        text = f"{pages} pages were mapped before the region of interest began: no demand faults"
+        text = f"{pages:,} pages were mapped before the region of interest began: no demand faults"
         found.append(Finding("premapped", text, numbers={"pages": pages}))
     found += world.first_touches_unseen
     if pages := sum(space.unresolved.values()):

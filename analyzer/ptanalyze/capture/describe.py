@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import snapshot as entries
-from ..core.errors import UNKNOWN_NODE, printable
+from ..core.errors import UNKNOWN_NODE, plural, printable, size_in_words
 from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
 from ..formats.record import TRACE
@@ -112,6 +112,28 @@ def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
         }
         for title, rows in sections.items()
     }
+
+
+def summary(sections: Mapping[str, Rows]) -> str:
+    """A capture in a sentence: what it is of, its page tables, its trace."""
+    about, several = sections["capture"], sum(title.startswith(PROCESS) for title in sections)
+    process = f"{several} processes" if several > 1 else "a process"
+    of = f"A capture of {'a VM' if about['kind'] == 'vm' else process}"
+    holds = []
+    if tables := sections.get("gPT") or sections.get("page table") or sections.get("ePT"):
+        mapped = sum(
+            (int(tables.get(name, 0)) - int(tables.get(f"{name}, the tracer's", 0))) << 9 * level + 3
+            for level, name in PAGE_NAMES.items()
+        )
+        nodes = plural(int(sections["machine"]["NUMA nodes"]), "node")
+        holds.append(f"page tables of {size_in_words(mapped)} on a machine of {nodes}")
+    if trace := sections.get("trace"):
+        accesses, threads = int(trace["accesses"]), plural(int(trace["threads"]), "thread")
+        holds.append(f"a trace of {accesses:,} accesses by {threads}")
+    if heat := sections.get("heat"):
+        holds.append(f"{plural(int(heat['samples']), 'sample')} of accessed bits")
+    named = f", {about['program']}" if "program" in about else ""
+    return f"{of}{named}: {' and '.join(holds) or 'nothing of it is readable'}."
 
 
 def unchanged(value: Any) -> Any:

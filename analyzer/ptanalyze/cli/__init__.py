@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ..core.errors import PtanalyzeError, UsageError, meant, printable, this_program
+from ..core.errors import program as this
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.safe_files import TRUST
 from ..core.version import __version__
@@ -255,6 +257,11 @@ def retyped(
 def typed(value: object) -> str:
     """A value as options take it: 0.00001 and not 1e-05."""
     return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)
+
+
+def next_step(*words: object) -> str:
+    """What to type next, as the shell takes it: "next: ptanalyze check app"."""
+    return f"next: {this()} {shlex.join(map(str, words))}"
 
 
 # A line for whoever runs a command, on standard output or standard error.

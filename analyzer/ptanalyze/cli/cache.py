@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, program
 from . import echo
 
 
@@ -55,7 +55,7 @@ def command(directories: tuple[str, ...], clear: bool, compiles: bool) -> None:
     if not found:
         echo("nothing is kept")
     elif not clear:
-        echo(f"{total:>9}  in all; ptanalyze cache --clear deletes it")
+        echo(f"{total:>9}  in all; {program()} cache --clear deletes it")
     else:
         left = [str(one.path) for one in found if not deleted(one.path)]
         if left:

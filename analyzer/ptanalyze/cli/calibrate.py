@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import complete, echo
+from . import complete, echo, next_step
 from .options import (
     REMOTE,
     ibs_option,
@@ -124,7 +124,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
         output,
     )
     if calibration_file is not None:
-        echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
+        echo(f"{calibration_file}: written; {next_step('predict', calibration_file)}", err=True)
 
 
 def write_machine_file(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import PID, capture_argument, open_or_default
+from .options import PID, capture_argument, open_or_default, steps
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
     help="Compare file lengths instead of contents, and skip the trace's touches.",
 )
 @output_options()
-def command(capture: str | None, live: int | None, quick: bool, output: Output) -> int:
+@click.pass_context
+def command(
+    context: click.Context, capture: str | None, live: int | None, quick: bool, output: Output
+) -> int:
     """Verify that CAPTURE is usable: files as sealed, tree closed, frames inside nodes, trace covered.
 
     With --live, every page that a VM's nested tables map is compared with /proc/PID/pagemap of its VMM
@@ -50,7 +53,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
     from dataclasses import asdict
     from itertools import chain
 
-    from ..analysis.answer import Answer
+    from ..analysis.answer import Answer, Section
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
 
@@ -70,8 +73,16 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
         return found
 
     def view() -> Iterator[Section]:
-        yield from map(line, findings)
+        for same in passed_together(findings):
+            yield line(*same)
         yield summary(list(findings))
+        if exit_code(list(findings)) != 1:
+            whole = opened.has_snapshot or opened.has_trace
+            words = "advise" if whole else "info"
+            yield Section(lines=[""])
+            yield steps(
+                context, capture, {"what another placement gains" if whole else "what it holds": words}
+            )
 
     emit(
         Answer("check", table, lambda: [asdict(finding) for finding in findings], view, {"checks": table}),
@@ -115,13 +126,40 @@ def summary(findings: list[Check]) -> Section:
     return Section(lines=["", said])
 
 
-def line(finding: Check) -> Section:
+def passed_together(findings: Iterable[Check]) -> Iterator[list[Check]]:
+    """Checks of one subject that passed, as in "gpt: levels", in one list; each other one alone."""
+    together: list[Check] = []
+    for finding in findings:
+        if together and (
+            finding.verdict != "ok" or finding.reason or subject(finding) != subject(together[0])
+        ):
+            yield together
+            together = []
+        together.append(finding)
+        if finding.verdict != "ok" or finding.reason:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+def subject(finding: Check) -> str:
+    return finding.name.partition(": ")[0]
+
+
+def line(finding: Check, *more: Check) -> Section:
+    """more: those of the same subject that passed as well."""
+    from textwrap import wrap
+
     from rich.text import Text
 
     from ..analysis.answer import Section
-    from ..show.terminal import number
+    from ..show.terminal import SCREEN, number
 
     word = finding.verdict.upper() if finding.verdict == "failed" else finding.verdict
     count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
-    text = f" {finding.name:<26} {count}{finding.reason}"
-    return Section(lines=[Text.assemble((f"{word:>8}", MARKS[finding.verdict]), text)])
+    said = f"{finding.name} {count}{finding.reason}".rstrip()
+    said += "".join(f", {one.name.partition(': ')[2]}" for one in more)
+    first, *others = wrap(said, SCREEN - 9) or [""]
+    lines = [Text.assemble((f"{word:>8}", MARKS[finding.verdict]), f" {first}")]
+    return Section(lines=[*lines, *(" " * 9 + other for other in others)])

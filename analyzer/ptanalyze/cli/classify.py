@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from .options import (
     capture_argument,
     open_or_default,
     option,
+    steps,
 )
 from .output import Output, emit, output_options
 
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 @option("threads_on")
 @option("jobs")
 @output_options("locality", "map")
+@click.pass_context
 def command(
+    context: click.Context,
     capture: str | None,
     weights: tuple[str, ...],
     by: str,
@@ -84,12 +88,17 @@ def command(
             classes, how = classified(opened, weight, by, setup)
             found.append((classes, title(weight, how)))
 
-    def of_which(weight: str) -> Section:
+    def of_which(weight: str) -> str:
         if by == "process":
-            return Section()
+            return ""
         of = heated(opened) if weight == "heat" else others(opened) if weight in WEIGHTS else {}
-        whose = counted(opened, len(of) if by == "all" else 0, weight == "heat")
-        return Section(lines=[f"Note: {whose}.", ""] if whose else [])
+        return counted(opened, len(of) if by == "all" else 0, weight == "heat")
+
+    def shown() -> Iterator[Section]:
+        whose = [f"Note: {one}." for one in dict.fromkeys(map(of_which, weights)) if one]
+        yield Section(lines=[*whose, ""] if whose else [])
+        finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
+        yield from view(found, by, steps(context, capture, {"what local tables gain": "advise", **finer}))
 
     def table() -> DataFrame:
         from ..analysis.frames import classes_frame
@@ -101,7 +110,7 @@ def command(
             "classify",
             table,
             lambda: [as_record(*one) for one in found],
-            lambda: (section for one in found for section in (of_which(one[0].weight), *view(*one, by))),
+            shown,
             {"locality": table, "map": lambda: table_pages(opened)},
         ),
         output,

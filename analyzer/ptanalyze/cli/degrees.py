@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import capture_argument, capture_of, replay_options, setup_from
+from .options import capture_argument, capture_of, replay_options, setup_from, steps
 from .output import Output, emit, output_options
 
 BRIEF = (  # columns for Markdown and LaTeX
@@ -37,15 +37,24 @@ BRIEF = (  # columns for Markdown and LaTeX
     type=click.FloatRange(0, 1e15),
     default=0,
     show_default=True,
-    help="Let the steady part of the trace run N more times: copies are made once.",
+    help="Let the steady part of the trace run N more times: replicas are made once.",
 )
 @replay_options
 @output_options()
-def command(capture: str | None, prefetch_on: str, repeat: float, output: Output, **options: Any) -> None:
-    """Choose Hydra's prefetch degree (0 to 9) and the sharing of copies for each VMA of CAPTURE.
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    capture: str | None,
+    prefetch_on: str,
+    repeat: float,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Choose Hydra's prefetch degree (0 to 9) and the sharing of replicas for each VMA of CAPTURE.
 
-    Replays every degree with a copy per node and, where sockets have several nodes, a copy per socket, and a
-    single copy as captured. Costs are the exposed share of the guest's walk cycles, and faults, copied
+    Replays every degree with a replica per node and, where sockets have several nodes, a replica per socket,
+    and no replicas. Costs are the exposed share of the guest's walk cycles, and faults, copied
     entries, tables, updates and shootdowns, from the trace's cold start on: --cold and --calibration change
     nothing. The bound is prefetching with knowledge of all future walks. The settings are for existing
     kernels: Hydra's repl_order and tlbflush_opt, WASP's steering, and numactl; they have one degree for all
@@ -68,7 +77,7 @@ def command(capture: str | None, prefetch_on: str, repeat: float, output: Output
             "degrees",
             lambda: frame(found),
             lambda: as_record(found),
-            lambda: view(found),
+            lambda: view(found, steps(context, capture, {"Hydra beside other policies": "advise"})),
             {"degrees": lambda: frame(found)},
             brief=BRIEF,
         ),

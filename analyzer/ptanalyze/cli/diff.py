@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Section
+    from ..capture.vm.diff import TreeDiff
 
+HEADS = {  # of a terminal of 80 columns
+    "created": "new",
+    "leaves appeared": "leaves new",
+    "leaves vanished": "leaves gone",
+}
 REDACTED = "frames are renumbered there, so an unchanged page may count as moved or as in another frame"
 
 
@@ -34,7 +41,9 @@ def command(before: str, after: str, output: Output) -> None:
     """
     from ..analysis.answer import Answer, Section
     from ..capture.vm.diff import diff
+    from ..core.errors import program
     from ..formats.capture import load
+    from ..show.terminal import next_steps
 
     captures = load(before), load(after)
     trees = diff(*captures)
@@ -49,13 +58,25 @@ def command(before: str, after: str, output: Output) -> None:
         return found
 
     def view() -> Iterator[Section]:
-        yield Section("Table pages and leaf entries", rows)
+        yield Section(lines=[sentence(trees), ""])
+        named = [{HEADS.get(what, what): value for what, value in row.items()} for row in rows]
+        yield Section("Table pages, and leaf entries of those that are in both", named)
         if moves:
             yield Section("Table pages by node", moves, ["- : created or gone"])
-        yield Section(lines=[f"{sum(tree.changed for tree in trees):,} table pages changed"])
         names = [str(one.directory) for one in captures if one.manifest.provenance.get("redacted")]
         if names:
             verb = "are" if len(names) > 1 else "is"
             yield Section(lines=[f"{' and '.join(names)} {verb} redacted: {REDACTED}"])
+        yield Section(lines=[""])
+        yield next_steps({"local and remote entries now": f"{program()} classify {quote(after)}"})
 
     emit(Answer("diff", table, lambda: {"tables": rows, "moves": moves}, view, {"changes": table}), output)
+
+
+def sentence(trees: Sequence[TreeDiff]) -> str:
+    """How many table pages are not as they were, and how many of these are on another node."""
+    changed, pages = sum(tree.changed for tree in trees), sum(sum(tree.pages.values()) for tree in trees)
+    moved = sum(count for tree in trees for (_, kind), count in tree.pages.items() if kind == "other node")
+    if not changed:
+        return f"No page-table page changed, of {pages:,}."
+    return f"{changed:,} of {pages:,} page-table pages changed; {moved:,} moved to another node."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import echo
+from . import echo, next_step
 from .options import DURATION, HEXADECIMAL, PID, SIZE, free_name, new_capture_option
 
 max_stop_option = click.option(
@@ -96,7 +96,7 @@ def dump_process(
         raise dumped.failed
     if unknown:
         raise PartialDataError(f"{output}: not known: {', '.join(unknown)}")
-    echo(f"{output}: dumped; next: ptanalyze check {output}")
+    echo(f"{output}: dumped; {next_step('check', output)}")
 
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
@@ -190,4 +190,4 @@ def dump_vm(
     for capture, lines in made:
         for line in lines:
             echo(line, err=True)
-        echo(f"{capture}: dumped; next: ptanalyze check {capture}")
+        echo(f"{capture}: dumped; {next_step('check', capture)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default, option, pair_of
+from .options import capture_argument, open_or_default, option, pair_of, steps
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -32,8 +32,15 @@ if TYPE_CHECKING:
 )
 @option("machine")
 @output_options()
+@click.pass_context
 def command(
-    capture: str | None, by: str, after: bool, settings: tuple[str, ...], machine: str, output: Output
+    context: click.Context,
+    capture: str | None,
+    by: str,
+    after: bool,
+    settings: tuple[str, ...],
+    machine: str,
+    output: Output,
 ) -> None:
     """Measure over how many ePT cache lines, 1 to 8, the neighbours of each gPT cache line are scattered.
 
@@ -64,12 +71,14 @@ def command(
 
         return fragmentation_frame(states, {"capture": str(opened.directory)})
 
+    more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
+    further = steps(context, capture, {**more, "what they gain": "whatif -p ptemagnet"})
     emit(
         Answer(
             "fragmentation",
             table,
             lambda: as_record(states, shaped),
-            lambda: view(states, shaped),
+            lambda: view(states, shaped, further),
             {"fragmentation": table},
         ),
         output,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import is_whole
-from . import echo
+from . import echo, next_step
 from .options import DURATION, PID, free_name, new_capture_option
 
 
@@ -89,7 +89,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     for line in lines:
         echo(line, err=True)
     by = "process" if tree else "vma"
-    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by {by}")
+    echo(f"{output or add}: sampled; {next_step('classify', output or add, '--by', by)}")
 
 
 def milliseconds(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..formats.foreign import FORMATS
-from . import complete, echo
+from . import complete, echo, next_step
 from .options import free_name, new_capture_option, strip_option
 
 LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
@@ -86,7 +86,7 @@ def command(
             pages=pages,
             nodes=nodes,
         )
-    echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
+    echo(f"{output}: imported ({form}); {next_step('info', output)}")
     for line in of_samples(output):
         echo(line)
     for line in damage:

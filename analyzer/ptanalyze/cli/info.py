@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default
+from .options import capture_argument, open_or_default, steps
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ TOP = 20  # leaf tables shown
     help="List the leaf tables that map pages which another process of CAPTURE maps too.",
 )
 @output_options("tables", "map")
-def command(capture: str | None, shared: bool, output: Output) -> None:
+@click.pass_context
+def command(context: click.Context, capture: str | None, shared: bool, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample. Of several processes
@@ -54,17 +55,25 @@ def command(capture: str | None, shared: bool, output: Output) -> None:
             "info",
             lambda: facts_frame(sections),
             lambda: sections,
-            lambda: view(sections),
+            lambda: view(sections, steps(context, capture, following(opened))),
             dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
         ),
         output,
     )
 
 
-def view(sections: dict[str, Rows]) -> Iterator[Section]:
-    from ..analysis.answer import Section
-    from ..capture.describe import PROCESS, TITLES, for_people
+def following(opened: Capture) -> dict[str, str]:
+    """What a capture of this kind is for."""
+    if not (opened.has_snapshot or opened.has_trace):
+        return {"is it usable?": "check"}
+    return {"local and remote walks": "classify", "what another placement gains": "advise"}
 
+
+def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
+    from ..analysis.answer import Section
+    from ..capture.describe import PROCESS, TITLES, for_people, summary
+
+    yield Section(lines=[summary(sections), ""])
     several = {title: rows for title, rows in sections.items() if title.startswith(PROCESS)}
     for title, rows in for_people(sections).items():
         if title not in several:
@@ -73,6 +82,8 @@ def view(sections: dict[str, Rows]) -> Iterator[Section]:
         yield Section(
             "processes", [{"PID": title.removeprefix(PROCESS), **rows} for title, rows in several.items()]
         )
+    yield Section(lines=[""])
+    yield further
 
 
 def shared_tables(opened: Capture) -> Answer:

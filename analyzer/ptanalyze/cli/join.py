@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete, echo
+from . import complete, echo, next_step
 from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
 
@@ -67,4 +67,4 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     emit(answer, output)
     for doubt in fit.doubts:
         echo(f"ptanalyze: warning: {doubt}", err=True)
-    echo(f"{directory}: joined; next: ptanalyze classify {directory}", err=output.form != "table")
+    echo(f"{directory}: joined; {next_step('classify', directory)}", err=output.form != "table")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..core.columns import ELSEWHERE
-from ..core.errors import NO_LIMIT, UsageError, is_whole
+from ..core.errors import NO_LIMIT, UsageError, is_whole, program
 from ..core.options import EVERYWHERE, Option, as_options
 from . import complete, echo, retyped
 from .output import NAMES
@@ -367,6 +368,26 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     balancing = plain.pop("balancing")
     moving = dict(map(pair_of, balancing)) if balancing else plain.pop("autonuma")
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
+
+
+def steps(context: click.Context, capture: str | None, commands: Mapping[str, str]) -> Section:
+    """What to type next, of {why: command and its words}, about the same capture.
+
+    Options of a replay that were given are kept where the command has them.
+    """
+    from ..show.terminal import next_steps
+
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    found = {}
+    for why, asked in commands.items():
+        name, *more = asked.split()
+        command = root.get_command(context, name)
+        assert command is not None
+        known = {str(one.name) for one in command.params}
+        words = [name, *filter(None, [capture]), *more, *retyped(context, only=SHARED & known)]
+        found[why] = f"{program()} {shlex.join(words)}"
+    return next_steps(found)
 
 
 def steps_from(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from . import echo
+from . import echo, next_step
 from .options import DURATION, PID, SIZE, free_name, new_capture_option, strip_option
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def command(
     tables = "with its page tables" if recording.snapshot else "without page tables"
     grown = recording.grown
     counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
-    echo(f"{output}: recorded {tables}{counted}; next: ptanalyze check {output}")
+    echo(f"{output}: recorded {tables}{counted}; {next_step('check', output)}")
     if not region["follow_fork"] and (recording.children or is_shell(command[0])):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
@@ -227,7 +227,7 @@ def sample_running(pid: int, seconds: float, output: str | None, command: tuple[
     output = output or free_name(str(pid))
     for line in record_running(pid, output, max(round(seconds), 1)):
         echo(line, err=True)
-    echo(f"{output}: sampled; next: ptanalyze classify {output}")
+    echo(f"{output}: sampled; {next_step('advise', output)}")
 
 
 def is_shell(program: str) -> bool:

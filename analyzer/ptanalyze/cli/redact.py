@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import complete, echo
+from . import complete, echo, next_step
 from .options import free_name, new_capture_option
 
 
@@ -33,4 +33,4 @@ def command(capture: str, output: str | None) -> None:
     output = output or free_name(f"{opened.directory.name.removesuffix('.capture')}.redacted")
     redact(opened, output)
     echo("kept: virtual addresses, release of the kernel, model of the CPU, counts; see --help", err=True)
-    echo(f"{output}: redacted; next: ptanalyze info {output}")
+    echo(f"{output}: redacted; {next_step('info', output)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import this_program
+from ..core.errors import plural, program, this_program
 from . import echo
 from .options import DURATION
 from .output import Output, emit, must_end_with, output_options
@@ -53,7 +53,7 @@ def as_row(one: Placed) -> dict[str, str | float | None]:
     return {
         "remote %": percent(one.remote_share),
         "upper remote %": percent(one.upper_remote_share),
-        "leaf tables by node, %": by_node(shares),
+        "leaf tables on, %": by_node(shares),
     }
 
 
@@ -225,85 +225,84 @@ def record(one: Surveyed) -> dict[str, object]:
 
 
 def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
-    """nodes: NUMA nodes of the host."""
+    """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
     from ..analysis.answer import Section
+    from ..show.terminal import next_steps
 
-    lines = []
-    if len(found) > top:
-        lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
+    said, lines, steps = "No process of this host has page tables of its own.", [], {}
     behind = [one for one in found if one.left_behind]
     if behind:
-        lines += repairs(behind)
-    elif worst := next((one for one in found if one.remote_bytes), None):
-        lines += closer(worst, found)
-    elif found and nodes == 1:
-        lines += on_one_node(found)
-    elif found:
-        lines.append(
-            "no leaf table is expected to be remote: all are on the nodes where their threads run; "
-            "listed by size of page tables"
+        said = (
+            f"{plural(len(behind), 'process or VM', 'processes or VMs')} moved and left page tables behind:"
         )
+        lines = list(reasons(behind))
+        for one in behind[:REPAIRS]:
+            steps[f"{one.name} (PID {one.pid})"] = repair(one)
+    elif worst := next((one for one in found if one.remote_bytes), None):
+        share = f"{100 * (worst.remote_share or 0.0):.0f} %"
+        said = f"Most remote: {worst.name} (PID {worst.pid}), {share} of its walks read a remote leaf table."
+        steps = closer(worst, found)
+    elif found and nodes == 1:
+        said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
+        most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
+        steps = measured(most) if most else {}
+    elif found:
+        said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
+    yield Section(lines=[said, *lines, ""])
+    below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
+    yield Section("Page tables of this host", rows(found[:top]), [*below, *on_slow_nodes(found)])
+    if steps:
+        yield Section(lines=[""])
+        yield next_steps(steps)
+
+
+def on_slow_nodes(found: Sequence[Surveyed]) -> Iterator[str]:
+    """How much of the page tables is on nodes without CPUs, where the host has some."""
     if slow := [one for one in found if one.slow_tables]:
         mib = sum(one.slow_tables or 0 for one in slow) / 256
-        lines.append(
-            f"{mib:.1f} MiB of page tables of {len(slow)} processes are on nodes without CPUs, most of PID "
-            f"{max(slow, key=lambda one: one.slow_tables or 0).pid}"
+        most = max(slow, key=lambda one: one.slow_tables or 0)
+        yield (
+            f"{mib:.1f} MiB of page tables of {plural(len(slow), 'process', 'processes')} are on nodes "
+            f"without CPUs, most of PID {most.pid}"
         )
     elif any(one.slow_tables is not None for one in found):
-        lines.append("no page tables are on the nodes without CPUs")
-    yield Section("Page tables of this host", rows(found[:top]), lines)
+        yield "no page tables are on the nodes without CPUs"
 
 
-def repairs(behind: Sequence[Surveyed]) -> Iterator[str]:
-    """Who has far page tables without knowing, why, and what to type."""
-    yield f"{len(behind)} of them left their page tables behind:"
+def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
+    """Why, one line each."""
     for one in behind[:REPAIRS]:
-        share = f"{100 * (one.remote_share or 0.0):.0f} % of walks far"
+        share = f"{100 * (one.remote_share or 0.0):.0f} % of walks remote"
         yield f"  {one.name} (PID {one.pid}), {share}: {one.left_behind}"
-        if one.kind == "vm":
-            yield f"    sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"
-        else:
-            yield f"    sudo {this_program()} relocate {one.pid} --dry-run"
     if len(behind) > REPAIRS:
         yield f"  {len(behind) - REPAIRS} more with --json: left_behind"
 
 
-def closer(one: Surveyed, found: Sequence[Surveyed]) -> Iterator[str]:
-    """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
-    out, sudo = f"{one.pid}.capture", f"sudo {this_program()}"
+def repair(one: Surveyed) -> str:
     if one.kind == "vm":
-        alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
-        name = quote(one.name) if alone else one.pid
-        yield f"its processes: {sudo} survey --guest {name}"
-        yield f"its own page tables: {sudo} dump vm {one.pid} -o {out}"
-    else:
-        yield from measured(one)
+        return f"sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"
+    return f"sudo {this_program()} relocate {one.pid} --dry-run"
 
 
-def measured(one: Surveyed) -> Iterator[str]:
+def closer(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, str]:
+    """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
+    if one.kind != "vm":
+        return measured(one)
+    sudo = f"sudo {this_program()}"
+    alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
+    return {
+        "its processes": f"{sudo} survey --guest {quote(one.name) if alone else one.pid}",
+        "its own page tables": f"{sudo} dump vm {one.pid} -o {one.pid}.capture",
+    }
+
+
+def measured(one: Surveyed) -> dict[str, str]:
     """What its walks cost: without a tracer, and without a pause."""
     out = f"{one.pid}.capture"
-    yield f"what it costs {one.name} (PID {one.pid}), in 10 s:"
-    yield f"  sudo {this_program()} record -p {one.pid} --for 10s -o {out}"
-    yield f"  {unprivileged()} advise {out}"
-
-
-def unprivileged() -> str:
-    """The program as one types it without sudo."""
-    found = this_program()
-    return "ptanalyze" if found.startswith('"') else found
-
-
-def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
-    """That placement cannot matter here, and what may."""
-    yield (
-        "this host has one NUMA node: no page table is remote, and placing them elsewhere cannot help; "
-        "listed by size of page tables"
-    )
-    most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
-    if most:
-        yield "huge pages may reduce page walks;"
-        yield from measured(most)
+    return {
+        f"sample {one.name} (PID {one.pid})": f"sudo {this_program()} record -p {one.pid} --for 10s -o {out}",
+        "then": f"{program()} advise {out}",
+    }
 
 
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
@@ -396,31 +395,39 @@ def survey_guest_record(one: GuestProcess) -> dict[str, object]:
 
 
 def view_survey_guest(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
+    """A sentence, the table with its notes, and what to type next."""
     from ..analysis.answer import Section
+    from ..show.terminal import next_steps
 
     found, lines = guest.found, [*guest.notes]
+    if worst := next((one for one in found if one.remote_bytes), None):
+        called = f"{worst.name} (guest PID {worst.pid})" if guest.by_kernel else f"CR3 {worst.cr3:#x}"
+        share = f"{100 * (worst.remote_share or 0.0):.0f} %"
+        said = f"Most remote: {called}, {share} of its walks read a remote leaf table."
+    else:
+        said = "No leaf table is expected to be remote: all are on the nodes where the vCPUs run."
+    yield Section(lines=[said, ""])
     if len(found) > top:
-        lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
+        lines.append(f"{len(found) - top} more: --top {len(found)}")
     if unread := sum(one.unread for one in found):
         lines.append(
-            f"{unread} tables lie in no memory of the guest, were freed meanwhile, "
-            "or are too many: not counted"
+            f"not counted: {unread} tables that lie outside the guest's memory, were freed meanwhile, or are "
+            "too many"
         )
-    if found:
-        lines.append(f"look closer: {survey_guest_closer(guest.pid, found[0], socket)}")
-    if not any(one.remote_bytes for one in found):
-        lines.append("no leaf table is expected to be remote: all are on the nodes where the vCPUs run")
     how = "its kernel's list" if guest.by_kernel else f"CR3s in {guest.samples} samples"
     yield Section(
         f"Page tables of the guest of PID {guest.pid}, by {how}",
         [survey_guest_row(one, guest.by_kernel) for one in found[:top]],
         lines,
     )
+    if found:
+        yield Section(lines=[""])
+        yield next_steps({"dump the first": survey_guest_closer(guest.pid, found[0], socket)})
 
 
 def survey_guest_closer(pid: int, one: GuestProcess, socket: str | None) -> str:
     by = f" --qmp {socket}" if socket else ""
-    return f"ptanalyze dump vm {pid} --guest-tables{by} --cr3 {one.cr3:#x} -o {pid}.capture"
+    return f"sudo {this_program()} dump vm {pid} --guest-tables{by} --cr3 {one.cr3:#x} -o {pid}.capture"
 
 
 def survey_guest_row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:

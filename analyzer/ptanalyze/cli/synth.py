@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import echo
+from . import echo, next_step
 from .info import table_pages
 from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
@@ -231,7 +231,7 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     if warning := left_to_chance(plan):
         echo(f"ptanalyze: {warning}", err=True)
     echo(
-        f"{directory}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {directory}",
+        f"{directory}: made, {made.accesses:,} accesses traced; {next_step('classify', directory)}",
         err=output.form != "table",
     )
 

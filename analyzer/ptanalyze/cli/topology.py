@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import echo
+from . import echo, next_step
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def measure_command(
         output,
     )
     if matrix_file is not None:
-        echo(f"{matrix_file}: written; next: ptanalyze topology groups {matrix_file}", err=True)
+        echo(f"{matrix_file}: written; {next_step('topology', 'groups', matrix_file)}", err=True)
 
 
 @command.command("latency", short_help="Measure memory latencies between nodes.")
@@ -170,8 +170,8 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     for flag in latency.flags if output.form == "table" else ():
         echo(f"ptanalyze: {flag}", err=True)
     if latency_file is not None:
-        then = f"ptanalyze calibrate --latency {latency_file} --local FILE"
-        echo(f"{latency_file}: written; next: {then}", err=True)
+        then = next_step("calibrate", "--latency", latency_file, "--local", "FILE")
+        echo(f"{latency_file}: written; {then}", err=True)
 
 
 @command.command("groups", short_help="Group CPUs by a latency matrix.")

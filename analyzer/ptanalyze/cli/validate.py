@@ -52,9 +52,14 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
           --plot-kind throughput --plot curves.png
     """
     from ..analysis.answer import Answer
-    from ..show.terminal import progress_bar
+    from ..core.errors import program
+    from ..show.terminal import next_steps, progress_bar
     from ..validate.run import flat, sections, summary, validate
 
+    following = {
+        "one figure": f"{program()} validate --row 'Figure 6'",
+        "all columns, to sort": f"{program()} validate --csv",
+    }
     with progress_bar() as progress:
         compared = validate(papers, wanted, quick, progress, on)
 
@@ -73,7 +78,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
             "validate",
             table,
             lambda: summary(compared),
-            lambda: sections(compared),
+            lambda: sections(compared, next_steps(following)),
             {"validation": table, "throughput": samples},
         ),
         output,

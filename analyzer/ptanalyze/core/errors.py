@@ -5,8 +5,10 @@ Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 th
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -128,9 +130,9 @@ def written(value: object) -> str:
 # Numbers with their nouns, for people.
 
 
-def plural(number: int, what: str) -> str:
-    """ "1 node", "1,024 nodes"."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def plural(number: int, what: str, many: str = "") -> str:
+    """ "1 node", "1,024 nodes"; many: where an s does not make it."""
+    return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
 # Whole numbers as people type them.
@@ -277,12 +279,34 @@ class Strip(IntEnum):
 UNKNOWN_NODE = -1
 
 
-# What to type after sudo, which does not search virtual environments, for the program that runs.
+# What to type for the program that runs: sudo searches no virtual environment, and not every PATH has it.
+
+
+def program() -> str:
+    """As a shell finds it: its name where the PATH has it, else its path."""
+    path = _path()
+    found = shutil.which("ptanalyze")
+    if path is None or (found and os.path.realpath(found) == os.path.realpath(path)):
+        return "ptanalyze"
+    return shlex.quote(_near(path))
 
 
 def this_program() -> str:
-    """Short, as it stands on a screen of 80 columns: a path below here, or what the shell makes one of."""
-    path, here = Path(sys.prefix, "bin", "ptanalyze"), Path.cwd()
-    if sys.prefix == sys.base_prefix:
+    """As sudo finds it. Short, as it stands on a screen of 80 columns: a path below here, or what the shell
+    makes one of."""
+    path = _path()
+    if path is None:
         return "ptanalyze"
-    return shlex.quote(str(path.relative_to(here))) if path.is_relative_to(here) else '"$(which ptanalyze)"'
+    if program() == "ptanalyze" and not path.is_relative_to(Path.cwd()):
+        return '"$(which ptanalyze)"'
+    return shlex.quote(_near(path))
+
+
+def _path() -> Path | None:
+    """The program in its virtual environment; None outside of one."""
+    return None if sys.prefix == sys.base_prefix else Path(sys.prefix, "bin", "ptanalyze")
+
+
+def _near(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

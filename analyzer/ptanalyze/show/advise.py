@@ -10,16 +10,19 @@ import numpy as np
 from ..analysis.advise import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
 from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
-from ..analysis.degrees import MOST, ONE, TIERS, Chosen, said, sentence, settings, share, tier_of
+from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
 from ..analysis.setup import RESHAPED
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.trace import threads_placed
-from .terminal import number
-from .whatif import aligned, beware, by_size, earned, labels, table, typed, worth
+from .classify import without_path
+from .terminal import number, typed
+from .whatif import aligned, beware, by_size, earned, labels, table, worth
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..analysis.hugepages import HugePages
     from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
@@ -90,7 +93,7 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "policy": label_of(advice.result),
         "estimated speed-up": interval(speedup) if speedup else "-",
         f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
-        "earned back after": earned(row),
+        "break-even after": earned(row),
         "cycles/walk": row["cycles_per_walk"],
         "LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
@@ -154,39 +157,47 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
 
 # The chosen degrees as a view for people.
 
+VMAS, FEW = 5, 0.001  # of a first screen; of the cycles without replicas
 UNSURE = "- *: at an end of the exposed share another choice is cheaper"
 CYCLES = (
-    "- M cycles: the exposed share of the guest's walk cycles, and the upkeep of tables; bound: no tier with "
-    "any prefetching costs less"
+    "- cycles: the exposed share of the guest's walk cycles, and the upkeep of tables, relative to no "
+    "replicas; bound: no prefetching costs less"
 )
 
 
-def view_degrees(found: Chosen) -> Iterator[Section]:
-    """The sentence, VMAs, all of them together, then the settings."""
-    yield Section(lines=[sentence(found), ""])
+def view_degrees(found: Chosen, further: Section | None = None) -> Iterator[Section]:
+    """The sentence, settings, all VMAs together, the costliest, assumptions, and what to type next."""
+    yield Section(lines=[sentence(found), "", *setting_lines(found), ""])
+    yield Section("All VMAs with one degree", list(together(found)), [CYCLES, ""])
     order = np.argsort(-found.cycles[0], kind="stable").tolist()
-    yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in order])
-    title = f"All VMAs with one degree ({found.known.machine.name}; {threads_placed(found.known.placement)})"
-    yield Section(title, list(together(found)), [CYCLES, *([] if found.sure.all() else [UNSURE])])
-    lines = [f"- {one.line}" for one in found.known.findings]
-    yield Section("", (), [*lines, "", *setting_lines(found)])
+    costly = [
+        vma for vma in order[:VMAS] if vma == order[0] or found.cycles[0, vma] >= FEW * found.cycles[0].sum()
+    ]
+    more = len(order) - len(costly)
+    lines = (
+        [f"- {more:,} more VMAs, each below {FEW:.1%} of the cycles: --csv".replace("%", " %")]
+        if more
+        else []
+    )
+    lines += [] if found.sure.all() else [UNSURE]
+    yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in costly], lines)
+    yield Section(lines=[f"- {found.known.machine.name}; {threads_placed(found.known.placement)}"])
+    yield Section(lines=[f"- {one.line}" for one in found.known.findings])
+    if further is not None:
+        yield Section(lines=[""])
+        yield further
 
 
 def vma_row(found: Chosen, vma: int) -> dict[str, Cell]:
     best = found.best(vma)
-    most = found.point(tier_of(best), MOST)
     one, mine = float(found.cycles[0, vma]), float(found.cycles[found.by_vma[vma], vma])
     after = float(found.pays_back[vma])
     return {
-        "VMA": found.known.names[vma],
+        "VMA": without_path(found.known.names[vma]),
         "walks": int(found.known.walks[vma].sum()),
-        "M cycles, one copy": f"{one / 1e6:,.4g}",
         "cheapest": said(best) + ("" if found.sure[vma] else " *"),
-        "of one copy": share(mine, one),
-        "bound": share(float(found.bound[vma]), one),
-        "copies pay after": "-" if np.isinf(after) else f"{after:,.3g} runs" if after else "at once",
-        f"propagated at {MOST}": int(most.propagated[vma]),
-        "never used": share(int(found.never_used(most)[vma]), int(most.propagated[vma])),
+        "cycles": share(mine, one),
+        "break-even": "-" if np.isinf(after) else f"{after:,.3g} runs" if after else "at once",
     }
 
 
@@ -195,36 +206,38 @@ def together(found: Chosen) -> Iterator[dict[str, Cell]]:
     total = found.cycles.sum(axis=1)
     for at, point in enumerate(found.known.points):
         yield {
-            "tier": TIERS[point.tier],
+            "tables": TIERS[point.tier],
             "degree": "-" if point.tier == ONE else str(point.degree),
-            "M cycles": f"{total[at] / 1e6:,.4g}",
-            "of one copy": share(float(total[at]), float(total[0])),
-            "replica faults": int(point.faults.sum()),
-            "propagated": int(point.propagated.sum()),
+            "cycles": share(float(total[at]), float(total[0])),
+            "faults": int(point.faults.sum()),
+            "entries copied": int(point.propagated.sum()),
             "never used": share(int(found.never_used(point).sum()), int(point.propagated.sum())),
             "": "cheapest" if at == found.of_all else "",
         }
-    ends = {"best of each VMA": found.of_each.sum(), "bound": found.bound.sum()}
+    ends = {"best for each VMA": found.of_each.sum(), "bound": found.bound.sum()}
     for name, cycles in ends.items():
         yield {
-            "tier": name,
+            "tables": name,
             "degree": "-",
-            "M cycles": f"{cycles / 1e6:,.4g}",
-            "of one copy": share(float(cycles), float(total[0])),
-            "replica faults": "-",
-            "propagated": "-",
+            "cycles": share(float(cycles), float(total[0])),
+            "faults": "-",
+            "entries copied": "-",
             "never used": "-",
             "": "",
         }
 
 
-def setting_lines(found: Chosen) -> list[str]:
+def setting_lines(found: Chosen) -> list[str | Text]:
+    """What to type or set for each kernel; commands are never broken."""
+    from rich.text import Text
+
     known = settings(found)
     wasp = known["wasp"]
-    dearer = " (its cheapest degree; one copy costs less, without its kernel)" if wasp is None else ""
-    lines = [f"Hydra's kernels:    {'; '.join(known['hydra']['commands'])}{dearer}"]
+    dearer = ", its cheapest degree; mainline without replicas costs less" if wasp is None else ""
     steer = "no replicas" if wasp is None else f"PR_SET_PGTABLE_REPL_STEERING {','.join(map(str, wasp))}"
-    return [*lines, f"WASP's kernel:      {steer}", f"numactl:            {known['numactl']}"]
+    commands = [f"  {line}" for line in (*known["hydra"]["commands"], f"{known['numactl']}")]
+    *hydra, numactl = [Text(line, no_wrap=True) for line in commands]
+    return [f"Hydra's kernels{dearer}:", *hydra, "WASP's kernel:", f"  {steer}", "numactl:", numactl]
 
 
 # Huge pages by mapping as a view for people.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import accumulate
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
@@ -15,6 +17,7 @@ from ..core.columns import plain
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
 from ..world.world import World
+from .terminal import percent
 
 OF = {  # what a classification counts, by its weight
     "walks": "of walks",
@@ -23,7 +26,8 @@ OF = {  # what a classification counts, by its weight
     "leaf": "of leaf entries",
     "4k": "of 4 KiB pages",
 }
-TOP = 10  # groups shown
+TOP = 10  # groups shown, of those with more than FEW of what is counted
+FEW = 0.001
 GROUPS = {"vma": "VMAs", "thread": "threads", "process": "processes", "page": "pages"}
 
 
@@ -38,35 +42,107 @@ def title(weight: str, how: Mapping[str, str]) -> str:
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
 
 
-def view(classes: Classification, title: str, by: str = "all") -> Iterator[Section]:
-    without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
-    if (few := caution(classes)) is not None:
-        yield Section(lines=[few])
-    counted = OF[classes.weight].removeprefix("of ")
+NAMES = {  # of rows, by weight
+    "walks": "page walks",
+    "samples": "samples",
+    "heat": "page walks",
+    "leaf": "leaf entries",
+    "4k": "4 KiB pages",
+}
+ALL_LOCAL = "Moving or copying page tables gains nothing while the threads stay there."
+
+
+def view(
+    found: Sequence[tuple[Classification, str]], by: str = "all", further: Section | None = None
+) -> Iterator[Section]:
+    """A sentence, a table, what was not counted, and what to type next.
+
+    found  (Classification, its title) of each weight; by: as of classify
+    """
+    counted = [(classes, named) for classes, named in found if classes.by_class().any()]
+    cautions = [few for classes, _ in found if (few := caution(classes)) is not None]
+    if counted:
+        yield Section(lines=[*cautions, sentence(counted[-1][0]), ""])
+    else:
+        yield Section(lines=cautions)
+    if by == "all" and counted:
+        rows = [row for classes, _ in counted for row in rows_of(classes, "counted", NAMES[classes.weight])]
+        lines = [f"- {named}" for _, named in counted]
+        lines += [f"- {jointly(classes)}" for classes, _ in counted[-1:] if not classes.native]
+        yield Section("", rows, [*lines, *(line for classes, _ in found for line in asides_of(classes))])
+    elif counted:
+        for classes, named in counted:
+            rows, lines = largest(classes, by)
+            yield Section(named, rows, [*lines, *asides_of(classes)])
+    for classes, named in found:
+        if not classes.by_class().any():
+            yield Section(
+                lines=[f"{named}: nothing to classify", *(asides_of(classes) if not counted else ())]
+            )
+    if further is not None:
+        yield Section(lines=[""])
+        yield further
+
+
+def sentence(classes: Classification) -> str:
+    """The share of what was counted that has a remote leaf entry."""
+    counts = classes.by_class().sum(axis=(0, 1))
+    remote, total = int(counts[1:].sum()), int(counts.sum())
+    if len(classes.nodes) == 1 and not remote:
+        return "Every leaf entry is local: the captured machine has one NUMA node."
+    how = {
+        "walks": "of the page walks read a remote leaf entry",
+        "heat": "of the page walks, estimated from accessed bits, read a remote leaf entry",
+        "samples": "of the sampled accesses have a remote leaf entry",
+        "leaf": "of the leaf entries are remote, on average over the sockets",
+        "4k": "of the 4 KiB pages have a remote leaf entry, on average over the sockets",
+    }[classes.weight]
+    both = "" if classes.native or not remote else f", {percent(counts[3] / total)} in both gPT and ePT"
+    said = f"{percent(remote / total)} {how}{both}."
+    return said if remote else f"{said} {ALL_LOCAL}"
+
+
+def jointly(classes: Classification) -> str:
+    """How often the leaf entries of both dimensions are local together, beside chance."""
+    together = list(classes.together().values())
+    ll, chance = (sum(one[k] for one in together) / len(together) for k in (0, 1))
+    return (
+        f"gPT and ePT leaf entries are local together for {percent(ll)} {OF[classes.weight]}; "
+        f"independent placement would give {percent(chance)}"
+    )
+
+
+def largest(classes: Classification, by: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """(rows of the groups with the largest counts, lines on the others)."""
     every = rows_of(classes)
     rows, left = most(every)
-    if left:
-        half, groups = half_of(every)
-        without.append(f"- {left:,} more rows with fewer: --csv has all")
-        without.append(f"- half of the {counted}: {half:,} of {groups:,} {GROUPS.get(by, 'rows')}")
+    if not left:
+        return rows, []
+    half, groups = half_of(every)
+    counted = OF[classes.weight].removeprefix("of ")
+    return rows, [
+        f"- {left:,} more rows with fewer: --csv has all",
+        f"- half of the {counted}: {half:,} of {groups:,} {GROUPS.get(by, 'rows')}",
+    ]
+
+
+def asides_of(classes: Classification) -> Iterator[str]:
+    """What has no class, and what was not counted."""
+    for why, count in classes.unresolved.items():
+        if count:
+            yield f"- without a class: {count:,} {why}"
     if classes.tracers:
-        without.append(f"- not counted: {classes.tracers:,} {counted} of the tracer's own memory")
-    rows = [{**row, "of": without_path(row["of"])} for row in rows]
-    if not rows:
-        yield Section(lines=[f"{title}: nothing to classify", *without])
-        return
-    if classes.native:
-        yield Section(title, rows, without)
-    else:
-        yield Section(title, rows)
-        yield Section(f"gPT and ePT locality together, {OF[classes.weight]}", together_rows(classes), without)
+        counted = OF[classes.weight].removeprefix("of ")
+        yield f"- not counted: {classes.tracers:,} {counted} of the tracer's own memory"
 
 
 def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """(rows of the TOP groups with the largest counts, those first; number of rows left out)."""
     total = totals(rows)
+    first, *others = nlargest(TOP, total, key=lambda one: total[one]) or [""]
+    least = FEW * sum(total.values())
     of: dict[str, list[dict[str, Any]]] = {
-        group: [] for group in nlargest(TOP, total, key=lambda one: total[one])
+        group: [] for group in (first, *(one for one in others if total[one] > least))
     }
     for row in rows:
         if row["of"] in of:
@@ -137,14 +213,19 @@ def together_rows(classes: Classification) -> list[dict[str, Any]]:
     ]
 
 
-def rows_of(classes: Classification) -> list[dict[str, Any]]:
-    """One row per group and socket with the share and number of each class."""
+def rows_of(classes: Classification, head: str = "of", name: str = "") -> list[dict[str, Any]]:
+    """One row per group and socket with the share and number of each class.
+
+    head  of the groups' column; name: instead of each group's
+    """
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for group, socket, kind, count, share, *ends in classes.frame().itertuples(index=False):
-        row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
+        row = rows.setdefault(
+            (group, socket), {head: name or without_path(group), "from socket": str(socket), "count": 0}
+        )
         row["count"] += int(count)
-        low, high = (f"{100 * end:.2f}" for end in ends or (share, share))
-        row[kind] = f"{100 * share:.2f} %" + (f" ({low} to {high})" if low != high else "")
+        low, high = (percent(end).removesuffix(" %") for end in ends or (share, share))
+        row[kind] = percent(share) + (f" ({low}-{high})" if low != high else "")
     return list(rows.values())
 
 
@@ -152,20 +233,38 @@ def rows_of(classes: Classification) -> list[dict[str, Any]]:
 
 States: TypeAlias = Mapping[str, Fragmentation]  # before, after
 
+WHEN = {"before": "As captured,", "after": "With reservations,"}
+FULL = "- full: gPT cache lines with all eight pages mapped"
 NOTHING = "no 4 KiB page that the host maps: nothing to measure"
 
 
-def view_fragmentation(states: States, shaped: World | None) -> Iterator[Section]:
-    asides_of = [f"- {line}" for line in asides(states["before"])]
-    if rows := [*rows_of_fragmentation(states, False), *rows_of_fragmentation(states, True)]:
-        yield Section("ePT cache lines per gPT cache line; full lines have all eight pages", rows)
-        histograms = [*histogram_rows(states, False), *histogram_rows(states, True)]
-        yield Section("Share of gPT cache lines that have 1 to 8 ePT cache lines", histograms, asides_of)
+def view_fragmentation(
+    states: States, shaped: World | None, further: Section | None = None
+) -> Iterator[Section]:
+    """A sentence, a table of shares, what reservations cost, and what to type next."""
+    aside = [f"- {line}" for line in asides(states["before"])]
+    if rows := [*histogram_rows(states, False), *histogram_rows(states, True)]:
+        yield Section(lines=[*map(fragmentation_sentence, *zip(*states.items(), strict=True)), ""])
+        yield Section("gPT cache lines by the number of their ePT cache lines, in %", rows, [FULL, *aside])
     else:
-        yield Section(lines=[NOTHING, *asides_of])
+        yield Section(lines=[NOTHING, *aside])
     if shaped:
         said = [f"- {one.line}" for one in shaped.findings]
         yield Section("Reservations", reservation_rows(shaped.facts), said)
+    if further is not None:
+        yield Section(lines=[""])
+        yield further
+
+
+def fragmentation_sentence(when: str, seen: Fragmentation) -> str:
+    """Over how many lines the host's entries are scattered."""
+    counts = seen.histogram(False).sum(axis=0)
+    total = int(counts.sum())
+    mean = float(counts @ np.arange(1, len(counts) + 1)) / total
+    return (
+        f"{WHEN[when]} the entries of a gPT cache line are backed by {mean:.2f} ePT cache lines on average "
+        f"(1 to 8): {percent(1 - counts[0] / total)} of the lines are scattered."
+    )
 
 
 def fragmentation_record(states: States, shaped: World | None) -> dict[str, Any]:
@@ -183,38 +282,18 @@ def record(seen: Fragmentation) -> dict[str, Any]:
     }
 
 
-def rows_of_fragmentation(states: States, full: bool) -> list[dict[str, Any]]:
-    """One row per group that has lines: number, mean, shares; those after reservations are beside them."""
-    before, *later = (seen.summary(full) for seen in states.values())
-    rows = []
-    for k, row in enumerate(before):
-        if row["gPT lines"]:
-            named = {"of": row["of"], "lines": "full" if full else "all", "gPT lines": row["gPT lines"]}
-            then = {f"{name} after": value for after in later for name, value in metrics(after[k]).items()}
-            rows.append(named | metrics(row) | then)
-    return rows
-
-
-def metrics(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "mean": row["mean"],
-        "scattered": percent(row["scattered"]),
-        "over all 8": percent(row["fully scattered"]),
-    }
-
-
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
 def histogram_rows(states: States, full: bool) -> list[dict[str, Any]]:
-    """One row per group and state with the share of lines that have 1, 2, ... 8 ePT lines."""
+    """One row per group and state with the mean, and the share of lines that have 1, 2, ... 8 ePT lines."""
     rows = []
     for when, seen in states.items():
-        for group, counts in zip(seen.groups, seen.histogram(full), strict=True):
+        for row, counts in zip(seen.summary(full), seen.histogram(full), strict=True):
             if total := counts.sum():
-                named = {"of": group, "lines": "full" if full else "all", "state": when}
-                rows.append(named | {str(k + 1): percent(n / total) for k, n in enumerate(counts)})
+                named = {"of": row["of"]} if len(seen.groups) > 1 else {}
+                named |= {"lines": "full" if full else "all"}
+                named |= {"state": when} if len(states) > 1 else {}
+                named |= {"count": row["gPT lines"], "mean": f"{row['mean']:.2f}"}
+                shares = [percent(n / total).removesuffix(" %") for n in counts.tolist()]
+                rows.append(named | {str(k): share for k, share in enumerate(shares, 1)})
     return rows
 
 

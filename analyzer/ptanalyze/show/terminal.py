@@ -169,8 +169,8 @@ LONG = 24  # text is folded at this width, where most of a column is shorter at 
 SHORT = 12
 LONGEST_KEY = 32  # what tells rows apart is folded here, or where it would take half of the width
 PROSE = 48  # words of which most in a column are longer are listed when their table does not fit
-FRAME = 3  # columns that each column of a table takes beside its text; and one more on the left
-NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
+GAP = 2  # columns that each column of a table takes beside its text
+NUMBER = re.compile(r"[<>]?[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
 
 
 def console(stderr: bool = False) -> Console:
@@ -252,7 +252,7 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
     names = list(dict.fromkeys(key for row in rows for key in row))
     texts = [[shown(row.get(name)) for row in rows] for name in names]
     keys = distinct(texts)
-    fold = min(LONGEST_KEY, max(out.width // 2 // keys - FRAME, SHORT))
+    fold = min(LONGEST_KEY, max(out.width // 2 // keys - GAP, SHORT))
     columns = [
         column(printable(name), text, fold if k < keys else 0)
         for k, (name, text) in enumerate(zip(names, texts, strict=True))
@@ -263,8 +263,15 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
         return
     if title:
         out.print(title, style="bold")
+    if keys > 1:
+        columns[0] = columns[0]._replace(texts=once_each(columns[0].texts))
     for part in pieces(columns, keys, out.width):
         out.print(grid(part, out.width))
+
+
+def once_each(texts: Sequence[str]) -> list[str]:
+    """What stands above is not said again."""
+    return ["" if k and text == texts[k - 1] else text for k, text in enumerate(texts)]
 
 
 def column(name: str, texts: list[str], fold: int = 0) -> Column:
@@ -275,7 +282,7 @@ def column(name: str, texts: list[str], fold: int = 0) -> Column:
     sizes = sorted(map(cell_len, texts)) or [0]
     usual, widest = sizes[len(sizes) // 2], sizes[-1]
     word = max((cell_len(one) for text in texts for one in text.split()), default=0)
-    header = max(map(cell_len, name.split()), default=0)
+    header = max((cell_len(piece.rstrip()) for piece in PIECE.findall(name)), default=0)
     folded = max(fold or min(max(usual, SHORT), LONG), min(word, LONGEST_KEY if fold else LONG))
     least = max(min(widest, folded) if words else widest, header)
     return Column(name, least, max(widest, cell_len(name)), words, words and usual > PROSE, texts)
@@ -292,7 +299,7 @@ def distinct(texts: Sequence[Sequence[str]]) -> int:
 
 def room(columns: Sequence[Column], width: int) -> int:
     """What is left of `width` when each column is as narrow as it may be; negative: they do not fit."""
-    return width - 1 - sum(one.least + FRAME for one in columns)
+    return width - sum(one.least + GAP for one in columns)
 
 
 def pieces(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
@@ -319,19 +326,22 @@ def filled(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
 
 
 def grid(columns: Sequence[Column], width: int) -> Table:
-    """A rich Table; what is left of `width` goes to the columns in proportion to what they lack."""
+    """A rich Table without lines; what is left of `width` goes to the columns in proportion to what they
+    lack."""
     from rich.table import Table
 
-    table = Table()
+    table = Table(box=None)
     spare = max(room(columns, width), 0)
     lacking = max(sum(one.most - one.least for one in columns), 1)
     for one in columns:
         want = one.most - one.least
+        width = one.least + min(want, spare * want // lacking)
         table.add_column(
-            one.name,
+            "\n".join(broken(one.name, width)),
+            header_style="bold cyan",
             justify="left" if one.words else "right",
             overflow="fold",
-            width=one.least + min(want, spare * want // lacking),
+            width=width,
         )
     for texts in zip(*(one.texts for one in columns), strict=True):
         table.add_row(*texts)
@@ -345,6 +355,34 @@ def print_records(out: Console, title: str, columns: list[Column], keys: int) ->
         row = dict(zip((one.name for one in columns), texts, strict=True))
         out.print(" ".join(texts[:keys]))
         out.print(listing({one.name: row[one.name] for one in columns[keys:]}, indent=2))
+
+
+SCREEN = 80  # columns of a first screen
+
+
+def typed(why: str, command: str, width: int = 26) -> list[Text]:
+    """One line, or two where it is wider than a screen; a command is never broken, to be copied."""
+    from rich.text import Text
+
+    line = f"  {why:<{width}}  {command}"
+    lines = [line] if len(line) <= SCREEN else [f"  {why}", f"    {command}"]
+    return [Text(one, no_wrap=True) for one in lines]
+
+
+def next_steps(steps: Mapping[str, str]) -> Section:
+    """What to type next, of {why: command}."""
+    width = max(map(len, steps))
+    return Section("Next", [], [line for step in steps.items() for line in typed(*step, width)])
+
+
+def percent(share: float | None) -> str:
+    """A share for a sentence or a table: "24 %", "1.3 %" below ten; never 0 or 100 % unless it is that."""
+    if share is None:
+        return "-"
+    text = f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+    if share and text == "0.0 %":
+        return "<0.1 %"
+    return ">99 %" if text == "100 %" and share < 1 else text.replace("0.0 %", "0 %")
 
 
 def shown(value: Cell) -> str:

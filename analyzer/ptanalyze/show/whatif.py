@@ -28,7 +28,7 @@ from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
 from ..core.columns import CACHED, ELSEWHERE, MADVISE, Finding
-from ..core.errors import show_duration, size_in_words, this_program
+from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import FROM_DRAM, faster
 from ..core.interval import interval as interval_interval
 from ..core.trace import GUEST_BIT, threads_placed
@@ -36,21 +36,18 @@ from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
 from ..kernels.replay import KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
-from .terminal import number
+from .terminal import SCREEN, next_steps, number
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
 
 
 # The first screen of an answer about policies: worth it or not, one small table, what to type next.
 
-WIDTH = 80  # columns of a screen
 TODAY = "today"
 MOST = "at most"
-HEAD = ("what", "speed-up", "memory", "pays back", "needs")
+HEAD = ("what", "speed-up", "memory", "break-even", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
 
 
@@ -124,7 +121,7 @@ def may_gain(result: Result) -> bool:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines of 80 characters at most; a name too long for its cells stands on a line of its own."""
     widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
-    room = WIDTH - 1 - sum(2 + width for width in widths)
+    room = SCREEN - 1 - sum(2 + width for width in widths)
     left = max((len(row[0]) for row in rows if len(row[0]) <= room), default=0)
     lines = []
     for name, *rest in rows:
@@ -175,8 +172,8 @@ def memory_cell(result: Result, base: Result) -> str:
 
 
 def earned(row: Mapping[str, Any]) -> str:
-    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once", or
-    "never" where no gain can be read; "-" where that is not known, or nothing has to be earned back."""
+    """After what time the one-time cost is recovered, of a row of whatif_frame: "57.9 ms", "at once", or
+    "never" where no gain can be read; "-" where that is not known, or nothing has to be recovered."""
     when, seconds = row["pays_back"], row["pays_back_seconds"]
     if not isinstance(when, str):
         return "-"
@@ -205,27 +202,19 @@ def further(
     command = f"whatif{named}{chosen}" if policies else f"advise{named}"
     command += "".join(f" {shlex.quote(word)}" for word in own)
     options = "".join(f" {shlex.quote(word)}" for word in shared)
-    steps = {"every count and assumption": f"ptanalyze {command} --full"}
+    this = program()
+    steps = {"every count and assumption": f"{this} {command} --full"}
     if policies:
-        steps["all policies, ranked"] = f"ptanalyze advise{named}{options}"
-    steps["a page with pictures"] = f"ptanalyze report{named}{options}"
+        steps["all policies, ranked"] = f"{this} advise{named}{options}"
+    steps["a page with pictures"] = f"{this} report{named}{options}"
     if other_host:
         steps["a model, made on that host"] = HOST_MODEL
-        steps["the answer for it"] = f"ptanalyze {command} -m host.toml"
+        steps["the answer for that host"] = f"{this} {command} -m host.toml"
     if narrower:
-        steps["narrower ranges"] = "ptanalyze calibrate --help"
+        steps["narrower, by perf counters"] = f"{this} calibrate --help"
     if capture is None:
         steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
-    return Section("Next", [], [line for why, command in steps.items() for line in typed(why, command)])
-
-
-def typed(why: str, command: str) -> list[Text]:
-    """One line, or two where it is wider than a screen; a command is never broken, to be copied."""
-    from rich.text import Text
-
-    line = f"  {why:<26}  {command}"
-    lines = [line] if len(line) <= WIDTH else [f"  {why}", f"    {command}"]
-    return [Text(one, no_wrap=True) for one in lines]
+    return next_steps(steps)
 
 
 EARNED = ("pays_back_walks", "pays_back_seconds")
@@ -293,8 +282,8 @@ def left_out(refused: Mapping[str, str]) -> list[str]:
 
 
 def warm(result: Result) -> str:
-    """ " when warm," where a further run is counted, else ""."""
-    return " when warm," if result.run == "warm" else ""
+    """ " in steady state," where a further run is counted, else ""."""
+    return " in steady state," if result.run == "warm" else ""
 
 
 def walks(result: Result) -> str:
@@ -336,7 +325,7 @@ def recommended(results: Sequence[Result]) -> list[Finding]:
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Which policy is best, by how much, what it takes, and when that is earned back; or that none is."""
+    """Which policy is best, by how much, what it takes, and when that is recovered; or that none is."""
     base = results[0]
     ranked = best_first(results)
     if not ranked:
@@ -345,7 +334,7 @@ def sentence(results: Sequence[Result]) -> str:
     name, speedup = label_of(best, results), best.price.speedup
     if speedup is None:
         return without_run_time(base, best, name)
-    warm = "" if best.once.pays_back is None else " when warm"
+    warm = "" if best.once.pays_back is None else " in steady state"
     if effect(best, base) <= 0:
         same = not any(map(interval.differs, speedup))
         how = "" if same else f"; {name}: {interval_interval(speedup)}"
@@ -358,14 +347,14 @@ def sentence(results: Sequence[Result]) -> str:
 
 
 def costs_once(best: Result, base: Result) -> str:
-    """One-time cost beyond the baseline's, and when it is earned back; "" where that is not known."""
+    """One-time cost beyond the baseline's, and when it is recovered; "" where that is not known."""
     seconds = best.once.pays_back_seconds
     if seconds is None:
         return ""
     if not seconds.middle:
         return ", at no one-time cost"
     earned = (
-        "never earned back" if isinf(seconds.middle) else f"earned back after {show_duration(seconds.middle)}"
+        "never recovered" if isinf(seconds.middle) else f"recovered after {show_duration(seconds.middle)}"
     )
     return f"; its one-time cost, {cycles(best.once.cycles - base.once.cycles)} cycles, is {earned}"
 
@@ -433,7 +422,7 @@ def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
 
 
 def after(row: Mapping[str, Any], key: str) -> float | None:
-    """When a cost is earned back, None where the first screen has "-"."""
+    """When a cost is recovered, None where the first screen has "-"."""
     words = earned(row)
     return None if words == "-" else NEVER if words == "never" else row[key]
 

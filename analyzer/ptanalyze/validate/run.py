@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from textwrap import wrap
 from typing import Any
 
 from ..analysis.answer import Cell, Section
@@ -153,24 +154,49 @@ def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {kind: some for kind, some in found.items() if some}
 
 
-def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
-    """A sentence, a table per paper with its notes, and errors of the rows: by paper and over all."""
-    yield Section(lines=[sentence([row for _, rows in results for row in rows]), ""])
+def sections(results: Sequence[tuple[Paper, list[Row]]], further: Section | None = None) -> Iterator[Section]:
+    """A sentence, errors by kind of evidence, rows by paper and figure with their notes, errors by paper."""
+    every = [row for _, rows in results for row in rows]
+    yield Section(lines=[sentence(every), ""])
+    judged = {kind: some for kind, some in by_kind(every).items() if tally(some)["judged"]}
+    apart = [close(kind, some) for kind, some in judged.items()]
+    if apart:
+        yield Section("Errors by kind of evidence", apart, [EFFECT, ""])
     for paper, rows in results:
         notes = list(dict.fromkeys(row.note for row in rows if row.note))
-        lines = [*(f"({number}) {note}" for number, note in enumerate(notes, 1)), ""]
-        yield Section(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows], lines)
-    every = [row for _, rows in results for row in rows]
+        lines = [*by_figure(rows, notes), "", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
+        yield Section(f"{paper.paper}: {paper.citation}", [], lines)
     named = [(paper.paper, rows) for paper, rows in results]
     if len(named) > 1:
         named.append(("all", every))
+        yield Section("Errors by paper", [close(*part) for name, rows in named for part in parts(name, rows)])
     yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
-    title = "Errors of the effect (a ratio less 1), of predictions that could have failed; in x: ratios alone"
-    apart = [close(f"all, {kind}", some) for kind, some in by_kind(every).items()]
-    yield Section(title, apart + [close(*part) for name, rows in named for part in parts(name, rows)], [])
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
         yield Section("Beside two baselines, on the rows that have them", beside, [])
+    if further is not None:
+        yield Section(lines=[""])
+        yield further
+
+
+def by_figure(rows: Sequence[Row], notes: list[str]) -> Iterator[str]:
+    """Lines of 80 columns: the place of a figure or table, and below it each quantity above its numbers."""
+    above = ""
+    yield numbers("published", "ours", "error", "kind (note)")
+    for row in rows:
+        if row.figure.where != above:
+            above = row.figure.where
+            yield above
+        yield from wrap(row.figure.quantity, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield numbers(*shown(row, notes))
+
+
+def numbers(published: str, ours: str, error: str, kind: str) -> str:
+    return f"    {published:<15} {ours:<22} {error:>8}  {kind}"
+
+
+WIDTH = 80  # columns of a first screen
+EFFECT = "- errors are relative to the effect, a ratio less 1, and count predictions that could have failed"
 
 
 def sentence(rows: Sequence[Row]) -> str:
@@ -185,18 +211,15 @@ def sentence(rows: Sequence[Row]) -> str:
     )
 
 
-def shown(row: Row, notes: list[str]) -> dict[str, Cell]:
+def shown(row: Row, notes: list[str]) -> tuple[str, str, str, str]:
     figure = row.figure
-    return {
-        "where": figure.where,
-        "quantity": figure.quantity,
-        "published": f"{figure.bound} {plain(figure.value)} {figure.unit}".strip(),
-        "ours": "-" if row.ours is None else plain(row.ours.middle),
-        "from .. to": span(row.ours),
-        "error": verdict(row),
-        "kind": row.kind,
-        "note": f"({notes.index(row.note) + 1})" if row.note else "",
-    }
+    note = f" ({notes.index(row.note) + 1})" if row.note else ""
+    return (
+        f"{figure.bound} {plain(figure.value)} {figure.unit}".strip(),
+        "-" if row.ours is None else f"{plain(row.ours.middle)}{span(row.ours)}",
+        verdict(row),
+        f"{row.kind}{note}",
+    )
 
 
 def plain(value: float) -> str:
@@ -206,8 +229,8 @@ def plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def span(ours: Interval | None) -> str:
-    return "" if ours is None or ours.low == ours.high else f"{plain(ours.low)} .. {plain(ours.high)}"
+def span(ours: Interval) -> str:
+    return "" if ours.low == ours.high else f" ({plain(ours.low)}-{plain(ours.high)})"
 
 
 def verdict(row: Row) -> str:
@@ -224,19 +247,20 @@ def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
 
 def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     counted = tally(rows)
-    within = {f"within {s:.0%}": counted[f"within_{100 * s:.0f}"] for s in WITHIN}
-    inside = {
+    within = {f"within {100 * s:.0f} %": counted[f"within_{100 * s:.0f}"] for s in (WITHIN[0], WITHIN[-1])}
+    return {
+        "rows": name,
+        "judged": counted["judged"],
+        **within,
+        "median error": share(counted["median_error"]),
         "inside interval": f"{counted['inside']} of {counted['intervals']}",
-        "of no width": counted["without_width"],
         "its median width": share(counted["width"]),
-        "median error as a ratio": share(counted["ratio_median_error"]),
     }
-    return {"paper": name, "judged": counted["judged"]} | within | errors(counted) | inside
 
 
 def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
     """[(name, rows)]: all rows, and the ratios among them where there are any."""
-    return [(name, rows)] + [(f"{name}, in x", some) for some in [ratios(rows)] if some]
+    return [(name, rows)] + [(f"{name}, ratios alone", some) for some in [ratios(rows)] if some]
 
 
 def compared(baseline: dict[str, Any]) -> dict[str, Cell]:

@@ -595,12 +595,12 @@ def shown_ratio(ratio: float) -> str:
 # Cost of each degree of prefetching and each sharing tier, all VMAs together.
 
 ONE = "one"
-NAMES = {"socket": "a copy per socket", "node": "a copy per node"}
+NAMES = {"socket": "a replica per socket", "node": "a replica per node"}
 
 
 @styled
 def degrees(table: DataFrame) -> Figure:
-    """Cycles of walks and upkeep over those with one copy, by degree; a line per tier.
+    """Cycles of walks and upkeep over those without replicas, by degree; a line per tier.
 
     Dashed: the best tier and degree of each VMA. Dotted: the bound, prefetching that knows the walks to come.
     table    ptanalyze.degrees's
@@ -617,7 +617,7 @@ def degrees(table: DataFrame) -> Figure:
     for (colour, marker), tier in zip(looks(len(tiers)), tiers, strict=True):
         line = total[tier]
         axis.plot(line.index.astype(int), line, color=colour, marker=marker, linewidth=1.8, label=NAMES[tier])
-    level(axis, 100.0, "one copy", 0)
+    level(axis, 100.0, "no replicas", 0)
     level(axis, best, "best of each VMA", 1)
     level(axis, least, "bound", 2)
     if total.max() > 5 * least > 0:
@@ -626,7 +626,7 @@ def degrees(table: DataFrame) -> Figure:
         axis.yaxis.set_minor_formatter("{x:g}")
     axis.set_xticks(range(10))
     axis.set_xlabel("prefetch degree d (a fault copies up to 2^d entries)")
-    axis.set_ylabel("% of one copy's cycles")
+    axis.set_ylabel("% of the cycles without replicas")
     legend_beside(axis)
     title(figure, table.attrs.get("sentence", "").partition(". ")[0] or "Cost of each degree")
     context(figure, table)

@@ -652,7 +652,7 @@ WEIGHTS = {
     "leaf": "leaf entries",
     "4k": "4 KiB pages",
     "walks": "walks",
-    "warm": "walks when warm",
+    "warm": "walks in steady state",
     "as traced": "walks as traced",
     "samples": "samples",
     "heat": "estimated walks",

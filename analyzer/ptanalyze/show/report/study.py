@@ -111,8 +111,8 @@ class Study:
 
     @property
     def warm(self) -> str:
-        """ " when warm" where a further run is counted, else ""."""
-        return " when warm" if self.results[0].run == "warm" else ""
+        """ " in steady state" where a further run is counted, else ""."""
+        return " in steady state" if self.results[0].run == "warm" else ""
 
     @property
     def counted(self) -> str:
