@@ -1,5 +1,7 @@
 """The published runs: where they are from, and what is fitted on them."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pandas as pd
@@ -11,9 +13,13 @@ from ptanalyze.cost import law as stored_prior
 from ptanalyze.cost.law import Run, exposed_share, overlap, placement, shared
 from ptanalyze.cost.predict import predict_placement
 from ptanalyze.validate.leave_one_out import (
+    BASU,
+    BASU_PLACED,
     CONFIGURATION,
     CONSTANT,
     DATA,
+    ELSEWHERE,
+    LINE,
     LINUX,
     MENDED,
     NO_CHANGE,
@@ -23,6 +29,8 @@ from ptanalyze.validate.leave_one_out import (
     REPLICAS,
     TIMES,
     TWO_RUNS,
+    WALKED,
+    WALKED_TWICE,
     WARNED,
     calibrated,
     floor,
@@ -88,7 +96,8 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
 
     def predicted():
         table = loo.leave_one_out()
-        mine = table[(table.workload.str.casefold() == "gups") & ~table.method.isin([TWO_RUNS, TIMES])]
+        counted = [method for method in table.method.unique() if "added" in method or "walk cycles" in method]
+        mine = table[(table.workload.str.casefold() == "gups") & ~table.method.isin([*counted, BASU, LINE])]
         return mine.predicted.tolist()
 
     def forget():
@@ -188,11 +197,11 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
 @pytest.mark.parametrize(
     ("family", "method", "mean", "worst", "inside"),
     [
-        ("thin-2D-4K", ONE_RUN, 0.057, 0.145, 0.9),
-        ("thin-1D-4K", ONE_RUN, 0.06, 0.11, 0.9),
+        ("thin-2D-4K", ONE_RUN, 0.08, 0.245, 0.9),
+        ("thin-1D-4K", ONE_RUN, 0.11, 0.265, 0.9),
         ("native-thin", ONE_RUN, 0.064, 0.12, 0.9),
         ("native-thin", ONE_RUN + WARNED, 0.07, 0.22, 0.9),
-        ("thin-2D-4K", ONE_RUN + WARNED, 0.39, 0.83, 0.9),
+        ("thin-2D-4K", ONE_RUN + WARNED, 0.405, 0.87, 0.9),
         ("thin-2D-4K", TWO_RUNS, 0.013, 0.051, 0.9),
         ("thin-1D-4K", TWO_RUNS, 0.01, 0.02, 0.9),
         ("native-thin", TWO_RUNS, 0.035, 0.1, 0.9),
@@ -208,11 +217,58 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
         ("wide-NV-4K", REPLICAS, 0.08, 0.15, 0.9),
         ("native-wide", REPLICAS, 0.06, 0.15, 0.9),
         ("native-thin", DATA, 0.16, 0.9, 0.9),
+        ("thin-2D-4K", WALKED, 0.038, 0.085, 0.9),
+        ("thin-1D-4K", WALKED, 0.083, 0.17, 0.9),
+        ("native-thin", WALKED, 0.053, 0.31, 0.8),
+        ("thin-2D-4K", WALKED_TWICE, 0.0043, 0.013, 0.9),
+        ("thin-1D-4K", WALKED_TWICE, 0.024, 0.047, 0.8),
+        ("native-thin", WALKED_TWICE, 0.0106, 0.029, 0.8),
+        ("thin-2D-4K", ONE_RUN + ELSEWHERE, 0.087, 0.335, 0.9),
+        ("thin-2D-4K", TWO_RUNS + ELSEWHERE, 0.087, 0.335, 0.9),
+        ("native-thin", ONE_RUN + ELSEWHERE, 0.073, 0.19, 0.8),
+        ("native-thin", TWO_RUNS + ELSEWHERE, 0.106, 0.215, 0.9),
     ],
 )
 def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family, method, mean, worst, inside):
     line = errors.loc[(family, method, "any")]
     assert line["mean"] <= mean and line["max"] <= worst and line["inside"] >= inside
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("law", "rival"), [(WALKED, BASU), (WALKED_TWICE, LINE), (ONE_RUN, BASU_PLACED)])
+def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, law, rival):
+    ours, theirs = (errors.loc[(family, name, "any")] for name in (law, rival))
+    assert ours["points"] == theirs["points"] and ours["mean"] <= theirs["mean"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
+    from ptanalyze.validate import prior
+
+    here = prior._machine(family)
+    before = fitted(family, "gups", elsewhere=True)
+    kept = {name: observed(name) for name in FAMILIES}
+    for other in (True, False):
+        monkeypatch.setattr(
+            prior,
+            "observed",
+            lambda name, other=other: (
+                tuple(replace(o, share=o.share / 2, contention=o.contention * 3) for o in kept[name])
+                if (name in here) == other
+                else kept[name]
+            ),
+        )
+        fitted.cache_clear()
+        try:
+            found = fitted(family, "gups", elsewhere=True)
+            same = (found.dram_share, found.anywhere, found.contention) == (
+                before.dram_share,
+                before.anywhere,
+                before.contention,
+            )
+            assert same == other
+        finally:
+            fitted.cache_clear()
 
 
 def test_runs_whose_counters_contradict_their_placement_are_told_apart_and_stay_in(table, errors):
@@ -297,7 +353,7 @@ def test_graph500_is_in_the_statistics_and_is_their_worst(table):
     assert set(size.index) == {"btree", "canneal", "graph500", "gups"}
     assert size["mean"].idxmax() == "graph500" and size.loc["graph500", "max"] > 0.5
     others = size.drop(index="graph500")
-    assert others["mean"].max() < 0.09 and others["max"].max() < 0.15
+    assert others["mean"].max() < 0.15 and others["max"].max() < 0.25
     assert one.inside.all()
 
 
@@ -316,6 +372,8 @@ def test_contention_grows_with_overlap_and_not_at_all_with_one_walker():
     assert overlap(1.0) == 0.5
     assert one.contention_at(0.1) == one.contention_at(0.9) == one.contention
     assert two.contention_at(0.0).low >= 1
+    assert two.contention_at(0.1, many=True) == two.contention_at(0.9, many=True) == two.contention
+    assert two.anywhere.low == 1 and two.anywhere.high > one.contention.middle > two.contention.middle
 
 
 @pytest.mark.parametrize("left", [None, "gups", "btree", "canneal", "pagerank"])
@@ -474,7 +532,7 @@ def test_the_prior_that_is_shipped_is_what_the_runs_give():
     ("content", "why"),
     [
         (None, "cannot be read"),
-        ("[thin-1D-4K]\nwalk_time = 1.0\n", "native-thin: expected its prior"),
+        ("[thin-1D-4K]\nslope = 1.0\n", "native-thin: expected its prior"),
         ("[native-thin]\nfamily = 1\n", r"native-thin\.family = 1|family = 1"),
         ("=", "not a TOML file"),
     ],

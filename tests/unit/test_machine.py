@@ -449,7 +449,8 @@ def waiting(local, remote, cpus, outside, machine=LOADED, exposed=1.0):
 def test_the_runs_own_load_lies_between_idle_and_contended_latencies(local, remote, cpus, outside):
     idle, own = waiting(local, remote, cpus, outside)
     contended = local * LOADED.latency.contended[0][0] + remote * LOADED.latency.contended[1][0]
-    assert idle <= own * (1 + 1e-9) and own <= contended * LOADED.ghz * (1 + 1e-9)
+    queue = max(local, remote) * 64 * cpus * LOADED.ghz / (SUSTAINED * LOADED.node_gb_s) - outside
+    assert idle <= own * (1 + 1e-9) and own <= max(contended * LOADED.ghz, queue) * (1 + 1e-9)
     busier = waiting(local, remote, 2 * cpus, outside)[1]
     assert busier >= own * (1 - 1e-6), "more CPUs at once, the same reads"
 
@@ -457,9 +458,24 @@ def test_the_runs_own_load_lies_between_idle_and_contended_latencies(local, remo
 def test_one_thread_finds_memory_idle_and_a_node_that_all_read_queues():
     idle, own = waiting(0, 10**6, 1, 1e9)
     assert own == pytest.approx(idle, rel=0.002)
-    slow = msgspec.structs.replace(LOADED, node_gb_s=10.0)
-    _, own = waiting(0, 10**6, 96, 0.0, slow)
+    slow = msgspec.structs.replace(LOADED, node_gb_s=20.0)
+    _, own = waiting(0, 10**6, 48, 0.0, slow)
     assert own == pytest.approx(10**6 * slow.latency.contended[1][0] * slow.ghz)
+
+
+@pytest.mark.parametrize(("cpus", "exposed"), [(96, 1.0), (128, 0.5), (512, 1.0)])
+def test_all_cpus_on_the_tables_of_one_node_wait_for_its_bandwidth_whatever_its_latency(cpus, exposed):
+    """N readers of a node that serves a line in t get one each in N t: a simulated queue, round robin."""
+    slow = msgspec.structs.replace(LOADED, node_gb_s=10.0)
+    line = 64 / (SUSTAINED * slow.node_gb_s) * slow.ghz  # cycles of a line
+    free, done = 0.0, np.zeros(cpus)
+    for _ in range(50):
+        for cpu in range(cpus):
+            free = max(free, done[cpu]) + line
+            done[cpu] = free
+    _, own = waiting(0, 50 * cpus, cpus, 0.0, slow, exposed=exposed)
+    assert own == pytest.approx(done.sum() / exposed, rel=cpus / done.sum() * free)
+    assert own > 50 * cpus * slow.latency.contended[1][0] * slow.ghz
 
 
 def test_a_node_that_serves_a_third_of_what_it_can_is_half_way_to_contended():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import hypot, sqrt
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -14,6 +15,7 @@ from ..core.interval import Interval, combined
 from ..core.machine import load_machine
 from .law import (
     CONTENDED,
+    LEAST_WAIT,
     LOCAL,
     MANY,
     REMOTE,
@@ -56,6 +58,7 @@ SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes n
 WHOLE = 100.0  # seconds or cycles: shown without a fraction
 MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
 SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
+ALL_BUSY = 0.75  # of all CPUs
 WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
 
 
@@ -168,6 +171,19 @@ def waiting(run: Run, busy: float | None) -> Iterator[str]:
         )
 
 
+def crowded(base: Placement | None, busy: float | None, machine: MachineName) -> Iterator[str]:
+    """A line about remote tables that are taken for those of idle nodes while all CPUs walk."""
+    if base is None or base.whole or base.state != REMOTE or busy is None:
+        return
+    cpus = load_machine(machine_name(machine))
+    if busy >= ALL_BUSY * cpus.nodes * cpus.cpus_per_node:
+        yield (
+            f"{base.name}: {busy:.0f} CPUs were busy, all of the machine: where one node holds the tables "
+            "(first touch by one thread) they queue there, and replicas gain more than this says: name the "
+            "remote share RI"
+        )
+
+
 def beyond_nodes(
     local: Run, remote: Run, where: Placement, ks: tuple[Interval, Interval], names: tuple[str, str]
 ) -> Iterator[str]:
@@ -239,28 +255,49 @@ def _beyond_walks(local: Run, remote: Run, alone: bool) -> Iterator[str]:
 
 # What two runs with tables in different places identify together.
 
+Z_90 = 1.645  # standard deviations that 90 % of a normal distribution are within
 MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited for
 
 
 def waiting_shares(
-    local: Run, remote: Run, exposed: Interval | None, competing: Interval, alone: bool
+    local: Run, remote: Run, exposed: Interval | None, competing: Interval, alone: bool, noise: float
 ) -> tuple[Interval | None, Interval]:
     """(e, s) where walk cycles changed, else those of one run; e None where not counted.
 
-    More cycles lost than walked mean a walker that is shared, from not at all (the straight line through both
-    runs) to as much as explains them; `alone`: not with one thread per core.
+    Cycles lost per walk cycle are known as well as two runs differ for no reason, `noise` of their ratio at
+    90 %: what page walkers allow and one run lets expect counts beside them (`weighed`), and the interval
+    reaches from there to the straight line through both. More cycles lost than walked mean a walker that is
+    shared, from not at all (Basu) to what explains them; `alone`: not with one thread per core.
     """
     if local.walk is None or remote.walk is None or local.cycles is None or remote.cycles is None:
         return exposed, competing
     if abs(remote.walk - local.walk) <= local.walk * STILL:
         return exposed, competing
     lost = exposed_share(local, remote)
-    if lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
+    if exposed is None or lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
         return exposed, competing
+    apart = noise / Z_90 * hypot(local.cycles, remote.cycles) / sqrt(2)
     if lost <= 1 or alone:
-        return Interval.exactly(min(lost, 1.0)), Interval.exactly(0.0)
-    found = min(sharing(local, remote), MOST_SHARED)
+        within = apart / abs(remote.walk - local.walk)
+        walkers = Interval(exposed.low / LEAST_WAIT, exposed.middle, exposed.high)
+        mean, line = weighed(lost, within, walkers), min(max(lost, exposed.low), exposed.high)
+        return Interval(min(line, mean), mean, max(line, mean)), Interval.exactly(0.0)
+    fewer, more = sorted((local, remote), key=lambda run: run.walk or 0.0)
+    found = min(sharing(fewer, more), MOST_SHARED)
     return Interval.exactly(1.0), Interval(0.0, found, found)
+
+
+def weighed(measured: float, within: float, expected: Interval) -> float:
+    """A number measured with a standard deviation `within`, and expected in an interval of which it may be
+    anywhere: the mean by inverse variances (a uniform distribution's is a twelfth of its width squared), kept
+    in the interval."""
+    spread = (expected.high - expected.low) ** 2 / 12
+    mean = (
+        expected.middle
+        if not spread
+        else ((measured * spread + expected.middle * within**2) / (spread + within**2))
+    )
+    return min(max(mean, expected.low), expected.high)
 
 
 def dram_share(
@@ -306,6 +343,7 @@ def identified_by(where: Placement, local: Run, remote: Run) -> tuple[str, ...]:
 
 MachineName: TypeAlias = str | PathLike[str] | None
 REFERENCE_MACHINE = "vmitosis-cascade-lake"
+ESTIMATE = "estimate"  # begins the source of a number in a machine file that nobody measured
 
 
 class Latencies(Protocol):
@@ -323,26 +361,36 @@ def machine_name(machine: MachineName) -> str:
 
 
 def stretches(
-    machine: MachineName, latency: Latencies | None, common: Shared, walk_per_cycle: float | None
+    machine: MachineName,
+    latency: Latencies | None,
+    common: Shared,
+    walk_per_cycle: float | None,
+    many: bool = False,
 ) -> tuple[Interval, Interval, str]:
     """(k of an idle remote node, of a contended one, why).
 
     Fitted ones for the machine of the reference runs (rounded in its file); else those of the latencies. f is
-    relative to k, so that the idle one needs no interval; contention does.
+    relative to k, so that the idle one needs no interval. What a loaded node costs is the machine's: without
+    loaded latencies that were measured there, the interval reaches over all machines (Shared.anywhere).
+    walk_per_cycle  walk cycles per cycle, None: not known; many: threads
     """
-    ratio = common.contention_at(walk_per_cycle)
-    fitted = f"contention as fitted on {', '.join(common.workloads)}"
+    ratio = common.contention_at(walk_per_cycle, many)
     if latency is None and machine in (None, REFERENCE_MACHINE):
-        far = common.stretch
+        far, fitted = common.stretch, f"contention as fitted on {', '.join(common.workloads)}"
         loaded, why = _loaded(far, ratio), f"stretch of remote walks and {fitted}"
     else:
-        matrices: Latencies = load_machine(machine_name(machine)).latency if latency is None else latency
+        model = load_machine(machine_name(machine))
+        matrices: Latencies = model.latency if latency is None else latency
         far, measured = stretch(matrices.idle), None
         why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
         if matrices.contended is not None:
             measured = stretch(matrices.contended, matrices.idle)
         if measured is None or measured <= far:
-            loaded, why = _loaded(far, ratio), f"{why}, {fitted}"
+            loaded, why = _loaded(far, common.anywhere), f"{why}, contention of other machines"
+        elif latency is None and model.sources.get("latency_contended", "").startswith(ESTIMATE):
+            most = max(common.anywhere.high, (measured - 1) / (far - 1))
+            loaded = Interval(far, measured, 1 + most * (far - 1))
+            why = f"{why}, loaded ones an estimate, within those of other machines"
         else:  # as uncertain as the ratio is among programs
             scale = (measured - 1) / ratio.middle
             loaded = ratio.through(lambda value: 1 + scale * value)
@@ -382,6 +430,19 @@ PART = Interval(0.5, 0.9, 0.95)  # the gPT's of the waiting: the host's table of
 def in_the_host(run: Run) -> bool:
     """Whether a virtual machine's run had 2 MiB pages, at least in the host: nested walks are shorter."""
     return bool(run.gpt and run.ept and run.ept < LEAST_EPT * run.gpt)
+
+
+def fragmented(run: Run) -> str:
+    """What shows that pages of both sizes are walked for in one run; "" where nothing does.
+
+    With memory in fragments some pages are of 2 MiB and others of 4 KiB, in each run others: published runs
+    took 1.0 to 2.4 times as long as repaired ones, whatever their walk cycles.
+    """
+    if run.huge_walks is not None and FEW < run.huge_walks < 1 - FEW:
+        return f"{run.huge_walks:.0%} of its walks end at 2 MiB pages, the others at 4 KiB pages"
+    if in_the_host(run) and run.walk and run.cycles and run.walk >= run.cycles:
+        return "it has 2 MiB pages in the host, and walks all of the time as if they were of 4 KiB"
+    return ""
 
 
 def signs(run: Run) -> str:
@@ -456,13 +517,14 @@ def calibrate_runs(
     busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
     check_busy("local", local, busy)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
-    far, loaded, why_stretches = stretches(machine, latency, common, rate)
+    far, loaded, why_stretches = stretches(machine, latency, common, rate, crowd.middle > LITTLE)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
         far = Interval(far.low, far.middle, max(far.high, loaded.middle))
     found = _from_one(local, native, found_threads, common, rate)
+    noise = common.any_noise if crowd.low < crowd.high else common.noise_at(crowd.middle)
     if remote is None or where is None:
         _enough(local)
-        found = replace(found, flags=(*found.flags, *waiting(local, busy)))
+        found = replace(found, flags=(*found.flags, *waiting(local, busy), *crowded(base, busy, machine)))
     else:
         check_run("remote", remote, PER_CORE)
         check_pair(local, remote, where, base)
@@ -471,9 +533,8 @@ def calibrate_runs(
         odd = suspicious(local, remote, where, alone) if base is None else []
         odd += beyond_nodes(local, remote, where, (far, loaded), names)
         odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
-        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone)
+        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone, noise)
         found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
-    noise = common.any_noise if crowd.low < crowd.high else common.noise_at(crowd.middle)
     return Calibration(
         name=name,
         machine=machine_name(machine),
@@ -543,7 +604,7 @@ def _from_one(local: Run, native: bool, threads: Threads, common: Shared, rate: 
         # a fitted k, and the counters have errata (HSD25, BDM69, BDM98), so the lower end stays.
         share = Interval(share.low, local.from_memory, 1.0)
     return Found(
-        exposed_prior(rate, walkers, common.walk_time),
+        exposed_prior(rate, walkers),
         competing,
         share,
         part,
@@ -565,12 +626,13 @@ def _from_two(
     places: tuple[Placement | None, Placement],
     ks: tuple[Interval, Interval],
     alone: bool,
+    noise: float,
 ) -> tuple[Found, Interval]:
     """(what both runs say, k of a contended node)."""
     far, loaded = ks
     if beyond_walks(local, remote, alone) is not None:
         loaded = Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
-    exposed, competing = waiting_shares(local, remote, one.exposed, one.shared, alone)
+    exposed, competing = waiting_shares(local, remote, one.exposed, one.shared, alone, noise)
     share = dram_share(local, remote, places, (exposed, competing, one.part, far, loaded))
     stretch = f"the other state's stretch, {loaded.low:.3g} to {loaded.high:.3g}"
     identified, assumed = identified_by(places[1], local, remote), (stretch, *_halves(one.part))
@@ -599,6 +661,11 @@ def _enough(local: Run) -> None:
         raise UsageError(
             f"local run: its {missing} are not counted: add a run with remote tables (--remote), or count "
             "cycles and walk cycles"
+        )
+    if why := fragmented(local):
+        raise UsageError(
+            f"local run: 2 MiB pages in fragmented memory: {why}: no counter of a local run says what other "
+            "tables cost; add a run with remote tables (--remote), or run it with one page size"
         )
     if not local.walk:
         raise UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
@@ -684,7 +751,7 @@ def _part(local: Run, native: bool, share: Interval | None, common: Shared) -> I
 def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
     on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
-        f"e from walk cycles per cycle; {common.walk_time:.2f} of the time in walks where they overlap",
+        "e from walk cycles per cycle, as of page walkers that are busy independently of each other",
         f"f = {share.middle:.2f} ({share.low:.2f} to {share.high:.2f}) of walk cycles wait for DRAM: {on}",
         *_halves(part),
     ]

@@ -369,18 +369,28 @@ def shared_time(walkers: Interval, walk_per_cycle: float) -> Interval:
     return Interval(0.0, middle, high)
 
 
-def exposed_prior(walk_per_cycle: float, walkers: Interval, walk_time: float) -> Interval:
+LEAST_WAIT = 0.8  # of 1 / walkers: 0.82 (Canneal, one walker) and 0.88 (GUPS, two) were measured
+
+
+def exposed_prior(walk_per_cycle: float, walkers: Interval) -> Interval:
     """Interval of e from an all-local run alone: walk cycles per cycle, walkers per hardware thread.
 
-    A thread's walks overlap at most as far as it has walkers, so e >= 1 / walkers, and they cannot take
-    longer than the run. Between, a program that waits for DRAM at random addresses spends the share
-    `walk_time` of its time in walks. With one walker per thread or less nothing overlaps: e = 1.
+    A thread's walks overlap at most as far as it has walkers, so e >= 1 / walkers but for what it computes
+    meanwhile (LEAST_WAIT), and they cannot take longer than the run; at most every walk cycle is waited for
+    (Basu et al., ISCA 2013). Between, walkers are
+    taken to be busy independently of each other: each for u / w of the time, some of them for
+    1 - (1 - u / w)^w of it. Nothing is fitted (docs/adr/0029-a-law-beside-its-rivals.md). With one walker
+    per thread or less nothing overlaps: e = 1.
     """
     ceiling = min(1.0, 1 / walk_per_cycle) if walk_per_cycle else 1.0
+
+    def chance(each: float) -> float:
+        if each <= 1 or not walk_per_cycle:
+            return 1.0
+        return float((1 - (1 - min(walk_per_cycle / each, 1.0)) ** each) / walk_per_cycle)
+
     least, floor, _ = walkers.through(lambda each: min(1 / each, ceiling))
-    return Interval(
-        least, min(max(walk_time / walk_per_cycle, floor), ceiling) if walk_per_cycle else 1.0, ceiling
-    )
+    return Interval(LEAST_WAIT * least, min(max(chance(walkers.middle), floor), ceiling), ceiling)
 
 
 # What workloads have in common, fitted on the published runs: the prior for a program with a single run.
@@ -389,13 +399,14 @@ def exposed_prior(walk_per_cycle: float, walkers: Interval, walk_time: float) ->
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Fitted on `workloads` of a family of runs; intervals hold a further program with 90 %.
 
-    walk_time     share of the run time in walks, of programs with a thread whose walks overlap
     dram_share    f, for `stretch`, remote over local latency, of programs with one thread
     many_share    f of programs with many threads, from 0
     gpt_part      the gPT's part of the waiting for both tables: a walk reads one leaf entry of each, so half
     contention    (k - 1) of a contended remote node over (k - 1) of an idle node, at `walk_rate`
     any_contention  the same of programs whose walk cycles are not known
-    slope         growth of contention with u / (1 + u), u walk cycles per cycle; 0 with one walker per core
+    anywhere      the same on a machine of which no loaded latency was measured: from none to the worst
+    slope         growth of contention with u / (1 + u), u walk cycles per cycle, of one thread; 0 with one
+                  walker per core
     walk_rate     mean u / (1 + u) of the all-local runs
     data_share    growth of the cycles outside walks with data on an idle remote node, over (stretch - 1)
     data_loaded   the same on a contended one
@@ -406,12 +417,12 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     family: str
     workloads: tuple[str, ...]
-    walk_time: float
     dram_share: Interval
     many_share: Interval
     gpt_part: Interval
     contention: Interval
     any_contention: Interval
+    anywhere: Interval
     slope: float
     walk_rate: float
     stretch: float
@@ -422,11 +433,12 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     any_noise: float
     repair: float
 
-    def contention_at(self, walk_per_cycle: float | None) -> Interval:
-        """Contention of a program with that many walk cycles per cycle; None: not known."""
+    def contention_at(self, walk_per_cycle: float | None, many: bool = False) -> Interval:
+        """Contention of a program with that many walk cycles per cycle; None: not known. `many` threads, of
+        which none was fitted: the mean of programs."""
         if walk_per_cycle is None:
             return self.any_contention
-        more = self.slope * (overlap(walk_per_cycle) - self.walk_rate)
+        more = 0.0 if many else self.slope * (overlap(walk_per_cycle) - self.walk_rate)
         return self.contention.through(lambda ratio: max(ratio + more, 1.0))
 
     def share(self, crowding: Interval) -> Interval:

@@ -110,8 +110,10 @@ def busy_walk_cycles(
 
     A node that serves the share r of what its memory can, as r / (1 - r) of the way from idle to contended
     latencies, and there at most: a queue with one server, whose mean length is r / (1 - r). The run is as
-    long as its own latencies make it, found by bisection. Idle cycles where the machine file has no contended
-    latencies or no `node_gb_s`.
+    long as its own latencies make it, found by bisection, and at least as long as its busiest node needs for
+    the lines of tables alone: where one node holds the tables of all CPUs, they queue there, whatever the
+    latencies (the bottleneck of a closed network: Denning and Buzen, Computing Surveys 10(3), 1978, section
+    5). Idle cycles where the machine file has no contended latencies or no `node_gb_s`.
     """
     idle = machine.latency_cycles()
     dram = reads[..., 1].sum(axis=0, dtype=np.float64)
@@ -120,9 +122,10 @@ def busy_walk_cycles(
     if machine.latency.contended is None or not machine.node_gb_s:
         return still
     further = dram * np.maximum(machine.latency_cycles(contended=True) - idle, 0.0)
-    served = (dram + _data(reads, walks, machine, traffic)).sum(axis=0) * LINE_BYTES
-    # cycles of all CPUs that each node needs at least
-    least = served * traffic.cpus * machine.ghz / (SUSTAINED * machine.node_gb_s)
+    # cycles of all CPUs that each node needs for a line at least
+    line = LINE_BYTES * traffic.cpus * machine.ghz / (SUSTAINED * machine.node_gb_s)
+    least = (dram + _data(reads, walks, machine, traffic)).sum(axis=0) * line
+    longest = float(dram.sum(axis=0).max()) * line
 
     def waited(whole: float) -> float:
         used = np.minimum(least / whole, MOST_USED)
@@ -132,7 +135,7 @@ def busy_walk_cycles(
     for _ in range(32):
         whole = math.sqrt(low * high)
         low, high = (whole, high) if outside + exposed * waited(whole) > whole else (low, whole)
-    return waited(high)
+    return max(waited(high), (longest - outside) / exposed if exposed else 0.0)
 
 
 def _data(reads: np.ndarray, walks: float, machine: Machine, traffic: Traffic) -> np.ndarray:

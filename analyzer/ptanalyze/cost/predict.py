@@ -224,27 +224,27 @@ def _grown(where: Placement, far: float, data: float) -> float:
 def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Prediction:
     """Prediction of a run from its walk cycles, counted or simulated, whatever its placement.
 
-    With a second run, cycles lost per walk cycle are those between the two, exactly; else the law's.
+    With a second run, e and s are what both say within what page walkers allow, and the cycles outside walks
+    the mean of both runs', each weighted by what noise leaves of it: the straight line through both where
+    walkers allow that one.
     """
     local, remote = calibration.local, calibration.remote
     own = counted(local.walk, "local run: walk cycles")
     cycles = counted(local.cycles, "local run: cycles")
     unknown = counted(calibration.exposed, "calibration: exposed"), calibration.shared
 
-    def law(walk: float, exposed: float, s: float) -> float:
-        outside = max(outside_cycles(cycles, exposed * own, s), 0.0)
-        return run_cycles(outside, exposed * walk, s) / cycles
+    def law(seen: list[tuple[float, float]], exposed: float, s: float) -> float:
+        """seen: (cycles, walk cycles) of each run, over the local run's cycles."""
+        weights = [of**-2 for of, _ in seen]
+        left = [w * outside_cycles(of, exposed * at, s) for w, (of, at) in zip(weights, seen, strict=True)]
+        return run_cycles(max(sum(left) / sum(weights), 0.0), exposed * walk / cycles, s)
 
-    def through(more: float, slower: float, exposed: float, s: float) -> float:
-        """The law, set right at the second run."""
-        beside = slower - law(more, exposed, s)
-        return law(walk, exposed, s) + beside * (walk - own) / (more - own)
-
+    here = (1.0, own / cycles)
     if remote is None or remote.walk is None or remote.walk == own:
-        time = of_cycles = combined(partial(law, walk), *unknown)
+        time = of_cycles = combined(partial(law, [here]), *unknown)
     else:
         time, of_cycles = (
-            combined(partial(through, remote.walk, slower), *unknown)
+            combined(partial(law, [here, (slower, remote.walk / cycles)]), *unknown)
             for slower in (slowdown(calibration), _cycles(remote, local))
         )
     said = name or f"{walk:.4g} walk cycles"

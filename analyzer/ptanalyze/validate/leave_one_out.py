@@ -1,7 +1,9 @@
 """Errors of the law on workloads outside its calibration: leave-one-workload-out on the published runs.
 
 Shared coefficients are fitted on the other workloads only; a workload's name is left out of all papers.
-Errors are of run time relative to the workload's own local run, (predicted - measured) / measured.
+ELSEWHERE: and on other machines only. Errors are of run time relative to the workload's own local run,
+(predicted - measured) / measured. Beside the law its rivals: every walk cycle is waited for (Basu, Gandhi,
+Chang, Hill and Swift, ISCA 2013), and the straight line through two runs.
 
 What the noise of the published runs alone would give is the error of a law that is exact, but for repeats.
 Hardly any run of the papers was repeated under its own name. These took the same time but for noise:
@@ -19,7 +21,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
+from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs, suspicious
 from ..cost.law import LOCAL, Calibration, Run, counted, placement
 from ..cost.predict import Prediction, predict_placement, predict_walks, slowdown
@@ -41,6 +45,11 @@ from .prior import (
 ONE_RUN, TWO_RUNS = "all-local run only", "one remote run added"
 TIMES = "run times, one remote run added"
 LINUX, POLICIES = "linux, walk cycles of a policy", "linux and mitosis, walk cycles of a policy"
+WALKED, BASU = "all-local run, walk cycles of the other", "rival: Basu, from the same"
+WALKED_TWICE, LINE = "one remote run added, walk cycles of a third", "rival: line through two runs, the same"
+BASU_PLACED = "rival: Basu, all-local run only"
+ELSEWHERE = ", machine left out"
+POLICY_ROWS = {WALKED: LINUX, WALKED_TWICE: POLICIES}
 REPLICAS, DATA = "tables on several nodes: replicas", "all-local run only: remote data"
 QUARTERS = {True: "L:0.25,R:0.75", False: "LL:0.0625,LR:0.1875,RL:0.1875,RR:0.5625"}
 TWO_TABLES = "thin-2D-4K"
@@ -81,9 +90,11 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
             local = configs[LOCAL_RUN[family]]
             if local.walk is not None and calibrated(family, workload)(local).flags:
                 warned.add((family, workload))
-            rows += one_run(family, workload, configs)
-            rows += two_runs(family, workload, configs)
-            rows += two_runs(family, workload, configs, TIMES)
+            for elsewhere in (False, True):
+                rows += one_run(family, workload, configs, elsewhere)
+                rows += two_runs(family, workload, configs, TWO_RUNS, elsewhere)
+                rows += two_runs(family, workload, configs, TIMES, elsewhere)
+            rows += walked(family, workload, configs)
             rows += _baselines(family, workload, configs, {w: c for w, c in members.items() if w != workload})
         if "native" in family:
             rows += remote_data(family)
@@ -96,7 +107,7 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     table["odd"] = [here in odd or there in odd for here, there in zip(*runs_of, strict=True)]
     table["odd"] &= ~table.repaired & (table.second != "")
     table["warned"] = [key in warned for key in zip(table.family, table.workload, strict=True)]
-    table["warned"] &= (table.second == "") & (table.method != DATA)
+    table["warned"] &= (table.second == "") & ~table.method.isin([DATA, WALKED, BASU])
     table["error"] = table.predicted / table.measured - 1
     return table
 
@@ -123,7 +134,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     for (family, method, repaired, odd, warned), part in table.groupby(
         ["family", "method", "repaired", "odd", "warned"], sort=False
     ):
-        if repaired and (method == TIMES or str(method).startswith("baseline")):
+        if repaired and (method not in (ONE_RUN, TWO_RUNS, DATA)):
             continue
         rows.append(_line(family, method + MENDED * repaired + ODD * odd + WARNED * warned, "any", part))
         if method == TWO_RUNS and not repaired and not odd:
@@ -183,16 +194,81 @@ def _slower(family: str, configs: Mapping[str, Run], name: str) -> float:
     return ratio(configs[LOCAL_RUN[family]], configs[name])
 
 
-def one_run(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
+def one_run(family: str, workload: str, configs: Mapping[str, Run], elsewhere: bool = False) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
     if configs[LOCAL_RUN[family]].walk is None:
         return
-    only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
+    only = calibrated(family, workload, elsewhere)(configs[LOCAL_RUN[family]])
     for name in targets(family, configs):
-        yield of(family, ONE_RUN, workload, "", name, configs, only)
+        yield of(family, ONE_RUN + ELSEWHERE * elsewhere, workload, "", name, configs, only)
+        if not elsewhere and not placement(name).all_local:
+            yield of(family, BASU_PLACED, workload, "", name, configs, basu(only, name))
 
 
-def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str = TWO_RUNS) -> Iterator[Row]:
+def basu(known: Calibration, name: str) -> float:
+    """Run time at a placement if every walk cycle is waited for, and no thread waits for another's; where the
+    local run walks for more cycles than it has, those outside walks are negative."""
+    every = replace(known, exposed=Interval.exactly(1.0), shared=Interval.exactly(0.0))
+    missing = max(counted(known.local.walk, "local run: walk cycles") / known.local.length - 1, 0.0)
+    return predict_placement(every, name).middle - missing
+
+
+def line(local: Run, second: Run, walk: float) -> float:
+    """Cycles over the local run's at `walk` walk cycles, on the straight line through two runs."""
+    (here, there), (cycles, after) = (
+        (counted(getattr(local, of), f"local run: {of}"), counted(getattr(second, of), f"second run: {of}"))
+        for of in ("walk", "cycles")
+    )
+    return float(1 + (after / cycles - 1) * (walk - here) / (there - here))
+
+
+def walked(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
+    """From counters of the all-local run, and of each remote one, with the walk cycles of those that are
+    predicted: cycles, as a replay would be priced."""
+    there = {
+        name: run
+        for name, run in configs.items()
+        if run.walk is not None and run.cycles and not placement(name).tables_local
+    }
+    local = configs[LOCAL_RUN[family]]
+    if local.walk is None:
+        return
+    for second in ("", *there):
+        run = there.get(second)
+        known = calibrated(family, workload)(local, run, second or None)
+        for name, target in there.items():
+            if name == second or placement(name).data != LOCAL:
+                continue
+            walk = counted(target.walk, "run: walk cycles")
+            yield from against(family, (workload, second, name), known, walk, target)
+
+
+def against(
+    family: str, names: tuple[str, str, str], known: Calibration, walk: float, target: Run
+) -> Iterator[Row]:
+    """The law's row of cycles from walk cycles, and that of its rival; names: workload, second, config."""
+    local, second = known.local, known.remote
+    found, cycles = predict_walks(known, walk), counted(local.cycles, "local run: cycles")
+    low, middle, high = (value / cycles for value in counted(found.cycles, "prediction: cycles"))
+    measured = counted(target.cycles, "run: cycles") / cycles
+    law, rival = WALKED, BASU
+    guess = 1 + (walk - counted(local.walk, "local run: walk cycles")) / cycles
+    more: Row = {}
+    if second is not None:
+        law, rival, guess = WALKED_TWICE, LINE, line(local, second, walk)
+        own, other = (counted(run.walk, "run: walk cycles") for run in (local, second))
+        more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle if other != own else 0.0}
+    yield row(family, law, *names, found, measured, (low, middle, high)) | more
+    yield row(family, rival, *names, guess, measured)
+
+
+def two_runs(
+    family: str,
+    workload: str,
+    configs: Mapping[str, Run],
+    method: str = TWO_RUNS,
+    elsewhere: bool = False,
+) -> Iterator[Row]:
     """From the all-local run and each remote one: every other one; by counters, or by run times alone."""
     known = _timed if method == TIMES else _whole
     for second, run in configs.items():
@@ -202,10 +278,11 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
         if method == TWO_RUNS and (run.walk is None or configs[LOCAL_RUN[family]].walk is None):
             continue
         local = known(configs[LOCAL_RUN[family]])
-        both = calibrated(family, workload)(local, known(run), second)
+        both = calibrated(family, workload, elsewhere)(local, known(run), second)
         for name in targets(family, configs):
             if [*placement(name).tables()] != [*where.tables()]:  # else a repeat, no prediction
-                yield of(family, method, workload, second, name, configs, both)
+                title = method + ELSEWHERE * elsewhere
+                yield of(family, title, workload, second, name, configs, both)
 
 
 def remote_data(family: str) -> Iterator[Row]:
@@ -246,24 +323,14 @@ def policies(family: str) -> Iterator[Row]:
     for workload, by_policy in ports(family).items():
         run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
         law = of_ports(workload, run["linux"], family)
-        for known, more in (
-            (law(), ("mitosis", "hydra", "wasp")),
-            (law(run["mitosis"], "LP"), ("hydra", "wasp")),
+        for known, second, more in (
+            (law(), "", ("mitosis", "hydra", "wasp")),
+            (law(run["mitosis"], "LP"), "mitosis", ("hydra", "wasp")),
         ):
             for policy in more:
-                yield _policy(family, workload, run["linux"], known, policy, run[policy])
-
-
-def _policy(family: str, workload: str, linux: Run, known: Calibration, policy: str, run: Run) -> Row:
-    cycles, walk = counted(linux.cycles, "linux: cycles"), counted(run.walk, "run: walk cycles")
-    found = predict_walks(known, walk, policy)
-    low, middle, high = (value / cycles for value in counted(found.cycles, "prediction: cycles"))
-    measured = counted(run.cycles, "run: cycles") / cycles
-    if known.remote is None:
-        return row(family, LINUX, workload, "", policy, found, measured, (low, middle, high))
-    own, other = (counted(r.walk, "run: walk cycles") for r in (linux, known.remote))
-    more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle}
-    return row(family, POLICIES, workload, "mitosis", policy, found, measured, (low, middle, high)) | more
+                walk = counted(run[policy].walk, "run: walk cycles")
+                for found in against(family, (workload, second, policy), known, walk, run[policy]):
+                    yield found | {"method": POLICY_ROWS.get(str(found["method"]), found["method"])}
 
 
 def of_ports(workload: str, linux: Run, family: str = PORTS) -> partial[Calibration]:
@@ -318,7 +385,9 @@ def row(
     interval: tuple[float, float, float] | None = None,
 ) -> Row:
     known: Row = {"family": family, "method": method, "workload": workload, "second": second, "config": name}
-    known |= {"repaired": method not in (REPLICAS, LINUX, POLICIES) and placement(name).all_local}
+    known |= {
+        "repaired": family not in (PORTS, FIRST_TOUCH) and method != REPLICAS and placement(name).all_local
+    }
     known |= {"spread": spread(family, workload), "gain": 0.0}
     if isinstance(found, float):
         return known | {
@@ -338,11 +407,12 @@ def row(
     }
 
 
-def calibrated(family: str, workload: str) -> partial[Calibration]:
-    """calibrate_runs for a workload of a family, with what is fitted on the others."""
+def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[Calibration]:
+    """calibrate_runs for a workload of a family, with what is fitted on the others, `elsewhere`: and on other
+    machines."""
     return partial(
         calibrate_runs,
-        common=fitted(family, workload),
+        common=fitted(family, workload, elsewhere),
         walkers=PER_CORE[family],
         threads=threads_of(family, workload),
         native=family != TWO_TABLES,

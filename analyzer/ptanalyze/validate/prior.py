@@ -156,7 +156,6 @@ def mean_run(repeats: Iterable[Run]) -> Run:
     return Run(cycles, gpt, 0.0, seconds)
 
 
-SATURATED = 1.05  # e within 5 % of its bound says nothing about the time spent in walks
 QUARTERS = 0.75  # of table reads are remote, where four nodes share a table
 SHARED_WALKER = 2  # threads per core of programs with many threads
 
@@ -166,8 +165,6 @@ class Observed:
     """A workload of a family of runs.
 
     walk_rate   walk cycles per cycle of the all-local run
-    walk_time   share of its time in walks: e times that
-    overlaps    whether its walks overlap less than its walkers allow
     share       f, or the share of data accesses, that explains the time added by an idle remote node
     contention  time added by a loaded node over time added by an idle one; walked: walk cycles likewise
     added       time added by an idle remote node, over the run time
@@ -177,8 +174,6 @@ class Observed:
     workload: str
     many: bool
     walk_rate: float
-    walk_time: float
-    overlaps: bool
     share: float
     contention: float
     added: float
@@ -247,8 +242,6 @@ def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
         workload=workload,
         many=many,
         walk_rate=walk / cycles,
-        walk_time=exposed * walk / cycles,
-        overlaps=walkers > 1 and exposed * walkers > SATURATED,
         share=float(np.mean(grown[REMOTE])) / (STRETCH[family] - 1),
         contention=float(np.mean(grown[CONTENDED])) / float(np.mean(grown[REMOTE])),
         added=idle,
@@ -295,7 +288,7 @@ def _replicated(family: str, workload: str, before: Run, after: Run) -> Observed
     outside = outside_cycles(cycles, walk, shared)
     waited = waited_cycles(cycles / ratio(after, before), outside, shared)
     share = max(walk / waited - 1, 0.0) / QUARTERS / (STRETCH[family] - 1)
-    return Observed(family, workload, True, walk / cycles, walk / cycles, False, share, 1.0, 0.0)
+    return Observed(family, workload, True, walk / cycles, share, 1.0, 0.0)
 
 
 @cache
@@ -316,7 +309,7 @@ def observed_data(family: str) -> tuple[Observed, ...]:
         idle, loaded = (here / outside[0] - 1 for here in outside[1:])
         rate = counted(local.walk, "run: walk") / counted(local.cycles, "run: cycles")
         share = idle / (STRETCH[family] - 1)
-        found.append(Observed(family, workload, many, rate, rate, False, share, loaded / idle, idle))
+        found.append(Observed(family, workload, many, rate, share, loaded / idle, idle))
     return tuple(found)
 
 
@@ -371,22 +364,37 @@ HELD = 0.9  # of published runs are inside
 WIDEST = 4.0  # factor: a share that differs more is no share of this kind
 MACHINES = (("thin-2D-4K", "thin-1D-4K"), ("native-thin",))  # families of one machine
 PAIRS = "thin-2D-4K"  # the family with runs of which one table is remote
+# Local memory with all CPUs reading it, over idle: 357 over 130.7 ns (Granite Rapids, 2025; two EPYC took 4.4
+# and 4.5 times as long at their peak, beyond what a program's walks met on any machine)
+PEAK = 2.7
 HEAD = "# Fitted on the published runs beside this file: python -m ptanalyze.validate.prior > prior.toml\n"
 DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 
 @cache
-def fitted(family: str, leaving_out: str | None = None) -> Shared:
+def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False) -> Shared:
     """Shared of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
-    paper)."""
+    paper); `elsewhere`: without all runs on the machine of `family`, too."""
     left = (leaving_out or "").casefold()
     seen = {name: _kept(observed(name), left) for name in FAMILIES}
-    own = seen[family]
-    shares = {name: [o.share for o in found] for name, found in seen.items()}
-    times = factor([shares[family], *(s for name, s in shares.items() if name != family)])
-    near = _near(family, seen)
-    slope = _slope(near.values())
+    here = _machine(family)
+    far = STRETCH[family] - 1
+    shares = {
+        name: [o.share * (STRETCH[name] - 1) / (far if elsewhere else STRETCH[name] - 1) for o in found]
+        for name, found in seen.items()
+    }
+    sources = [name for name in FAMILIES if name not in here] if elsewhere else [family]
+    own = [o for name in sources for o in seen[name]]
+    one_thread = [
+        share for name in sources for share, o in zip(shares[name], seen[name], strict=True) if not o.many
+    ]
+    groups = [shares[family], *(of for name, of in shares.items() if name != family)]
+    times = factor([[share for name in sources for share in shares[name]]] if elsewhere else groups)
+    near = {name: [o for o in seen[name] if o.added > MEASURABLE] for name in here}
+    slope = 0.0 if elsewhere else _slope(near.values())
     rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
+    known = [name for name in FAMILIES if not elsewhere or name not in here]
+    anywhere = _anywhere({name: seen[name] for name in known}, STRETCH[family])
     data = _kept(observed_data(DATA_FAMILY), left)
     found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
     alone, together = (
@@ -395,12 +403,14 @@ def fitted(family: str, leaving_out: str | None = None) -> Shared:
     return Shared(
         family=family,
         workloads=tuple(o.workload for o in own if not o.many),
-        walk_time=float(np.mean([o.walk_time for o in own if not o.many and o.overlaps] or [1.0])),
-        dram_share=_share(around([o.share for o in own if not o.many], min(times, WIDEST))),
+        dram_share=_share(around(one_thread, min(times, WIDEST))),
         many_share=_many(family, left),
         gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
-        contention=_contention(family, near, slope),
-        any_contention=_contention(family, near, 0.0, [o.contention for o in own]),
+        contention=anywhere if elsewhere else _contention(family, near, slope),
+        any_contention=anywhere
+        if elsewhere
+        else _contention(family, near, 0.0, [o.contention for o in seen[family]]),
+        anywhere=anywhere,
         slope=slope,
         walk_rate=rate,
         stretch=STRETCH[family],
@@ -411,6 +421,23 @@ def fitted(family: str, leaving_out: str | None = None) -> Shared:
         any_noise=float(np.quantile(alone + together, HELD)),
         repair=deviation(alone + together) * t_95(len(found)),
     )
+
+
+def _machine(family: str) -> tuple[str, ...]:
+    return next(families for families in MACHINES if family in families)
+
+
+def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> Interval:
+    """Contention of a machine that was not measured: a loaded node costs at least what an idle one does, and
+    at most PEAK times its latency, or what it cost any program anywhere; between, the mean of machines."""
+    by_machine = [
+        [o.contention for name in families if name in seen for o in seen[name] if o.added > MEASURABLE]
+        for families in MACHINES
+    ]
+    levels = [float(np.mean(np.log(of))) for of in by_machine if of]
+    worst = max(max(of) for of in by_machine if of)
+    peak = (PEAK * stretch - 1) / (stretch - 1)
+    return Interval(1.0, exp(float(np.mean(levels))), max(worst, peak))
 
 
 def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
@@ -437,12 +464,6 @@ def _many(family: str, left: str) -> Interval:
     for o in _kept([*thin, *observed_wide()], left):
         by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
     return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
-
-
-def _near(family: str, seen: dict[str, list[Observed]]) -> dict[str, list[Observed]]:
-    """What is measurable of the families of the machine of `family`."""
-    machine = next(families for families in MACHINES if family in families)
-    return {name: [o for o in seen[name] if o.added > MEASURABLE] for name in machine}
 
 
 def _contention(
