@@ -85,7 +85,7 @@ def test_any_remote_run_gives_e_and_f_exactly(name, e, f):
     far, loaded = 1.9, 1 + COMMON.contention.middle * 0.9
     found = calibrate_runs(LL, at(name, e, f, far, loaded), name, common=COMMON)
     assert found.exposed.low - 1e-9 <= e <= found.exposed.high + 1e-9  # as far as the noise of runs lets know
-    assert found.exposed.middle == pytest.approx(e, abs=0.1)
+    assert found.exposed.middle == pytest.approx(e, abs=0.2)
     exact = waiting_shares(LL, at(name, e, f, far, loaded), Interval(0.4, 0.8, 1.0), found.shared, True, 0.0)
     assert [*exact[0]] == pytest.approx([e, e, e])
     assert found.dram_share.low - 1e-9 <= f <= found.dram_share.high + 1e-9
