@@ -256,19 +256,18 @@ class WithHost(Machine):
 def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place, request):
     image = images.initramfs(kernel)
     place.parent.mkdir(exist_ok=True)
-    trial = [
-        sys.executable,
-        "-m",
-        "ptanalyze",
-        "trial",
-        "--figure-of",
-        "'tail -n 1 count'",
-        "--warm-up 20s --for 5s",
+    trial = f"{sys.executable} -m ptanalyze trial --pairs"
+    figure, program = "--figure-of 'tail -n 1 count' --for 5s", "/mnt/relocate_target count 64"
+    lines = [
+        "cd /tmp; export PATH=/usr/bin:/bin HOME=/tmp",
+        f"{trial} 2 {figure} --warm-up 20s -o mine.toml -- {program} || exit",
+        f"{trial} 1 --warm-up 10s -- {program} 400000 || exit",
+        f"taskset 1 {program} & sleep 10",
+        f"{trial} 1 {figure} -p $!",
     ]
-    trial += ["--pairs", "2", "-o", "mine.toml", "--", "/mnt/relocate_target", "count", "64"]
     files = {
         "script": images.LAB / "scripts/trial.sh",
-        "inside": f"cd /tmp; PATH=/usr/bin:/bin HOME=/tmp {' '.join(trial)}",
+        "inside": "\n".join(lines),
         "relocate_target": static_target(place.parent),
     }
     machine = WithHost(nodes=2, node_mib=1024, fast=True)
@@ -278,10 +277,12 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     windows = re.findall(
         r"tables (far |near): .*\((\S+)% of entries on node 1\); data (\S+)% on node 0", said
     )
-    assert [where for where, *_ in windows] == ["far ", "near"] * 2
+    assert [where for where, *_ in windows] == ["far ", "near"] * 4
     for where, tables, data in windows:
         assert float(data) >= 99 and (float(tables) >= 99 if where == "far " else float(tables) <= 3), said
-    assert "2 pairs" in (run.share / "trial.output").read_text()
+    told = (run.share / "trial.output").read_text()
+    assert all(f"1 pairs of {what})" in told for what in ("whole runs", "5 s")) and "2 pairs of 5 s" in told
+    assert "without counters: " in said and not list(run.share.glob("*.csv"))
 
 
 def static_target(directory):

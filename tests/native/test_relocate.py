@@ -254,21 +254,74 @@ def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
 # Trials: with two nodes they are tried in the lab.
 
 
-def window(far, rate, tables):
-    return trial.Window(far, rate, tables, 1.0, (1, 0, 0))
+def window(far, rate, tables, counts=()):
+    return trial.Window(far, rate, tables, 1.0, (1, 0, 0), dict(counts))
+
+
+PERF = """#!/bin/sh
+# perf stat where there are no counters: -o FILE -- COMMAND; it counts until it is interrupted
+while [ "$1" != -o ]; do shift; done
+out=$2
+shift 3
+end() {
+	kill $! 2> /dev/null
+	printf '1000,,%s,1,100.00,,\\n' cycles instructions dtlb_load_misses.walk_pending > $out
+	printf '1000,,%s,1,55.00,,\\n' dtlb_store_misses.walk_pending >> $out
+	exit 0
+}
+trap end INT
+"$@" &
+: > ready
+wait
+end
+"""
+
+
+def test_counters_are_those_of_the_measured_time_without_such_as_were_shared(tmp_path, monkeypatch):
+    (tmp_path / "perf").write_text(PERF)
+    (tmp_path / "perf").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    place = trial.Place(0, 1, print)
+    (tmp_path / "ready").unlink()  # it has tried whether perf counts
+    with place.counting(os.getpid()) as counts:
+        assert not counts and wait_for((tmp_path / "ready").exists)
+    assert counts == dict.fromkeys(("cycles", "instructions", "dtlb_load_misses.walk_pending"), 1000.0)
+
+
+@pytest.mark.parametrize("seconds", [10.0, 0.0])
+def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path, seconds):
+    """Of windows with tables far the counts are of less work; of whole runs of the same."""
+    done = 1.0 if seconds else 1.25
+    far = {
+        "cycles": 10e9 * done,
+        "dtlb_load_misses.walk_pending": 4e9 * done,
+        "dtlb_store_misses.walk_pending": 0.0,
+    }
+    near = far | {"cycles": 10e9, "dtlb_load_misses.walk_pending": 2e9}
+    rates = (100.0, 125.0) if seconds else (0.08, 0.1)
+    windows = window(True, rates[0], 0.999, far.items()), window(False, rates[1], 0.001, near.items())
+    one = trial.Trial(0, 1, seconds, windows)
+    assert one.slowdown == pytest.approx(1.25) and one.near_seconds == pytest.approx(10)
+    write(str(tmp_path / "app.toml"), one)
+    stored = (tmp_path / "app.far.csv").read_text()
+    assert stored.startswith("12500000000,,cycles,1,100.00,,\n5000000000,,dtlb_load")
+    said = pt("predict", tmp_path / "app.toml", "--placement", "L:0.0010,R:0.9990", "--json")
+    [row] = json.loads(said.out)["result"]["predictions"]
+    assert row["middle"] == pytest.approx(1.25, abs=0.02), said
 
 
 def test_a_trial_says_how_much_longer_the_work_of_a_window_takes_and_hands_it_on(pt, tmp_path, capfd):
     rates = [(100.0, 130.0), (100.0, 120.0), (90.0, 117.0)]
     windows = [one for a, b in rates for one in (window(True, a, 0.999), window(False, b, 0.01))]
-    done = trial.Trial(1, 0, 1, 10.0, tuple(windows))
+    done = trial.Trial(0, 1, 10.0, tuple(windows))
     assert done.slowdown == pytest.approx(1.3) and done.slowdowns == pytest.approx([1.3, 1.2, 1.3])
     write(str(tmp_path / "app.toml"), done)
     said = pt("predict", tmp_path / "app.toml", "--placement", "L:0.0010,R:0.9990", "--json")
     assert said.code == 0, said
     [row] = json.loads(said.out)["result"]["predictions"]
     assert row["middle"] == pytest.approx(1.3, abs=0.01)
-    slower = trial.Trial(1, 0, 1, 10.0, (window(True, 100.0, 0.999), window(False, 90.0, 0.01)))
+    slower = trial.Trial(0, 1, 10.0, (window(True, 100.0, 0.999), window(False, 90.0, 0.01)))
     write(str(tmp_path / "none.toml"), slower)
     assert "not written" in capfd.readouterr().err and not (tmp_path / "none.toml").exists()
 
@@ -276,6 +329,8 @@ def test_a_trial_says_how_much_longer_the_work_of_a_window_takes_and_hands_it_on
 def test_a_trial_without_two_nodes_is_refused_in_one_line(pt):
     assert is_one_line(pt("trial", "--near", 0, "--far", 0, "--figure-of", "echo 1", "--", "true"), 2)
     assert is_one_line(pt("trial", "--near", 0, "--far", 0, "--", "true"), 2)
+    for words in ([], ["-p", 1, "--", "true"], ["-p", 1]):
+        assert is_one_line(pt("trial", *words), 2)
 
 
 @pytest.mark.parametrize("command", ["echo many", "true", "cat /nonexistent"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..core.errors import UsageError
 from . import echo
-from .options import DURATION
+from .options import DURATION, PID
 from .output import must_end_with
 
 if TYPE_CHECKING:
@@ -16,13 +18,21 @@ if TYPE_CHECKING:
 
 
 @click.command("trial")
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "-p",
+    "--pid",
+    type=PID,
+    metavar="PID",
+    help="Measure a running process in place of COMMAND: its tables alone are moved, and left on the --near "
+    "node, that of its threads. Default: none.",
+)
 @click.option(
     "--figure-of",
     "figure",
     metavar="CMD",
-    help="Shell command that prints the work of COMMAND so far, a growing total; its increase per second "
-    "is measured. Must be given. Default: none.",
+    help="Shell command that prints the work done so far, a growing total; its increase per second is "
+    "measured. Default: none, COMMAND is run to its end each time.",
 )
 @click.option(
     "--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of threads and data."
@@ -52,6 +62,7 @@ if TYPE_CHECKING:
 )
 def command(
     words: tuple[str, ...],
+    pid: int | None,
     figure: str | None,
     near: int,
     far: int,
@@ -60,37 +71,43 @@ def command(
     pairs: int,
     file: str | None,
 ) -> None:
-    """Run COMMAND with its leaf page tables alternately on a far and on the near node, and measure both.
+    """Measure a program with its leaf page tables alternately on a far and on the near node.
 
     Threads and data are on the near node; a dump verifies the nodes of tables and data for each measurement.
-    Needs root, two nodes and cgroup version 2. COMMAND is ended afterwards.
+    Cycles of page walks are counted, too, where the CPU counts them. Needs root, two nodes and, for COMMAND,
+    cgroup version 2. COMMAND is ended afterwards.
 
     \b
     Examples:
+      sudo ptanalyze trial -o app.toml -- ./app
       sudo ptanalyze trial --figure-of 'cat done' -o app.toml -- ./app
+      sudo ptanalyze trial --figure-of 'cat done' -p 1234
       ptanalyze whatif app --calibration app.toml
     """
-    from ..capture.live.trial import try_out, two_nodes
+    from ..capture.live.trial import try_live, try_out, two_nodes
 
-    if figure is None:
-        two_nodes(near, far)
+    if (pid is None) == (not words):
+        raise UsageError("trial: give a command after --, or a process with -p PID")
+    two_nodes(near, far)
+    if pid is not None and figure is None:
         raise UsageError(
-            "trial: --figure-of is missing: a command that prints how much has been done, as 'cat done'"
+            "trial: --figure-of is missing: a process that goes on has no run time; give a command that "
+            "prints how much it has done so far, as 'cat done'"
         )
-    done = try_out(
-        words,
-        figure,
-        near=near,
-        far=far,
-        warm_up=warm_up,
-        seconds=seconds,
-        pairs=pairs,
-        say=lambda line: echo(line, err=True),
-    )
+
+    def say(line: str) -> None:
+        echo(line, err=True)
+
+    if pid is not None and figure is not None:
+        done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
+    else:
+        done = try_out(
+            words, figure, near=near, far=far, warm_up=warm_up, seconds=seconds, pairs=pairs, say=say
+        )
     each = sorted(done.slowdowns)
     echo(
         f"run time with tables far over near: {done.slowdown:.3f}x ({each[0]:.3f}-{each[-1]:.3f}, "
-        f"{len(each)} pairs of {seconds:g} s)"
+        f"{len(each)} pairs of {f'{seconds:g} s' if done.seconds else 'whole runs'})"
     )
     if file is not None:
         write(file, done)
@@ -102,12 +119,18 @@ def write(file: str, done: Trial) -> None:
     from ..core.errors import PtanalyzeError
     from ..formats.measured.machine import write_calibration
 
+    counted = {
+        name: counters(Path(file).with_suffix(f".{name}.csv"), done.counts(name == "far"))
+        for name in ("near", "far")
+    }
     try:
         calibration = calibrate(
+            counted["near"],
+            counted["far"],
             placement=f"L:{1 - done.share(True):.4f},R:{done.share(True):.4f}",
             at=f"L:{1 - done.share(False):.4f},R:{done.share(False):.4f}",
-            seconds=done.seconds,
-            remote_seconds=done.seconds * done.slowdown,
+            seconds=done.near_seconds,
+            remote_seconds=done.near_seconds * done.slowdown,
             native=True,
         )
     except PtanalyzeError as error:
@@ -115,3 +138,11 @@ def write(file: str, done: Trial) -> None:
         return
     write_calibration(file, calibration)
     echo(f"{file}: written; next: ptanalyze predict {file}")
+
+
+def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
+    """Counts as `perf stat -x,` writes them, for `calibrate` and `predict`; None without counts."""
+    if not counts:
+        return None
+    file.write_text("".join(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items()))
+    return file

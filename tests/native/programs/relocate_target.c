@@ -6,7 +6,7 @@
  *          After a byte on standard input: a line with what was added and what is found, and what was damaged.
  * areas    one area of every kind; after a byte: how many bytes of them are not as they were
  * others   as MODE says, what must be refused: seccomp vfork shared zombie stopped traced iouring userfaultfd near private
- * count    one thread writes; every 10 ms "count" in the working directory says how much it has added
+ * count    one thread writes; every 10 ms "count" in the working directory says how much it has added, up to THREADS
  * sleep    one thread, in nanosleep: says how often it ended early
  * spawn    two threads start programs all the time, the others write
  * churn    two threads map, divide and unmap memory all the time, the others write
@@ -337,7 +337,7 @@ int main(int count, char **arguments)
 		words = filled(mebibytes << 20);
 		per_thread = mebibytes << 17;
 		start(&thread, write_words, 0);
-		for (int file = open("count", O_WRONLY | O_CREAT, 0600); !end; nap(10000))
+		for (int file = open("count", O_WRONLY | O_CREAT, 0600); count < 4 || added[0] < (uint64_t)writers; nap(10000))
 			dprintf(file, "%lu\n", added[0]);
 	} else if (!strcmp(arguments[1], "areas")) {
 		hold_areas();

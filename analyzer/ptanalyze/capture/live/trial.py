@@ -5,29 +5,35 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
+from ...core.safe_files import temporary_directory
+from .cacheline import counted_here, start
 from .dump import alive, descendants
 from .process import read_topology
-from .relocate import Tables, counted, leaf_tables, relocate
+from .relocate import Tables, counted, leaf_tables, plan, relocate
 from .supervise import GRACE, die_with_us
 
 GROUPS = Path("/sys/fs/cgroup")
 SETTLED = 0.99  # of the data are near
 TO_SETTLE = 120.0  # seconds that the kernel may take to move them
 LOOK = 0.2
+WHOLE = 99.0  # percent of the time that a counter counted, below which it was shared
+FOREVER = 1e9  # seconds that perf may count a program that ends by itself
 
 
 @dataclass(frozen=True)
 class Window:
-    """One measured time. far: whether tables were; rate: of the figure per second.
+    """One measured time. far: whether tables were; rate: of the figure per second, or of runs.
 
     tables   share of the leaf entries whose tables are on the far node; data: of pages on the near one
     by_node  leaf tables by node, the last: not known
+    counts   {event: count} of perf stat; {}: this machine counts no walk cycles
     """
 
     far: bool
@@ -35,13 +41,13 @@ class Window:
     tables: float
     data: float
     by_node: tuple[int, ...]
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """near, far: nodes; windows: far, near, far, near ... of `seconds` each, all of process `pid`."""
+    """near, far: nodes; windows: far, near, far, near ... of `seconds` each, 0: runs to the program's end."""
 
-    pid: int
     near: int
     far: int
     seconds: float
@@ -55,6 +61,22 @@ class Trial:
     @property
     def slowdown(self) -> float:
         return statistics.median(self.slowdowns)
+
+    @property
+    def near_seconds(self) -> float:
+        """Of a measurement with tables near; with them far the same work takes `slowdown` times as long."""
+        return self.seconds or statistics.median(1 / one.rate for one in self.windows if not one.far)
+
+    def counts(self, far: bool) -> dict[str, float]:
+        """{event: count} of the work of near_seconds; {} where a measurement has none."""
+        mine = [one for one in self.windows if one.far == far]
+        if not all(one.counts for one in mine):
+            return {}
+        events = set.intersection(*(set(one.counts) for one in mine))
+        longer = self.slowdown if far and self.seconds else 1.0
+        return {
+            event: longer * statistics.fmean(one.counts[event] for one in mine) for event in sorted(events)
+        }
 
     def share(self, far: bool) -> float:
         """Of leaf entries in far tables, in windows that were meant to have them there, or not."""
@@ -152,9 +174,86 @@ def shares(tables: Tables, near: int, far: int) -> tuple[float, float]:
     )
 
 
+class Place:
+    """Where tables are to be, and how a time of a process is measured there. say: takes lines for people."""
+
+    def __init__(self, near: int, far: int, say: Callable[[str], None]) -> None:
+        self.near, self.far, self.say = near, far, say
+        try:
+            self.events = counted_here()
+        except UsageError as error:
+            self.events = ()
+            say(f"without counters: {error}")
+
+    def alternately(self, pairs: int, measure: Callable[[bool], Window]) -> tuple[Window, ...]:
+        windows = []
+        for _ in range(pairs):
+            for away in (True, False):
+                windows.append(measure(away))
+                self.say(line_of(windows[-1], self.near, self.far))
+        return tuple(windows)
+
+    def put(self, pid: int, away: bool) -> None:
+        relocate(pid, self.far if away else self.near, 0)
+
+    def window(
+        self, pid: int, away: bool, rate: float, tables: Tables, counts: Mapping[str, float]
+    ) -> Window:
+        on_far, data = shares(tables, self.near, self.far)
+        by_node = counted(tables.node, tables.pages.shape[1])
+        return Window(away, rate, on_far, data, tuple(by_node.tolist()), counts)
+
+    @contextmanager
+    def counting(self, pid: int) -> Iterator[Counter[str]]:
+        """Counts of the block, there when it is left; {} where the machine has none."""
+        found: Counter[str] = Counter()
+        if not self.events:
+            yield found
+            return
+        with temporary_directory() as place:
+            perf = start(pid, ("instructions", *self.events), FOREVER, place / "stat")
+            try:
+                yield found
+            finally:
+                perf.send_signal(signal.SIGINT)  # then it writes what it has counted
+                perf.wait()
+            with suppress(FileNotFoundError):  # ended before it had begun
+                found.update(counts_in((place / "stat").read_text(errors="replace")))
+
+    def by_figure(
+        self, pid: int, figure: str, seconds: float, waited: Callable[[float], None]
+    ) -> Callable[[bool], Window]:
+        """measure(away): the increase of a figure while `waited` for `seconds`."""
+
+        def measure(away: bool) -> Window:
+            self.put(pid, away)
+            with self.counting(pid) as counts:
+                before, began = count_of(figure), time.monotonic()
+                waited(seconds)
+                rate = (count_of(figure) - before) / (time.monotonic() - began)
+            if rate <= 0:
+                raise UsageError(
+                    f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
+                )
+            return self.window(pid, away, rate, leaf_tables(pid), counts)
+
+        return measure
+
+
+def counts_in(text: str) -> dict[str, float]:
+    """{event: count} of `perf stat -x,`, without events that were not counted all the time."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        with suppress(ValueError):
+            value, _, event, _, share, *_ = line.split(",")
+            if float(share) >= WHOLE:
+                found[event] = float(value)
+    return found
+
+
 def try_out(
     command: Sequence[str],
-    figure: str,
+    figure: str | None,
     *,
     near: int,
     far: int,
@@ -163,45 +262,98 @@ def try_out(
     pairs: int,
     say: Callable[[str], None],
 ) -> Trial:
-    """Run a command with its tables far and near in turns, `pairs` times, and measure `seconds` of each.
+    """Run a command with its tables far and near in turns, `pairs` times, and measure each.
 
-    figure  a shell command that prints how much the program has done so far
+    figure  a shell command that prints how much the program has done so far, for `seconds` each; None: the
+            program is run to its end each time, and measured from when its tables are in place
     It is born with memory on the far node, and CPUs of the near one. Then its data are moved to the near
     node, which leaves its tables; `relocate` moves those. UsageError; PartialDataError if the command ends
     before all is measured.
     """
-    cpus = two_nodes(near, far)
+    cpus, place = two_nodes(near, far), Place(near, far, say)
     with group_of(cpus, far) as group:
-        join, with_us = str(group / "cgroup.procs"), die_with_us()
 
-        def prepare() -> None:
-            with open(join, "w") as procs:
-                procs.write("0")
-            with_us()
+        def to_its_end(away: bool) -> Window:
+            with settled(command, group, place, warm_up) as (program, pid):
+                place.put(pid, away)
+                tables, began = leaf_tables(pid), time.monotonic()
+                with place.counting(pid) as counts:
+                    program.wait()
+                rate = 1 / (time.monotonic() - began)
+            if program.returncode:
+                raise PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
+            return place.window(pid, away, rate, tables, counts)
 
-        try:
-            program = subprocess.Popen(command, preexec_fn=prepare)
-        except OSError as error:
-            raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
-        try:
-            wait(program, warm_up)
-            pid = largest(program.pid)
-            say(f"PID {pid}: moving its data to node {near}, which leaves its tables on node {far}")
-            (group / "cpuset.mems").write_text(str(near))
-            settle(pid, near, far)
-            (group / "cpuset.mems").write_text(f"{near},{far}")
-            windows = []
-            for _ in range(pairs):
-                for away in (True, False):
-                    windows.append(measured(program, pid, figure, near, far, away, seconds))
-                    say(line_of(windows[-1], near, far))
-            return Trial(pid, near, far, seconds, tuple(windows))
-        finally:
-            with suppress(subprocess.TimeoutExpired):
-                program.terminate()
-                program.wait(GRACE)
-            program.kill()
-            program.wait()
+        if figure is None:
+            return Trial(near, far, 0.0, place.alternately(pairs, to_its_end))
+        with settled(command, group, place, warm_up) as (program, pid):
+            measure = place.by_figure(pid, figure, seconds, lambda time: wait(program, time))
+            return Trial(near, far, seconds, place.alternately(pairs, measure))
+
+
+def try_live(
+    pid: int, figure: str, *, near: int, far: int, seconds: float, pairs: int, say: Callable[[str], None]
+) -> Trial:
+    """The same of a process that runs already: its tables alone are moved, and left near its threads.
+
+    UsageError where its threads run on another node than `near`, or as of `relocate`.
+    """
+    two_nodes(near, far)
+    on = plan(pid, None).node
+    if on != near:
+        raise UsageError(
+            f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
+        )
+    place = Place(near, far, say)
+
+    def waited(seconds: float) -> None:
+        time.sleep(seconds)
+        if not alive(pid):
+            raise PartialDataError(f"PID {pid}: ended before all was measured")
+
+    try:
+        return Trial(
+            near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds, waited))
+        )
+    finally:
+        if alive(pid):
+            place.put(pid, False)
+
+
+@contextmanager
+def settled(
+    command: Sequence[str], group: Path, place: Place, warm_up: float
+) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
+    """(program, PID of the largest of its processes) that runs in a group, its data on the near node and its
+    tables on the far one; it is ended."""
+    (group / "cpuset.mems").write_text(str(place.far))
+    join, with_us = str(group / "cgroup.procs"), die_with_us()
+
+    def prepare() -> None:
+        with open(join, "w") as procs:
+            procs.write("0")
+        with_us()
+
+    try:
+        program = subprocess.Popen(command, preexec_fn=prepare)
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
+    try:
+        wait(program, warm_up)
+        pid = largest(program.pid)
+        place.say(
+            f"PID {pid}: moving its data to node {place.near}, which leaves its tables on node {place.far}"
+        )
+        (group / "cpuset.mems").write_text(str(place.near))
+        settle(pid, place.near, place.far)
+        (group / "cpuset.mems").write_text(f"{place.near},{place.far}")
+        yield program, pid
+    finally:
+        with suppress(subprocess.TimeoutExpired):
+            program.terminate()
+            program.wait(GRACE)
+        program.kill()
+        program.wait()
 
 
 def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
@@ -225,26 +377,10 @@ def settle(pid: int, near: int, far: int) -> None:
         time.sleep(LOOK)
 
 
-def measured(
-    program: "subprocess.Popen[bytes]", pid: int, figure: str, near: int, far: int, away: bool, seconds: float
-) -> Window:
-    relocate(pid, far if away else near, 0)
-    before, began = count_of(figure), time.monotonic()
-    wait(program, seconds)
-    rate = (count_of(figure) - before) / (time.monotonic() - began)
-    if rate <= 0:
-        raise UsageError(
-            f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
-        )
-    tables = leaf_tables(pid)
-    on_far, data = shares(tables, near, far)
-    by_node = counted(tables.node, tables.pages.shape[1])
-    return Window(away, rate, on_far, data, tuple(by_node.tolist()))
-
-
 def line_of(one: Window, near: int, far: int) -> str:
+    speed = f"{one.rate:,.0f} per second" if one.rate >= 1 else f"{1 / one.rate:,.2f} s"
     nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(one.by_node[:-1]))
     return (
         f"tables {'far ' if one.far else 'near'}: leaf tables {nodes} ({one.tables:.1%} of entries on node "
-        f"{far}); data {one.data:.1%} on node {near}; {one.rate:,.0f} per second"
+        f"{far}); data {one.data:.1%} on node {near}; {speed}"
     )
