@@ -162,6 +162,8 @@ def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
         "shared": "shared",
         "file": "file",
         "huge": "huge pages",
+        "onfault": "locked",
+        "hugetlb": "hugetlb",
     }
     with target(program, "areas") as one:
         before = areas(one.pid), threads(one.pid)
@@ -173,9 +175,82 @@ def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
             at = int(address, 16)
             [(*_, why)] = [row for row in plan["ranges"] if row[0] <= at < row[1]]
             assert why == left.get(name), name
+        [vvar] = [lines[0].split("-")[0] for lines in before[0].values() if lines[0].endswith("[vvar]")]
+        [(*_, why)] = [row for row in plan["ranges"] if row[0] == int(vvar, 16)]
+        assert why in ("page frames of a device", "device memory"), "what the kernel maps by page frames"
         assert as_before(one.pid, before)
         assert one.ask()["wrong"] == "0"
         assert tally["bytes"] >= 6 * 4 << 20
+
+
+OF_DEVICES = {
+    "/dev/vhost-net": "vhost",
+    "/dev/kvm": "KVM",
+    "/dev/nvidia0": "a GPU",
+    "/dev/dri/renderD128": "a GPU",
+    "/dev/kfd": "a GPU",
+    "/dev/infiniband/uverbs0": "RDMA",
+    "/dev/vfio/vfio": "VFIO",
+    "/dev/dsa/wq0.0": "an accelerator",
+    "/dev/iax/wq1.0": "an accelerator",
+    "/dev/userfaultfd": "userfaultfd",
+}
+
+
+@pytest.mark.parametrize("path", OF_DEVICES)
+def test_who_may_use_memory_by_address_is_named_by_his_descriptor(program, path):
+    """In a /dev of its own, as this machine has none of them."""
+    made = f"mount -t tmpfs none /dev; mkdir -p $(dirname {path}); : > {path}; exec {program} {path}"
+    with target("-c", made, first=("unshare", "-m", "sh")) as one:
+        done, _ = relocate(one.pid, "--yes")
+        assert done.returncode == 2 and f"is of {OF_DEVICES[path]}, which may use" in done.stderr, done.stderr
+
+
+def test_what_the_kernel_knows_by_address_goes_on(program):
+    """membarrier, restartable sequences and robust futexes are per thread or memory; the clone has none."""
+    with target(program, "kernel", 16) as one:
+        for _ in range(3):
+            moved(one.pid)
+        assert one.ask() == {"held": "1", "barrier": "0", "wrong": "0", "died": "1"}
+
+
+def test_a_thread_that_nothing_can_stop_ends_in_a_bound(program):
+    """State D, of a parent that vfork's flag holds: its child has memory of its own, so it is not refused."""
+    with target(program, "waits", 8) as one:
+        assert wait_for(lambda: state(one.pid) == "D")
+        before = areas(one.pid)
+        done, _ = relocate(one.pid, "--yes")
+        assert done.returncode == 3 and areas(one.pid) == before, done
+        assert not any(stopped or tracer != "0" for stopped, tracer, _ in threads(one.pid))
+
+
+@pytest.fixture
+def full_group(tmp_path_factory):
+    """A control group whose memory is limited: join(pid, spare) leaves it so many bytes."""
+    newer = (front.GROUPS / "cgroup.controllers").exists()
+    group = (front.GROUPS if newer else front.GROUPS / "memory") / f"ptanalyze-test.{os.getpid()}"
+    if newer:
+        (front.GROUPS / "cgroup.subtree_control").write_text("+memory")
+    group.mkdir()
+
+    def join(pid, spare):
+        (group / "cgroup.procs").write_text(str(pid))
+        used = int((group / ("memory.current" if newer else "memory.usage_in_bytes")).read_text())
+        (group / ("memory.max" if newer else "memory.limit_in_bytes")).write_text(str(used + spare))
+
+    yield join
+    wait_for(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
+    with target(program, "sleep", 8) as one:
+        full_group(one.pid, 1 << 20)
+        assert (
+            is_one_line(done := pt("relocate", one.pid, "--yes"), 2) and "below its memory limit" in done.err
+        )
+        full_group(one.pid, 64 << 20)
+        assert pt("relocate", one.pid, "--yes").code == 0
 
 
 @pytest.mark.parametrize("mode", ["spawn", "churn"])
@@ -248,6 +323,13 @@ def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
     (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {files}\nactive_file 0\n")
     assert front.spare_bytes(tmp_path) == spare
     (tmp_path / "memory.max").write_text("max\n")
+    assert front.spare_bytes(tmp_path) is None
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "memory.limit_in_bytes").write_text(f"{100 << 20}\n")
+    (tmp_path / "memory.usage_in_bytes").write_text(f"{current}\n")
+    (tmp_path / "memory.stat").write_text(f"total_inactive_file {files}\ntotal_active_file 0\n")
+    assert front.spare_bytes(tmp_path) == spare
+    (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert front.spare_bytes(tmp_path) is None
 
 

@@ -5,7 +5,10 @@
  * write    threads add to words and count what they add; one keeps vector registers and its red zone and looks at them.
  *          After a byte on standard input: a line with what was added and what is found, and what was damaged.
  * areas    one area of every kind; after a byte: how many bytes of them are not as they were
- * others   as MODE says, what must be refused: seccomp vfork shared zombie stopped traced iouring userfaultfd near private
+ * others   as MODE says, what must be refused: seccomp vfork shared zombie stopped traced iouring userfaultfd near private;
+ *          a path: a descriptor of that file
+ * waits    one thread waits for a child of its own memory that vfork's flag holds it for (state D), one writes
+ * kernel   what the kernel knows of it by address: membarrier, restartable sequences, a robust mutex; after a byte, whether all work
  * count    one thread writes; every 10 ms "count" in the working directory says how much it has added, up to THREADS
  * sleep    one thread, in nanosleep: says how often it ended early
  * spawn    two threads start programs all the time, the others write
@@ -227,7 +230,7 @@ static void write_and_count(uint64_t bytes, int writers, void *(*other)(void *))
 static void hold_areas(void)
 {
 	static const char *const names[] = { "plain", "wiped", "alone", "named", "readable", "guarded", "locked", "mergeable",
-					     "sealed", "shared", "file", "huge" };
+					     "sealed", "shared", "file", "huge", "onfault", "hugetlb" };
 	char *at[sizeof(names) / sizeof(*names)];
 	int file = memfd_create("file", 0);
 	uint64_t wrong = 0;
@@ -251,8 +254,12 @@ static void hold_areas(void)
 	madvise(at[11], AREA, MADV_HUGEPAGE);
 	for (int i = 9; i < 12; i++)
 		memset(at[i], 1, AREA);
+	at[12] = area(AREA);
+	syscall(SYS_mlock2, at[12], AREA, 1 /* MLOCK_ONFAULT */);
+	memset(at[12], 1, AREA / 2);
+	at[13] = mmap(0, AREA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE, -1, 0);
 	printf("ready pid=%d", getpid());
-	for (int i = 0; i < 12; i++)
+	for (int i = 0; i < 14; i++)
 		printf(" %s=%lx", names[i], (uintptr_t)at[i]);
 	printf("\n");
 	fflush(stdout);
@@ -269,6 +276,49 @@ static void hold_areas(void)
 		}
 		waitpid(child, &status, 0);
 		printf("wrong=%lu guards=%d\n", wrong, WIFSIGNALED(status));
+		fflush(stdout);
+	}
+}
+
+static long membarrier(int command)
+{
+	return syscall(SYS_membarrier, command, 0, 0);
+}
+
+static pthread_mutex_t robust;
+
+static void *die_with_it(void *argument)
+{
+	pthread_mutex_lock(&robust);
+	while (!end)
+		nap(1000);
+	return argument;
+}
+
+static void use_the_kernel(void)
+{
+	pthread_mutexattr_t kind;
+	pthread_t owner;
+
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&robust, &kind);
+	membarrier(16 /* REGISTER_PRIVATE_EXPEDITED */);
+	start(&owner, die_with_it, 0);
+	while (pthread_mutex_trylock(&robust) == 0) {
+		pthread_mutex_unlock(&robust);
+		nap(1000);
+	}
+	ready();
+	while (asked()) {
+		int held = pthread_mutex_trylock(&robust), wrong_cpu = 0;
+
+		for (int i = 0; i < 1000; i++)
+			wrong_cpu += sched_getcpu() < 0;
+		end = true;
+		pthread_join(owner, NULL);
+		printf("held=%d barrier=%ld wrong=%d died=%d\n", held == EBUSY, membarrier(8 /* PRIVATE_EXPEDITED */), wrong_cpu,
+		       pthread_mutex_lock(&robust) == EOWNERDEAD);
 		fflush(stdout);
 	}
 }
@@ -295,6 +345,8 @@ static void be_refused(const char *mode)
 	if (!strcmp(mode, "shared"))
 		clone(sleep_here, stack + sizeof(stack), CLONE_VM, NULL);
 	if (!strcmp(mode, "iouring") && syscall(425, 4, (char[120]){ 0 }) < 0)
+		exit(1);
+	if (mode[0] == '/' && open(mode, O_RDONLY) < 0)
 		exit(1);
 	if (!strcmp(mode, "near")) {
 		struct rlimit most = { 60UL << 20, 60UL << 20 };
@@ -341,6 +393,18 @@ int main(int count, char **arguments)
 			dprintf(file, "%lu\n", added[0]);
 	} else if (!strcmp(arguments[1], "areas")) {
 		hold_areas();
+	} else if (!strcmp(arguments[1], "kernel")) {
+		filled(mebibytes << 20);
+		use_the_kernel();
+	} else if (!strcmp(arguments[1], "waits")) {
+		static char stack[1 << 16];
+		pthread_t thread;
+
+		words = filled(mebibytes << 20);
+		per_thread = mebibytes << 17;
+		start(&thread, write_words, 0);
+		ready();
+		clone(sleep_here, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, NULL);
 	} else if (!strcmp(arguments[1], "sleep")) {
 		struct timespec time = { 600, 0 };
 

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measu
 AROUND = 300.0  # microseconds of a stop that are no moves
 TABLE = 2 << 20
 SHOWN = 12  # ranges
+GROUPS = Path("/sys/fs/cgroup")
+NO_GROUP_LIMIT = 1 << 62  # of version 1: what it says where there is none
 AT_LEAST = 4 << 20  # bytes of memory that a control group must have to spare
 PATIENCE = 3600
 AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
@@ -140,27 +142,43 @@ def tables_of(snapshot: Snapshot) -> Tables:
 
 def refuse_full_group(pid: int) -> None:
     """UsageError where a control group leaves no memory to build tables with: the OOM killer would come."""
-    with suppress(OSError, ValueError):
-        [path] = re.findall(r"^0::(/.*)$", Path(f"/proc/{pid}/cgroup").read_text(), re.MULTILINE)
-        place = Path("/sys/fs/cgroup") / path.lstrip("/")
-        while place != Path("/sys/fs/cgroup") and place.is_relative_to("/sys/fs/cgroup"):
+    for place in memory_groups(pid):
+        with suppress(OSError, ValueError, KeyError):
             spare = spare_bytes(place)
             if spare is not None and spare < AT_LEAST:
                 raise UsageError(
                     f"PID {pid}: not relocated: its control group {place} has {size_in_words(max(spare, 0))} "
-                    f"below memory.max, and {size_in_words(AT_LEAST)} are needed; raise it for the time"
+                    f"below its memory limit, and {size_in_words(AT_LEAST)} are needed; raise it for the time"
                 )
-            place = place.parent
+
+
+def memory_groups(pid: int) -> Iterator[Path]:
+    """Its control group of version 2, or of version 1's memory, and all above."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape").splitlines()
+        for _, controllers, path in (line.split(":", 2) for line in lines):
+            if controllers in ("", "memory"):
+                root = GROUPS / controllers
+                place = root / path.lstrip("/")
+                while place != root and place.is_relative_to(root):
+                    yield place
+                    place = place.parent
 
 
 def spare_bytes(group: Path) -> int | None:
-    """Bytes below memory.max, what files take not counted; None: no limit."""
-    most = (group / "memory.max").read_text().strip()
-    if most == "max":
+    """Bytes below the limit of memory, what files take not counted; None: no limit."""
+    newer = (group / "memory.max").exists()
+    limit, usage, of = (
+        ("memory.max", "memory.current", "")
+        if newer
+        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+    )
+    most = (group / limit).read_text().strip()
+    if most == "max" or int(most) >= NO_GROUP_LIMIT:
         return None
     facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    used = int((group / "memory.current").read_text())
-    return int(most) - used + int(facts["inactive_file"]) + int(facts["active_file"])
+    used = int((group / usage).read_text())
+    return int(most) - used + int(facts[f"{of}inactive_file"]) + int(facts[f"{of}active_file"])
 
 
 def areas(pid: int) -> dict[int, tuple[str, ...]]:

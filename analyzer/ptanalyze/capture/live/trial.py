@@ -16,10 +16,9 @@ from ...core.safe_files import temporary_directory
 from .cacheline import counted_here, start
 from .dump import alive, descendants
 from .process import read_topology
-from .relocate import Tables, counted, leaf_tables, plan, relocate
+from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .supervise import GRACE, die_with_us
 
-GROUPS = Path("/sys/fs/cgroup")
 SETTLED = 0.99  # of the data are near
 TO_SETTLE = 120.0  # seconds that the kernel may take to move them
 LOOK = 0.2
