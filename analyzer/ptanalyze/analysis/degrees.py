@@ -59,8 +59,14 @@ PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
 
 def vma_of_walks(world: World, page: np.ndarray) -> np.ndarray:
     """int64[n]: index of the VMA of each page walked for (WalkStream.page), len(vmas) for none."""
+    return vma_of(address_of_walks(world, page), world.snapshot.vmas)
+
+
+def address_of_walks(world: World, page: np.ndarray) -> np.ndarray:
+    """uint64[n]: first byte of each page walked for (WalkStream.page)."""
     region = world.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
-    return vma_of(region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12), world.snapshot.vmas)
+    address: np.ndarray = region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12)
+    return address
 
 
 class Vmas:

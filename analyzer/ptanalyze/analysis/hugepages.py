@@ -14,11 +14,12 @@ from ..core.errors import UsageError
 from ..core.machine import Costs
 from ..core.trace import WalkStream, blocks, read_only
 from ..formats.capture import CaptureLike
+from ..formats.record import Site, read_sites
 from ..policies import availability, plan_for
 from ..world.address_space import vma_of
 from ..world.mm_events import advice
 from ..world.world import World, leaf_entries
-from .degrees import vma_of_walks
+from .degrees import address_of_walks, vma_of_walks
 from .setup import Setup, opened, setup_of
 
 BATCH = 1 << 20
@@ -30,11 +31,20 @@ SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # anonymous to the prog
 NO_LINE = "-"
 
 
+class Asked(NamedTuple):
+    """Memory that a line of code asked for: walks to it in the counted run, bytes, and by whom, in words."""
+
+    walks: int
+    bytes: int
+    by: str
+
+
 class Mapping(NamedTuple):
     """A VMA; walks of the counted run, now and with 2 MiB pages everywhere.
 
     pages    4 KiB pages mapped in regions that would become huge; regions: their number
     asked    whether the program asks for huge pages there already (madvise)
+    sites    the lines of code that asked for it, those with the most walks first; () not recorded
     """
 
     start: int
@@ -45,6 +55,7 @@ class Mapping(NamedTuple):
     pages: int
     regions: int
     asked: bool
+    sites: tuple[Asked, ...] = ()
 
     @property
     def saved(self) -> int:
@@ -72,6 +83,8 @@ class Mapping(NamedTuple):
     def line(self) -> str:
         """What to type, or to write, for this mapping alone; NO_LINE where Linux has no huge pages for it."""
         call = f"madvise((void *){self.start:#x}, {self.end - self.start:#x}, MADV_HUGEPAGE)"
+        if self.sites:
+            call = f"madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at {self.sites[0].by}"
         if self.asked:
             return "nothing: the program asks already"
         if self.name == "[heap]":
@@ -103,7 +116,7 @@ class HugePages:
     @property
     def frame(self) -> DataFrame:
         """One row per VMA. Columns: start, end, name, walks, walks_saved, saved_share (of all walks),
-        huge_bytes, waste_bytes, saved_per_mib, zeroing_ns, line."""
+        huge_bytes, waste_bytes, saved_per_mib, zeroing_ns, line, sites ([{walks, bytes, by}])."""
         rows = [
             {
                 "start": one.start,
@@ -117,6 +130,7 @@ class HugePages:
                 "saved_per_mib": one.per_mib,
                 "zeroing_ns": one.zeroing_ns(self.costs),
                 "line": one.line,
+                "sites": [site._asdict() for site in one.sites],
             }
             for one in self.mappings
         ]
@@ -177,7 +191,47 @@ def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **option
     plan.check(world)
     shaped = plan.reshape(world)
     runs = [(one, one.stream if how.as_traced else one.again_stream) for one in (world, shaped)]
-    return HugePages(*_mappings(world, shaped, runs), how.costs, tuple(shaped.findings))
+    mappings, walks, left = _mappings(world, shaped, runs)
+    if sites := read_sites(known.capture.directory):
+        mappings = with_sites(mappings, sites, *runs[0])
+    return HugePages(mappings, walks, left, how.costs, tuple(shaped.findings))
+
+
+def with_sites(
+    mappings: Sequence[Mapping], sites: Sequence[Site], world: World, stream: WalkStream
+) -> list[Mapping]:
+    """The Mappings with what asked for them. Where memory was given twice, to the later."""
+    start, owner = latest(sites)
+    counts = np.zeros(len(start) + 1, np.int64)
+    for page in blocks(read_only(stream.page), BATCH):
+        at = np.searchsorted(start, address_of_walks(world, page), side="right")
+        counts += np.bincount(at, minlength=len(counts))
+    walks, length = (np.zeros(len(sites) + 1, np.int64) for _ in range(2))
+    np.add.at(walks, owner, counts[1:])
+    np.add.at(length, owner[:-1], np.diff(start.astype(np.int64)))
+    found = []
+    for one in mappings:
+        inside = [k for k, site in enumerate(sites) if one.start <= site.start < one.end and length[k]]
+        by: dict[str, tuple[int, int]] = {}
+        for k in inside:
+            text = sites[k].frames[0].text if sites[k].frames else "unknown code"
+            walked, size = by.get(text, (0, 0))
+            by[text] = walked + int(walks[k]), size + int(length[k])
+        asked = sorted((Asked(walked, size, text) for text, (walked, size) in by.items()), reverse=True)
+        found.append(one._replace(sites=tuple(asked)))
+    return found
+
+
+def latest(sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray]:
+    """(uint64[N] starts of ranges, int64[N] the last of the Sites that was given each, -1: none)."""
+    edges = np.unique([edge for one in sites for edge in (one.start, one.start + one.bytes)]).astype(
+        np.uint64
+    )
+    owner = np.full(len(edges), -1)
+    for k, one in enumerate(sites):
+        first, last = np.searchsorted(edges, np.array([one.start, one.start + one.bytes], np.uint64))
+        owner[first:last] = k
+    return edges, owner
 
 
 def _mappings(

@@ -115,6 +115,12 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     metavar="TIME",
     help="Elapsed time of the region outside the tracer, if you know it. Default: not known.",
 )
+@click.option(
+    "--sites",
+    is_flag=True,
+    help="Note who asks for 1 MiB or more of memory (malloc, mmap), so that hugepages names the line of "
+    "code. Programs with shared libraries only, under QEMU.",
+)
 @strip_option
 @click.option(
     "-p",
@@ -135,6 +141,7 @@ def command(
     seconds: float | None,
     native_run: bool,
     native_seconds: float | None,
+    sites: bool,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -197,6 +204,7 @@ def command(
         seconds=native_seconds,
         watch=progress,
         sealing=progress.sealing,
+        sites=sites,
     )
     if ended := how_it_ended(recording):
         echo(f"ptanalyze: {ended}", err=True)

@@ -265,5 +265,9 @@ def view_huge_pages(found: HugePages) -> Iterator[Section]:
     lines = [
         line for one in found.mappings[:3] if one.saved > 0 for line in typed(f"{one.start:x}", one.line)
     ]
+    for one in found.mappings[:3]:
+        for site in one.sites[:3]:
+            share = f"{100 * site.walks / max(one.walks, 1):.0f} % of its walks"
+            more.append(f"{one.start:x}: {size_in_words(site.bytes)}, {share}: {site.by}")
     yield Section(lines=[*more, ""])
     yield Section("Type" if lines else "", [], [*lines, *([""] if lines else []), *found.advice])

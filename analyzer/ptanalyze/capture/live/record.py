@@ -19,13 +19,14 @@ from ...core.safe_files import temporary_directory
 from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.record import TRACE, new_capture, seal
+from ...formats.record import TRACE, new_capture, seal, write_sites
 from ...formats.snapshot import FILE as SNAPSHOT
 from ...formats.snapshot import parse_maps, read_snapshot
 from ...formats.trace import INDEX, read_index, trace_of, write_index
 from .native import native
 from .process import huge_pages
 from .supervise import (
+    Account,
     Children,
     Growth,
     Peak,
@@ -44,7 +45,7 @@ from .supervise import (
     start,
     timed_run,
 )
-from .tracers import TRACERS, Options, find_program, tools
+from .tracers import NOTES, SITES_TOOL, TRACERS, Options, find_program, sites_in, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
 
@@ -215,6 +216,7 @@ def record(
     seconds: float | None = None,
     watch: Watch | None = None,
     sealing: Watch | None = None,
+    sites: bool = False,
 ) -> Recording:
     """Run `command` under `tracer` ("qemu", "pin") and make the capture directory `out`: a Recording.
 
@@ -227,6 +229,7 @@ def record(
     native_run  run the command once before, outside the tracer, and keep what it took: for a whole run
     seconds  what the region takes outside the tracer, elapsed, instead
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
+    sites    note who asks for 1 MiB or more, by malloc, mmap and their like, of a dynamic program under QEMU
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
     without page tables, or the trace ended early; the message says which.
@@ -252,7 +255,7 @@ def record(
     if dumper:
         rehearse(dumper)
     if as_user:
-        as_user.must_read([program, *tools(tracer)])
+        as_user.must_read([program, *tools(tracer), *([native(SITES_TOOL)] if sites else [])])
     with new_capture(out) as directory:
         free_bytes(directory)
         timed = timed_run(program, words, as_user) if native_run else given_time(seconds) if seconds else None
@@ -266,7 +269,8 @@ def record(
             if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()
-            process = start(TRACERS[tracer](program, words, place + pairs), as_user)
+            notes = made_for(as_user, trace.resolve().with_name(NOTES)) if sites else None
+            process = start(TRACERS[tracer](program, words, place + pairs, notes), as_user)
             peak = Peak(process.pid) if dump and dump_at == "peak" else None
             children = Children(trace.parent) if how.follow_fork else None
             seen = recording, Growth(trace), peak, watch, children, end_after
@@ -278,6 +282,9 @@ def record(
         if sealing and recording.grown:
             sealing(recording.grown)
         wait_for_writers(trace.parent)
+        if notes is not None:
+            write_sites(directory, sites_in(notes, program, process.pid))
+            notes.unlink()
         leave_room(directory, as_user)
         followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
         said = [readable(word) for word in words]
@@ -287,6 +294,15 @@ def record(
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
+
+
+def made_for(user: Account | None, path: Path) -> Path:
+    """A new empty file that a user may write."""
+    with open(path, "xb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        if user is not None:
+            os.fchown(file.fileno(), user.uid, user.gid)
+    return path
 
 
 def wait_for_writers(directory: Path) -> None:
