@@ -779,5 +779,5 @@ def test_sites_name_the_lines_that_asked_for_large_memory(tmp_path, capfd):
     said = capfd.readouterr().out
     assert re.search(r"8\.0 MiB, \d\d % of its walks: app\.c:5 \(make_table\)", said), said
     assert "madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at app.c:5 (make_table)" in said
-    redact(tmp_path / "cap", tmp_path / "redacted")
+    redact(load(tmp_path / "cap"), tmp_path / "redacted")
     assert not (tmp_path / "redacted/sites.json").exists(), "names of files and functions"
