@@ -89,15 +89,16 @@ def huge_pages() -> str | None:
     return None
 
 
-def command_line(pid: int, comm: str) -> list[str]:
-    """Words of the command line, or the title that a server gave itself; none if `pid` is no `comm` any more.
+def command_line(pid: int, comm: str | None = None) -> list[str]:
+    """Words of the command line, or the title that a server gave itself; none if `pid` is no `comm` any more,
+    where that is given.
 
     Bytes that are no UTF-8 become \\xff.
     """
     proc = Path("/proc") / str(pid)
     try:
         text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
-        if not text or (proc / "comm").read_text(errors="replace").rstrip("\n") != comm:
+        if not text or comm not in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):
             return []
     except OSError:
         return []

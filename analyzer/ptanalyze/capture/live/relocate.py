@@ -266,7 +266,7 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
     width = tables.pages.shape[1]
     inside = tables.inside(planned.moved)
     resident = size_in_words(sum(one.resident for one in planned.moved))
-    name = " ".join(command_line(planned.pid, comm_of(planned.pid)))[:80]
+    name = " ".join(command_line(planned.pid))[:80]
     lines = [
         f"PID {planned.pid}{f' ({name})' if name else ''}: {plural(planned.threads, 'thread')}, "
         f"most on node {planned.node}; leaf tables would be rebuilt there",
@@ -285,12 +285,6 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
     if len(planned.moved) > SHOWN:
         lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones")
     return [*lines, *left_out(planned)]
-
-
-def comm_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
-    return ""
 
 
 def left_out(planned: Plan) -> list[str]:
