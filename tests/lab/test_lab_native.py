@@ -261,8 +261,8 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     lines = [
         "cd /tmp; export PATH=/usr/bin:/bin HOME=/tmp",
         f"{trial} 2 {figure} --warm-up 20s -o mine.toml -- {program} || exit",
-        f"{trial} 1 --warm-up 2s -- {program} 100000000 || exit",
-        f"taskset 1 {program} & sleep 10",
+        f"{trial} 1 --warm-up 2s -- {program} 50000000 || exit",
+        f"rm count; taskset 1 {program} & sleep 10",
         f"{trial} 1 {figure} -p $!",
     ]
     files = {
