@@ -767,6 +767,7 @@ int main(int count, char **words)
 
 
 def test_sites_name_the_lines_that_asked_for_large_memory(tmp_path, capfd):
+    make("pintool")
     (tmp_path / "app.c").write_text(SITES)
     subprocess.run(["gcc", "-O1", "-g", "-o", tmp_path / "app", tmp_path / "app.c"], check=True)
     assert run(["record", "--sites", "-o", str(tmp_path / "cap"), "--", str(tmp_path / "app")]) == 0
