@@ -21,9 +21,9 @@ from ptanalyze.analysis.footprint import reached
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
-from ptanalyze.analysis.whatif import replay, replay_snapshot
+from ptanalyze.analysis.whatif import replay, replay_snapshot, replay_world
 from ptanalyze.capture.import_ import import_capture
-from ptanalyze.core.columns import CAREFUL, DATA_NODES, NOTE
+from ptanalyze.core.columns import DATA_NODES
 from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
@@ -32,6 +32,7 @@ from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
+from ptanalyze.policies import plan_for
 from strategies import build_snapshot, build_topology, small_machine
 
 pytestmark = pytest.mark.twin
@@ -319,6 +320,9 @@ def test_interpolation_is_that_of_numpy_row_by_row(data):
         assert np.allclose(row[known], np.interp(grid[known], np.append(0, x), np.append(0, y)))
 
 
+FEW_LINES = small_machine(1, cache_lines=(4, 120))
+
+
 def world_of(lines, tmp_path):
     """A World of sampled walks, one for each of `lines`, on a machine of few lines."""
     samples = "".join(
@@ -328,20 +332,31 @@ def world_of(lines, tmp_path):
     (tmp_path / "text").write_text(samples)
     import_capture(None, tmp_path / "text", tmp_path / "capture")
     pages = [(HEAP + (line << 15), line) for line in range(int(lines.max()) + 1)]
-    return Setup.of(machine=small_machine(1), costs="server-2020").world(
+    return Setup.of(machine=FEW_LINES, costs="server-2020").world(
         build_snapshot(pages), load(tmp_path / "capture").trace
     )
 
 
-def test_samples_of_walks_say_what_caches_miss_and_too_few_say_so(tmp_path):
-    held = small_machine(1).llc.lines
-    (tmp_path / "many").mkdir()
-    many = uniform(4 * held, 40 * held, 3)
-    (said,) = of_samples(world_of(many, tmp_path / "many"))
-    exact = lru_misses(many, held) / len(many)
-    assert said.numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5 and said.weight == NOTE
-    (said,) = of_samples(world_of(np.arange(held // 2) * 8, tmp_path))
-    assert said.weight == CAREFUL and "too few samples" in said.text
+def test_samples_of_walks_read_from_dram_what_the_program_does_and_too_few_are_refused(tmp_path):
+    """Caches that replay one walk in 100 held more; a few walks fitted them, of whatever program."""
+    held = FEW_LINES.llc.lines
+    setup = Setup.of(machine=FEW_LINES, costs="server-2020")
+    every = uniform(4 * held, 400 * held, 3)
+    exact = lru_misses(every, held) / len(every)
+    for number, walks in enumerate((every, every[::100])):
+        (tmp_path / f"{number}").mkdir()
+        world = world_of(walks, tmp_path / f"{number}")
+        assert of_samples(world)[0].numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5
+        (linux,) = replay_world(world, [plan_for("linux")], setup)
+        leaf = linux.reads[8].reshape(-1, 2).sum(axis=0)
+        assert leaf[1] / leaf.sum() == pytest.approx(exact, abs=0.05)
+    few = world_of(np.arange(held // 2) * 8, tmp_path)
+    with pytest.raises(UsageError, match="too few samples to tell reads from DRAM"):
+        replay_world(few, [plan_for("linux")], setup)
+    (tmp_path / "seen").mkdir()
+    seen = world_of(np.tile(np.arange(held // 2) * 8, 3), tmp_path / "seen")
+    (linux,) = replay_world(seen, [plan_for("linux")], setup)
+    assert not of_samples(seen) and not linux.reads[8, ..., 1].any()
 
 
 def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is_of(tmp_path):

@@ -216,7 +216,7 @@ def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
 
 @pytest.mark.twin
 def test_a_sampled_trace_is_said_to_be_one():
-    snapshot, trace = process()
+    snapshot, trace = process()[0], build_trace([(0, PAGES)] * 4)
     whole = ask(snapshot, trace, [("ideal", {})])[0]
     walks = replace(trace, facts={"sampled": True, "walks": True})
     sampled = ask(snapshot, walks, [("ideal", {})])[0]

@@ -22,12 +22,11 @@ from ..core.columns import (
     Finding,
 )
 from ..core.errors import UsageError, plural, size_in_words
-from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.machine import LINE_BYTES, cache_told
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.world import ENTRIES_PER_LINE
-from .replay import by_socket
+from .replay import by_socket, missed, sampled_lines
 
 if TYPE_CHECKING:
     from ..world.world import World
@@ -134,6 +133,7 @@ def from_nodes(readers: int) -> str:
     return f" equally from {readers} nodes" if readers > 1 else ""
 
 
+UNSEEN = 0.05  # of further samples: more of them reach lines that none has
 BLOCK = 1 << 22  # walks that are looked at together
 IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few such runs take turns
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
@@ -325,29 +325,33 @@ def assumed_of(calibration: Calibration) -> list[Finding]:
 
 
 def of_samples(world: World) -> list[Finding]:
-    """On reads from DRAM by a trace of sampled walks: by closed form, or that samples are too few.
-
-    Between two samples lie walks that were not, so that replayed caches hold more than those of the program.
-    """
-    stream, placement = world.stream, world.placement
-    held = world.machine.llc.lines
-    if world.leaf_lines <= held or not len(stream):
+    """On reads from DRAM by a trace of sampled walks, in closed form (replay.Finished); [] where the caches
+    hold all leaf lines."""
+    held, stream = world.machine.llc.lines, world.stream
+    if not len(stream):
         return []
-    chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
-    line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
-    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
-    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
-    missed = 0.0
-    try:
-        for one in np.unique(node).tolist():
-            counts = np.unique(line[first & (node == one)], return_counts=True)[1]
-            missed += reads_per_walk(counts, held) * float(counts.sum())
-    except UsageError as few:
-        text = f"reads from DRAM are not known: on a node {few}"
-        return [Finding("reads-by-samples", text, CAREFUL, "too few samples to tell reads from DRAM")]
-    share = missed / len(stream)
+    each = sampled_lines(world)
+    share = sum(missed(one, held) * one.walks for one in each.values()) / len(stream)
+    if not share:
+        return []
     text = (
         f"in closed form, from {len(stream):,} samples of walks, {share:.2f} of the walks read their leaf "
         "entry from DRAM"
     )
     return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]
+
+
+def must_be_enough(world: World) -> None:
+    """UsageError where samples of walks reach fewer leaf lines than the caches hold, and others would reach
+    more: of n that reach a line once among N, n / N of further walks reach a line that none has (Good, "The
+    population frequencies of species", Biometrika 40, 1953)."""
+    held = world.machine.llc.lines
+    for one in sampled_lines(world).values():
+        further = np.count_nonzero(one.counts == 1) / max(one.counts.sum(), 1)
+        if len(one.counts) <= held and further > UNSEEN:
+            raise UsageError(
+                f"trace: {one.walks:,} samples of walks from a node saw {len(one.counts):,} lines of leaf "
+                f"entries, {100 * further:.0f} % of further ones would see others, and its caches hold "
+                f"{held:,}: too few samples to tell reads from DRAM; sample longer or more often, or take "
+                "`ptanalyze heat PID`"
+            )

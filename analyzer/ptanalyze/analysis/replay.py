@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import UsageError
+from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.result import Series, SystemCalls
 from ..kernels.jit import check_types, compile_together
@@ -117,6 +118,33 @@ def at_own_share(counted: Counters, machine: Machine) -> Counters:
     return counted._replace(reads=at_share(counted.reads, number))
 
 
+class Lines(NamedTuple):
+    """Sampled walks of a node's CPUs: int64[N] by line of leaf entries, bursts counted once; walks: all."""
+
+    counts: np.ndarray
+    walks: int
+
+
+def sampled_lines(world: World) -> dict[int, Lines]:
+    """{number of a cache: Lines of the sampled walks through it}."""
+    stream, placement = world.stream, world.placement
+    chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
+    line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
+    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
+    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
+    return {
+        one: Lines(np.unique(line[first & (node == one)], return_counts=True)[1], int((node == one).sum()))
+        for one in np.unique(node).tolist()
+    }
+
+
+def missed(of: Lines, held: int) -> float:
+    """Share of the walks that read their leaf entry from DRAM, where caches hold so many lines."""
+    if len(of.counts) <= held:
+        return 0.0
+    return reads_per_walk(of.counts, held) * float(of.counts.sum()) / of.walks
+
+
 @dataclass(frozen=True)
 class Finished:
     """A run that has ended, its World, and the pages mapped at its end.
@@ -160,6 +188,29 @@ class Finished:
         return sorted(llc.every_share, key=lambda share: share != llc.share)
 
     def _at(self, counted: Counters, share: float) -> Counters:
+        """Counters at a share of the LLC."""
+        counted = self._replayed_at(counted, share)
+        return self._sampled_at(counted, share) if self._sampled else counted
+
+    @cached_property
+    def _sampled(self) -> dict[int, Lines]:
+        """sampled_lines; {} where all walks were traced, or some pages are huge."""
+        facts, small = self.world.trace.facts, (self.world.space.regions.tlb_level == 1).all()
+        return sampled_lines(self.world) if facts.get("sampled") and facts.get("walks") and small else {}
+
+    def _sampled_at(self, counted: Counters, share: float) -> Counters:
+        """Counters with the leaf entries from DRAM that a closed form has: between two samples lie walks that
+        are none, so that replayed caches hold more than those of the program."""
+        held, reads = self.world.machine.llc.lines_at(share), counted.reads.copy()
+        leaf = reads[GUEST_BIT] if reads.ndim == 4 else reads
+        for node, by_server in enumerate(leaf):
+            of = self._sampled.get(node // self.world.domains)
+            every = by_server.sum(axis=-1)
+            by_server[:, 1] = np.rint(every * (missed(of, held) if of else 0.0)).astype(np.int64)
+            by_server[:, 0] = every - by_server[:, 1]
+        return counted._replace(reads=reads)
+
+    def _replayed_at(self, counted: Counters, share: float) -> Counters:
         """Counters at a share of the LLC; between two that are counted, in a line over its logarithm."""
         every = self.world.machine.llc.every_share
         after = min(max(bisect_left(every, share), 1), len(every) - 1) if len(every) > 1 else 0

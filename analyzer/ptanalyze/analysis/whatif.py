@@ -22,6 +22,7 @@ from ..world.cache_pass import first_calls
 from ..world.phases import ALL, LAST
 from ..world.thread_placement import AUTO
 from ..world.world import World
+from .findings import must_be_enough
 from .frames import Replayed
 from .pricing import priced, static_results
 from .replay import Finished, Run, label, replay_again, replay_walks, start, told
@@ -62,6 +63,8 @@ def replay_world(
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
+    if captured.trace.facts.get("sampled") and captured.trace.facts.get("walks"):
+        must_be_enough(captured)
     passes = list(first_calls(captured.space, captured.placement, captured.machine))
     if lacking(passes):
         say_compiling()
