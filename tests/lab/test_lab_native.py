@@ -279,7 +279,7 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     )
     assert [where for where, *_ in windows] == ["far ", "near"] * 4
     for where, tables, data in windows:
-        assert float(data) >= 99 and (float(tables) >= 99 if where == "far " else float(tables) <= 3), said
+        assert float(data) >= 99 and (float(tables) >= 98 if where == "far " else float(tables) <= 3), said
     told = (run.share / "trial.output").read_text()
     assert all(f"1 pairs of {what})" in told for what in ("whole runs", "5 s")) and "2 pairs of 5 s" in told
     assert "without counters: " in said and not list(run.share.glob("*.csv"))
