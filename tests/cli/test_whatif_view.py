@@ -15,9 +15,9 @@ import pytest
 from command_line import is_one_line
 from ptanalyze.analysis.advise import Report, Workload, best_first, rank, share_sentence, verdict
 from ptanalyze.analysis.advise import sentence as advised_sentence
-from ptanalyze.analysis.answer import Matrix, Quantity
 from ptanalyze.analysis.findings import gone
 from ptanalyze.analysis.whatif import replay
+from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
 from ptanalyze.cost.price import NEVER, pays_back

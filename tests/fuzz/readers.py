@@ -21,7 +21,8 @@ from ptanalyze.formats.foreign.perf_samples import import_perf_script, must_be_w
 from ptanalyze.formats.foreign.ptdump_text import import_ptdump
 from ptanalyze.formats.foreign.recognise import read_mapped_pages, recognise
 from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
-from ptanalyze.formats.measured.latency import read_hmat, read_latency, read_matrix
+from ptanalyze.formats.measured.hmat import read_hmat
+from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
 from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
 from ptanalyze.formats.record import read_manifest, read_rows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.answer import Section
+from ptanalyze.core.columns import Section
 from ptanalyze.formats.text_output import plain
 from ptanalyze.show.terminal import (
     GAP,

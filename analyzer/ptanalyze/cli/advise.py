@@ -56,9 +56,9 @@ def command(
       ptanalyze advise app --memory 1% --updates 2%
     """
     from ..analysis.advise import advise
-    from ..analysis.answer import Answer
     from ..analysis.limits import limits_of_advice
     from ..analysis.setup import asked_of_processes
+    from ..core.columns import Answer
     from ..cost.result import BRIEF
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar

@@ -24,7 +24,7 @@ from .output import Output, emit, must_end_with, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..core.interval import Interval
     from ..cost.law import Calibration
 
@@ -99,8 +99,8 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     """
     import msgspec
 
-    from ..analysis.answer import Answer
     from ..analysis.run_time import calibrate
+    from ..core.columns import Answer
     from ..formats.measured.machine import write_calibration
 
     if write_machine is not None:
@@ -145,7 +145,7 @@ def write_machine_file(
 
 
 def view(calibration: Calibration) -> Iterator[Section]:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..show.terminal import number
 
     local = calibration.local

@@ -14,8 +14,8 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Section
     from ..capture.check.tables import Check
+    from ..core.columns import Section
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 
@@ -53,9 +53,9 @@ def command(
     from dataclasses import asdict
     from itertools import chain
 
-    from ..analysis.answer import Answer, Section
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
+    from ..core.columns import Answer, Section
 
     opened = open_or_default(capture)
     findings = Findings(
@@ -107,8 +107,7 @@ class Findings:
 
 def summary(findings: list[Check]) -> Section:
     """Whether the capture can be used, and how many checks say so."""
-    from ..analysis.answer import Section
-    from ..core.columns import FAILED, NOTE, PARTIAL
+    from ..core.columns import FAILED, NOTE, PARTIAL, Section
     from ..core.errors import plural
 
     several = Counter(finding.verdict for finding in findings)
@@ -153,7 +152,7 @@ def line(finding: Check, *more: Check) -> Section:
 
     from rich.text import Text
 
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..show.terminal import SCREEN, number
 
     word = finding.verdict.upper() if finding.verdict == "failed" else finding.verdict

@@ -65,10 +65,10 @@ def command(
       ptanalyze classify postgres --by process
       ptanalyze classify db --by page
     """
-    from ..analysis.answer import Answer, Section
     from ..analysis.classify import classified, weight_of
     from ..analysis.leaf_classes import WEIGHTS
     from ..analysis.setup import Setup, counted, heated, others
+    from ..core.columns import Answer, Section
     from ..show.classify import as_record, title, view
     from ..show.terminal import progress_bar
 

@@ -34,8 +34,8 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     Example:
       ptanalyze compare app@mitosis app@hydra
     """
-    from ..analysis.answer import Answer
     from ..analysis.compare import compare_rows
+    from ..core.columns import Answer
     from ..show.advise import comparison_record as as_record
     from ..show.advise import view_compare as view
 

@@ -64,8 +64,8 @@ def command(
     Example:
       ptanalyze degrees app --repeat 100
     """
-    from ..analysis.answer import Answer
     from ..analysis.degrees import as_record, chosen, frame
+    from ..core.columns import Answer
     from ..show.advise import view_degrees as view
     from ..show.terminal import progress_bar
 

@@ -15,8 +15,8 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Section
     from ..capture.vm.diff import TreeDiff
+    from ..core.columns import Section
 
 HEADS = {  # of a terminal of 80 columns
     "created": "new",
@@ -39,8 +39,8 @@ def command(before: str, after: str, output: Output) -> None:
     Examples:
       ptanalyze diff host.0001 host.0010
     """
-    from ..analysis.answer import Answer, Section
     from ..capture.vm.diff import diff
+    from ..core.columns import Answer, Section
     from ..core.errors import program
     from ..formats.capture import load
     from ..show.terminal import next_steps

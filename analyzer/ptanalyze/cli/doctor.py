@@ -13,8 +13,8 @@ from .output import Output, emit
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Section
     from ..capture.live.host import Symptom
+    from ..core.columns import Section
 
 
 @click.command("doctor")
@@ -32,8 +32,8 @@ def command(as_json: bool) -> None:
       ptanalyze doctor
       sudo .venv/bin/ptanalyze doctor --json
     """
-    from ..analysis.answer import Answer
     from ..capture.live.host import examine
+    from ..core.columns import Answer
 
     found = list(examine())
 
@@ -52,7 +52,7 @@ def command(as_json: bool) -> None:
 def view(found: Sequence[Symptom]) -> Iterator[Section]:
     from rich.text import Text
 
-    from ..analysis.answer import Section
+    from ..core.columns import Section
 
     for one in found:
         mark = ("  ok", "green") if one.there else ("  --", "yellow")

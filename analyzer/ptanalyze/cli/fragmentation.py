@@ -51,9 +51,9 @@ def command(
     Example:
       ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
-    from ..analysis.answer import Answer
     from ..analysis.classify import fragmented
     from ..analysis.setup import Setup
+    from ..core.columns import Answer
     from ..core.errors import UsageError
     from ..show.classify import fragmentation_record as as_record
     from ..show.classify import view_fragmentation as view

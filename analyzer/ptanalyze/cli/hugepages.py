@@ -25,8 +25,8 @@ def command(capture: str | None, as_json: bool, **options: Any) -> None:
     Example:
       ptanalyze hugepages app
     """
-    from ..analysis.answer import Answer
     from ..analysis.hugepages import as_record, huge_pages
+    from ..core.columns import Answer
     from ..show.advise import view_huge_pages
     from ..show.terminal import progress_bar
 

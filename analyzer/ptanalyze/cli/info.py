@@ -13,8 +13,8 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Answer, Section
     from ..capture.describe import Rows
+    from ..core.columns import Answer, Section
     from ..formats.capture import Capture
 
 TOP = 20  # leaf tables shown
@@ -41,9 +41,9 @@ def command(context: click.Context, capture: str | None, shared: bool, output: O
       ptanalyze info postgres --shared --csv
       ptanalyze info app --plot map.png --plot-kind map
     """
-    from ..analysis.answer import Answer
     from ..analysis.frames import facts_frame
     from ..capture.describe import describe
+    from ..core.columns import Answer
 
     opened = open_or_default(capture)
     if shared:
@@ -70,8 +70,8 @@ def following(opened: Capture) -> dict[str, str]:
 
 
 def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
-    from ..analysis.answer import Section
     from ..capture.describe import PROCESS, TITLES, for_people, summary
+    from ..core.columns import Section
 
     yield Section(lines=[summary(sections), ""])
     several = {title: rows for title, rows in sections.items() if title.startswith(PROCESS)}
@@ -88,8 +88,8 @@ def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
 
 def shared_tables(opened: Capture) -> Answer:
     """Leaf tables that map pages of other processes too, those of the same pages below each other."""
-    from ..analysis.answer import Answer, Section
     from ..analysis.frames import shared_tables_frame
+    from ..core.columns import Answer, Section
     from ..core.errors import UsageError
 
     if not opened.processes and not opened.lost:

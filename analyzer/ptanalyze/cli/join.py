@@ -13,7 +13,7 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Cell
+    from ..core.columns import Cell
 
 
 @click.command("join")
@@ -35,8 +35,8 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     """
     from dataclasses import asdict
 
-    from ..analysis.answer import Answer, Section
     from ..capture.vm.join import join
+    from ..core.columns import Answer, Section
 
     directory = directory or free_name("vm")
     fit = join(host, guest, directory)

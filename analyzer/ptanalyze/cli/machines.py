@@ -13,7 +13,7 @@ from .output import Output, emit, must_end_with, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Answer, Cell, Section
+    from ..core.columns import Answer, Cell, Section
     from ..core.machine import Array, Cache, Machine
 
 NOT_THERE = "none"
@@ -78,7 +78,7 @@ def write_host(path: str, latency: str | None) -> str:
 def every() -> Answer:
     import msgspec
 
-    from ..analysis.answer import Answer, Section
+    from ..core.columns import Answer, Section
     from ..core.machine import load_machine, machine_names
 
     def table() -> DataFrame:
@@ -101,7 +101,7 @@ def every() -> Answer:
 def single(machine: Machine) -> Answer:
     import msgspec
 
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
 
     def table() -> DataFrame:
         from ..analysis.frames import latency_frame
@@ -117,7 +117,7 @@ def single(machine: Machine) -> Answer:
 
 
 def view(machine: Machine) -> Iterator[Section]:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..show.terminal import matrices
 
     for title, rows in facts(machine).items():

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.advise import Question
-    from ..analysis.answer import Section
     from ..analysis.frames import Replayed
     from ..analysis.setup import Policies, Setup
     from ..analysis.size import SizeCurve
+    from ..core.columns import Section
     from ..core.process import Progress
     from ..cost.result import Result
     from ..formats.capture import Capture

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from . import echo
 
 if TYPE_CHECKING:
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
 
 Command: TypeAlias = Callable[..., Any]
 

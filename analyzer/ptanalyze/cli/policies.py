@@ -13,7 +13,7 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..policies.contract import Policy
 
 
@@ -30,7 +30,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
       ptanalyze policies
       ptanalyze policies hydra mitosis
     """
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
     from ..policies import find, policies
 
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
@@ -45,7 +45,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
 
 
 def view(chosen: Sequence[Policy]) -> Iterator[Section]:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..policies import NOT_MAINLINE, parameters
 
     yield Section(

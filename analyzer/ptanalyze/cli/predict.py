@@ -22,7 +22,7 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Answer, Section
+    from ..core.columns import Answer, Section
     from ..cost.law import Calibration
     from ..cost.predict import Prediction
 
@@ -151,8 +151,8 @@ def predicted(
 ) -> Answer:
     from dataclasses import asdict
 
-    from ..analysis.answer import Answer
     from ..analysis.run_time import predict, predictions
+    from ..core.columns import Answer
 
     runs = predictions(calibration, placements or None, walk_cycles)
 
@@ -167,7 +167,7 @@ def predicted(
 
 
 def view(calibration: Calibration, runs: list[Prediction]) -> Section:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"warning: {line}" for line in warnings(calibration, runs)]
@@ -193,7 +193,7 @@ def row(one: Prediction) -> dict[str, Any]:
 
 def errors() -> Answer:
     """How far predictions of published runs are off."""
-    from ..analysis.answer import Answer, Section
+    from ..core.columns import Answer, Section
     from ..validate.leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())

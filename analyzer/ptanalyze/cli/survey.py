@@ -19,9 +19,9 @@ from .output import Output, emit, must_end_with, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Answer, Cell, Section
     from ..capture.live.survey import Placed, Surveyed
     from ..capture.live.survey_guest import GuestProcess, GuestSurvey
+    from ..core.columns import Answer, Cell, Section
 
 
 # What `survey` and `survey --guest` print of page tables by node.
@@ -188,7 +188,7 @@ def command(
 
 
 def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
 
     def table() -> DataFrame:
         from pandas import DataFrame
@@ -226,7 +226,7 @@ def record(one: Surveyed) -> dict[str, object]:
 
 def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
     """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..show.terminal import next_steps
 
     said, lines, steps = "No process of this host has page tables of its own.", [], {}
@@ -343,7 +343,7 @@ def row(one: Surveyed) -> dict[str, Cell]:
 
 def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None) -> Answer:
     """socket: that of QEMU which the user named, for the command that looks closer."""
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
 
     def table() -> DataFrame:
         from pandas import DataFrame
@@ -396,7 +396,7 @@ def survey_guest_record(one: GuestProcess) -> dict[str, object]:
 
 def view_survey_guest(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
     """A sentence, the table with its notes, and what to type next."""
-    from ..analysis.answer import Section
+    from ..core.columns import Section
     from ..show.terminal import next_steps
 
     found, lines = guest.found, [*guest.notes]

@@ -59,10 +59,10 @@ def command(
     Example:
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
-    from ..analysis.answer import Answer, Section
     from ..analysis.findings import silent_points
     from ..analysis.replay import lines_of
     from ..analysis.sweep import swept
+    from ..core.columns import Answer, Section
     from ..cost.result import BRIEF
     from ..show.advise import LL
     from ..show.terminal import progress_bar

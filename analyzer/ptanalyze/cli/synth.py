@@ -13,9 +13,9 @@ from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
-    from ..analysis.answer import Cell, Section
     from ..capture.synth.capture import Made
     from ..capture.synth.plan import Plan
+    from ..core.columns import Cell, Section
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -207,9 +207,9 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     Example:
       ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
-    from ..analysis.answer import Answer
     from ..capture.synth.capture import synthesize
     from ..capture.synth.plan import Parameters, left_to_chance
+    from ..core.columns import Answer
     from ..formats.capture import open_capture
     from ..show.terminal import progress_bar
 
@@ -258,7 +258,7 @@ def closed_forms(plan: Plan) -> dict[str, Any]:
 
 
 def view(plan: Plan, made: Made) -> Iterator[Section]:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
 
     yield Section("Page tables", table_rows(made))
     expected = closed_forms(plan)

@@ -48,8 +48,8 @@ def command(
       ptanalyze timeline vm -p linux,vmitosis-migrate,vmitosis-replicate \\
           --move-threads 0:1@30% --autonuma
     """
-    from ..analysis.answer import Answer
     from ..analysis.whatif import replayed_over_time
+    from ..core.columns import Answer
     from ..cost.result import WINDOW_BRIEF
     from ..show.terminal import progress_bar
     from ..show.whatif import timeline_rows as rows

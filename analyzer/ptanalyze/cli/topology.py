@@ -63,9 +63,9 @@ def measure_command(
     Examples:
       ptanalyze topology measure -o matrix.json
     """
-    from ..analysis.answer import Answer
     from ..capture.live import cacheline
     from ..capture.live.host import kernel_groups
+    from ..core.columns import Answer
     from ..formats.measured.latency import write_matrix
     from ..show.cpu_groups import measured
     from ..show.terminal import progress_bar
@@ -135,8 +135,8 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     Examples:
       ptanalyze topology latency -o latency.json
     """
-    from ..analysis.answer import Answer
     from ..capture.live.cacheline import measure_nodes
+    from ..core.columns import Answer
     from ..formats.measured.latency import write_latency
     from ..show.terminal import matrices, progress_bar
 
@@ -205,8 +205,8 @@ def groups_command(
       ptanalyze topology groups matrix.json --nodes 4
     """
     from ..analysis import cpu_groups as vcpu_groups
-    from ..analysis.answer import Answer
     from ..capture.live.host import kernel_groups
+    from ..core.columns import Answer
     from ..formats.measured.latency import read_matrix
     from ..show.cpu_groups import groups
 

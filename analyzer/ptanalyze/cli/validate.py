@@ -51,7 +51,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
       ptanalyze validate --paper vmitosis --row "Figure 6" \\
           --plot-kind throughput --plot curves.png
     """
-    from ..analysis.answer import Answer
+    from ..core.columns import Answer
     from ..core.errors import program
     from ..show.terminal import next_steps, progress_bar
     from ..validate.run import flat, sections, summary, validate

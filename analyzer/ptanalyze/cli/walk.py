@@ -14,8 +14,8 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.answer import Cell, Section
     from ..analysis.walk import Step, Translation
+    from ..core.columns import Cell, Section
 
 
 def parse(
@@ -49,8 +49,8 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     """
     from dataclasses import asdict
 
-    from ..analysis.answer import Answer
     from ..analysis.walk import explain
+    from ..core.columns import Answer
 
     capture, address = where
     opened = open_or_default(capture)
@@ -78,7 +78,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
 
 
 def view(translation: Translation, nodes: list[int]) -> Section:
-    from ..analysis.answer import Section
+    from ..core.columns import Section
 
     if translation.page_frame is None or translation.page_bytes is None:
         end = f"not mapped: {translation.stopped}"

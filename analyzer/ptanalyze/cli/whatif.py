@@ -67,11 +67,11 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
       ptanalyze whatif small large --stands-for 200G
     """
-    from ..analysis.answer import Answer
     from ..analysis.limits import replay_beside_mainline
     from ..analysis.setup import asked_of_processes
     from ..analysis.setup import opened as opened_capture
     from ..analysis.whatif import replay
+    from ..core.columns import Answer
     from ..cost.result import BRIEF
     from ..show.terminal import progress_bar
     from ..show.whatif import labels, view

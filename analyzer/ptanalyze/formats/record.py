@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ..core.decode import Undecodable, json_struct, plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Strict
 from ..core.safe_files import (
-    Undecodable,
     crc_of,
-    json_struct,
     open_inside,
     pieces,
-    plain_json,
     read_given,
     read_inside,
     unfinished_directory,

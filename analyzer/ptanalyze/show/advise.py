@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analysis.advise import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
-from ..analysis.answer import Cell, Section
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
 from ..analysis.setup import RESHAPED
+from ..core.columns import Cell, Section
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.trace import threads_placed

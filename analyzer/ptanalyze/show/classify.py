@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..analysis.answer import Section
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
-from ..core.columns import plain
+from ..core.columns import Section, plain
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
 from ..world.world import World

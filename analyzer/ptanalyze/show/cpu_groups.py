@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.answer import Section
 from ..capture.live.cacheline import cpu_list
+from ..core.columns import Section
 from ..core.errors import printable
 from ..formats.atomic import atomic_write
 from ..formats.measured.latency import LatencyMatrix

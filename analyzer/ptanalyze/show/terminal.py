@@ -15,7 +15,7 @@ from math import isinf
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..analysis.answer import Cell, Matrix, Quantity, Section
+from ..core.columns import Cell, Matrix, Quantity, Section
 from ..core.errors import printable
 from ..core.process import Progress as ProgressProgress
 from ..formats.text_output import record

@@ -24,10 +24,9 @@ from ..analysis.advise import (
     walk_percent,
     without_trace,
 )
-from ..analysis.answer import Cell, Matrix, Quantity, Section
 from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
-from ..core.columns import CACHED, ELSEWHERE, MADVISE, Finding
+from ..core.columns import CACHED, ELSEWHERE, MADVISE, Cell, Finding, Matrix, Quantity, Section
 from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import FROM_DRAM, faster
 from ..core.interval import interval as interval_interval

@@ -6,8 +6,8 @@ from importlib import import_module
 from textwrap import wrap
 from typing import Any
 
-from ..analysis.answer import Cell, Section
 from ..analysis.sweep import carried_out, workers_on
+from ..core.columns import Cell, Section
 from ..core.errors import UsageError, plural
 from ..core.interval import Interval
 from ..core.process import Progress

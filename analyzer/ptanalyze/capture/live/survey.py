@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UNKNOWN_NODE, UsageError
-from ...formats.measured.latency import read_hmat
+from ...formats.measured.hmat import read_hmat
 from .native import native
 
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ...core.decode import Undecodable, plain_toml, struct_of
 from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
 from ...core.machine import Latency, Machine, Matrix
-from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
+from ...core.safe_files import read_given
 from ...cost.calibrate import check_pair
 from ...cost.law import Calibration, Run, placement
 from ..atomic import atomic_write
