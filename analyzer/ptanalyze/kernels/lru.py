@@ -176,9 +176,9 @@ def touch_line(tags, shape, first, line):
 
 
 @hook
-def set_of(shape, owner, first):
-    """uint64 number of the set of an owner that begins at `first`."""
-    return (first - np.uint64(owner) * shape[0] - shape[1]) // np.uint64(shape[4])
+def within(shape, owner, first):
+    """uint64: how far behind its owner's first set one that begins at `first` is: its number times ROW."""
+    return first - np.uint64(owner) * shape[0] - shape[1]
 
 
 @hook

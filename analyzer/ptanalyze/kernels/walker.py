@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import hook, kernel
-from .lru import EMPTY, RowBank, depth_in_row, find, line_row, prefetch, set_of, shape_of, touch_line
+from .lru import EMPTY, RowBank, depth_in_row, find, line_row, prefetch, shape_of, touch_line, within
 
 # `core.snapshot` for a single raw entry, inlined into kernels.
 
@@ -272,16 +272,16 @@ def fetch(cpu, cpu_node, reads, caches, scratch, missed, out):
             prefetch(caches.llc.tags, missed[1, m])
         for m in range(n):
             line, walk, bit = parts(missed[0, m])
-            of = set_of(llc, cpu_node[cpu[walk]], missed[1, m])
-            depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of), missed[1, m], line)
+            of = within(llc, cpu_node[cpu[walk]], missed[1, m])
+            depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of, llc[4]), missed[1, m], line)
             for share in range(most + np.uint64(1)):
-                out.dram[walk, share] |= np.uint64(depth >= ways_of(ways, share, of)) << bit
+                out.dram[walk, share] |= np.uint64(depth >= ways_of(ways, share, of, llc[4])) << bit
 
 
 @hook
-def ways_of(ways, share, number):
-    """uint32 ways of a set of the LLC at a share."""
-    return np.uint32(ways[share, 0] + (number < np.uint64(ways[share, 1])))
+def ways_of(ways, share, of, row):
+    """uint32 ways of a set of the LLC at a share; of: lru.within."""
+    return np.uint32(ways[share, 0] + (of < np.uint64(ways[share, 1] * row)))
 
 
 @hook

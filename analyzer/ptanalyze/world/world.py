@@ -251,7 +251,7 @@ class World(Site):
         """Empty caches, for `reads`."""
         return empty_caches(self.space, self._on_sockets, self.machine)
 
-    def reads(self, batch: int = 1 << 20, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
+    def reads(self, batch: int = 1 << 18, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, made anew each time.
 
         caches  what they hold from an earlier pass, which changes; None: nothing
