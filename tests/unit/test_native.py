@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ptanalyze.capture.live import native, tracers
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import TICK, Peak, Run
+from ptanalyze.core import errors
 from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import Event
@@ -303,6 +304,21 @@ def test_a_shell_finds_the_program_of_an_environment_below_and_elsewhere(
     shell = ["sh", "-c", f"env PATH=/usr/bin:/bin {this_program()}"]
     said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
     assert (tmp_path / where / said.strip()).samefile(program)
+
+
+@pytest.mark.parametrize("where", [".", "work"])
+@pytest.mark.parametrize("known", [True, False])
+def test_what_to_type_next_is_found_with_and_without_the_environment_in_the_path(
+    program, tmp_path, monkeypatch, where, known
+):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / where)
+    if not known:
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for typed in (errors.program(), *([] if known else [errors.this_program()])):
+        done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True)
+        assert (tmp_path / where / done.stdout.strip()).samefile(program)
+    assert (errors.program() == "ptanalyze") is known
 
 
 def test_without_an_environment_the_path_has_it(monkeypatch):

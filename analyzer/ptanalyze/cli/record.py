@@ -185,6 +185,7 @@ def command(
             "--roi-accesses or --roi-end-symbol"
         )
     progress = Progress(waiting_for=options.begins)
+    following = next_step("check", output)  # as the shell finds it: COMMAND is looked up in another PATH
     if typed_by := caller():
         user = user or str(typed_by[0])
         os.environ["PATH"] = environment_first()
@@ -213,7 +214,7 @@ def command(
     tables = "with its page tables" if recording.snapshot else "without page tables"
     grown = recording.grown
     counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
-    echo(f"{output}: recorded {tables}{counted}; {next_step('check', output)}")
+    echo(f"{output}: recorded {tables}{counted}; {following}")
     if not region["follow_fork"] and (recording.children or is_shell(command[0])):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "

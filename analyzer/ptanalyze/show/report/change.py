@@ -98,7 +98,7 @@ def everything(study: Study) -> Grid:
         "moved": Column("Moved", "tables", count),
         "ipis": Column("IPIs", "CPUs interrupted", count),
         "once_cycles": Column("Once", "million cycles", millions),
-        "earned": Column("Earned back", "after", word),
+        "earned": Column("Break-even", "after", word),
         "budget": Column("Budget", "", word),
     }
     used = {key: column for key, column in columns.items() if wanted(key, rows)}
