@@ -54,13 +54,18 @@ LONGEST = (
     "unit",
 )  # first those that wait
 LONG = (
-    "validate_vmitosis",
+    "plots_readable",
+    "bench",
     "policy_files",
     "code_cache",
-    "validate",
-    "degrees",
+    "validate_vmitosis",
     "shadow",
+    "check",
+    "plots_values",
+    "degrees",
+    "validate",
     "vmitosis",
+    "hydra",
 )  # of unit
 
 

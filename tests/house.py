@@ -65,7 +65,10 @@ def file_of(parts):
     raise AssertionError(parts)
 
 
-ARROWS = {module: {target for target in imported(module) if target != module} for module in FILES}
+@cache
+def arrows():
+    """{file: files that it imports}, found when asked for: all processes of the suite import this one."""
+    return {module: {target for target in imported(module) if target != module} for module in FILES}
 
 
 def room(module):
@@ -88,7 +91,7 @@ def inner_floor(module):
 
 @cache
 def _floor(module):
-    below = [target for target in ARROWS[module] if room(target) == room(module)]
+    below = [target for target in arrows()[module] if room(target) == room(module)]
     return 1 + max(map(_floor, below), default=0)
 
 
@@ -100,7 +103,7 @@ def by_name(module):
 
 def with_one_importer():
     """{file of at most 150 lines: its only importer, which lies in the same room}."""
-    importers = {module: [m for m in FILES if module in ARROWS[m]] for module in FILES}
+    importers = {module: [m for m in FILES if module in arrows()[m]] for module in FILES}
     return {
         module: users[0]
         for module, users in importers.items()

@@ -135,7 +135,7 @@ def kept_code(place):
 
 def kept_index(place):
     """load() -> what an index in a directory for derived data holds, or None; its file."""
-    trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", place / "trace.index"
+    trace, index = bundled("samples") / "vm-numa-visible" / "trace.ptt", place / "trace.index"
     write_index(index, trace, read_index(trace), kept=True)
 
     def load():
@@ -163,7 +163,7 @@ def test_every_flipped_bit_of_a_cache_is_noticed(tmp_path, capsys, kept):
 
 def test_no_flipped_bit_of_an_index_changes_what_is_read_from_it(tmp_path, capsys):
     """Dates and attributes of its ZIP container are read by nobody; a sealed index has a checksum."""
-    trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", tmp_path / "trace.index"
+    trace, index = bundled("samples") / "vm-numa-visible" / "trace.ptt", tmp_path / "trace.index"
     write_index(index, trace, read_index(trace))
 
     def load():
