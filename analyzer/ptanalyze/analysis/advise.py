@@ -130,12 +130,17 @@ class Workload:
     @property
     def fits(self) -> str:
         """That a Wide program would fit one node, and how to run it there; "" elsewhere."""
-        if self.thin is not False or not self.threads or 0 < self.node_bytes < self.mapped_bytes:
+        if self.thin is not False or not self.may_fit_one_node:
             return ""
         return (
             f"its {self.threads} threads fit one node: if its memory does, too, run it there "
             f"({self.on_its_node}), and all walks are local"
         )
+
+    @property
+    def may_fit_one_node(self) -> bool:
+        """Whether its threads fit one node, and its memory as far as is known."""
+        return self.threads > 0 and not 0 < self.node_bytes < self.mapped_bytes
 
     @property
     def on_its_node(self) -> str:

@@ -210,7 +210,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
         typed = availability(HUGE).line
     elif kind == TABLES and about.threads == 1:
         typed, why = relocate(), "rebuilds its tables near its one busy CPU"
-    elif kind == TABLES and about.threads and not 0 < about.node_bytes < about.mapped_bytes:
+    elif kind == TABLES and about.may_fit_one_node:
         typed = about.on_its_node
         why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
     return Limits(kind, parts, _sentence(sentence), typed, why, _research(base, within), tuple(unknown))

@@ -65,12 +65,12 @@ POLICY = Policy(
 # Where parameters of other policies name nodes, they name domains then: those of socket s are s * per_socket
 # and up. Results are by socket.
 
-DOMAINS = "domains of a socket: blocks of neighbouring CPUs, as many of those in use in each"
+PER_SOCKET = "domains of a socket: blocks of neighbouring CPUs, as many of those in use in each"
 MOST = 64  # bits of a mask of nodes
 
 
 class DomainsParams(Strict):
-    per_socket: Annotated[int, Meta(ge=1, le=8, description=DOMAINS)] = 2
+    per_socket: Annotated[int, Meta(ge=1, le=8, description=PER_SOCKET)] = 2
 
 
 def reshape_domains(world: World, params: DomainsParams) -> World:
@@ -112,7 +112,7 @@ def domain_of(socket: np.ndarray, k: int) -> np.ndarray:
     return domain
 
 
-DOMAINS_POLICY = Policy(
+DOMAINS = Policy(
     "domains",
     "each socket's CPUs in domains that share and shoot down as nodes do; results are by socket",
     params=DomainsParams,

@@ -22,7 +22,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "ptemagnet": "ptemagnet.POLICY",
     "five-level": "five_level.POLICY",
     "shadow": "shadow.POLICY",
-    "domains": "five_level.DOMAINS_POLICY",
+    "domains": "five_level.DOMAINS",
 }
 
 

@@ -146,7 +146,7 @@ def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray
 
 
 def _host(space: AddressSpace, filled: bool) -> Host:
-    """kernels.fragmentation.Host: entries of host leaf tables with holes are read, others known by region."""
+    """kernels.classify.HostTables: entries of host leaf tables with holes are read, others by region."""
     from ..kernels import classify as kernels
     from ..kernels.walker import CODES, Segments, count_mapped
 
@@ -277,7 +277,7 @@ def _users(space: AddressSpace) -> np.ndarray:
 
 
 def _parts(space: AddressSpace, base: np.ndarray) -> Parts:
-    """kernels.guest_frames.Parts: the program's pages, and whether their VMA is served."""
+    """kernels.reshape.Parts: the program's pages, and whether their VMA is served."""
     from ..kernels.reshape import Parts
 
     snapshot = space.snapshot
@@ -375,7 +375,7 @@ def _mapped_before(world: World, pages: GuestPages, row_base: np.ndarray) -> Non
 
 
 def _guest(pages: GuestPages, shift: int, limit: int) -> Guest:
-    """kernels.reserve.Guest with nothing mapped; pools by address."""
+    """kernels.reshape.Guest with nothing mapped; pools by address."""
     from ..kernels import reshape as kernels
     from ..kernels.reshape import NO_POOL
 

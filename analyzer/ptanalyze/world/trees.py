@@ -516,7 +516,7 @@ def candidates(
 
 
 def _ranges(topology: Topology | None) -> "Ranges":
-    """kernels.huge_pages.Ranges of a Topology; of None: none."""
+    """kernels.reshape.Ranges of a Topology; of None: none."""
     from ..kernels.reshape import Ranges
 
     nodes = topology.nodes if topology else ()
