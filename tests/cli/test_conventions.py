@@ -18,6 +18,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES, run
 from ptanalyze.cli import ptanalyze as program
+from ptanalyze.cli.output import NAMES
 from ptanalyze.core.errors import meant, this_program
 from ptanalyze.core.options import Options
 from ptanalyze.policies import names
@@ -243,6 +244,11 @@ def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, tmp_path, name):
     said = pt(*name.split(), "--help").out
     assert max(map(len, said.splitlines())) <= 80
     assert "sudo ptanalyze" not in said or this_program() == "ptanalyze", "sudo searches no environment"
+    options = [one for one in EVERY[name].params if isinstance(one, click.Option) and not one.hidden]
+    assert all(
+        re.search(rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)", said, re.MULTILINE) for one in options
+    )
+    assert ("\nOutput:\n" in said) == any(one.name in NAMES for one in options), "options are grouped"
 
 
 def test_the_former_name_of_jobs_is_taken_and_not_shown(pt, sample):

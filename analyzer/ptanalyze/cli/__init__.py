@@ -152,7 +152,26 @@ def as_sudo_finds_it(command: click.Command) -> click.Command:
     command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program()}")
     if isinstance(command, click.Group):
         command.commands = {name: as_sudo_finds_it(one) for name, one in command.commands.items()}
+    else:
+        command.format_options = partial(in_groups, command)  # type: ignore[method-assign]
     return command
+
+
+def in_groups(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
+    """Options of the command's own, then those that all replays have, then those of its output."""
+    from ..core.options import EVERYWHERE, as_options
+    from .output import NAMES
+
+    replay = {one.parameter for name in EVERYWHERE for one in as_options(name)}
+    groups: dict[str, list[tuple[str, str]]] = {"Options": [], "Machine, run and model": [], "Output": []}
+    for one in command.get_params(context):
+        if record := one.get_help_record(context):
+            heading = "Machine, run and model" if one.name in replay else "Options"
+            groups["Output" if one.name in NAMES else heading].append(record)
+    for heading, records in groups.items():
+        if records:
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
