@@ -4,7 +4,9 @@
  * a thread pinned to CPU follows a random cycle through all lines of a buffer on NODE, and "CPU NODE FASTEST
  * MEDIAN HUGE" is written: ns a read of the fastest and of the median burst, and the percentage of the buffer in
  * huge pages (small ones add page walks). LOAD is - or a list of CPUs such as 1,2 that stream through memory of
- * NODE meanwhile, reading and writing as STREAM does.
+ * NODE meanwhile, reading and writing as STREAM does. Or it is walk:TABLES: each read then misses the TLBs, page
+ * tables of MEBIBYTES are on node TABLES, and the few data are on NODE and fit the caches: ns of a page walk. They
+ * stay until the next line, for a dump that proves it.
  *
  * Usage: ptchase MEBIBYTES BURSTS    Exit: 0 end of input, 2 wrong usage, or a CPU or node that cannot be used
  */
@@ -30,6 +32,9 @@
 #define MOST_CPUS 8192  /* the largest NR_CPUS of x86, arch/x86/Kconfig */
 #define MOST_NODES 1024 /* the largest MAX_NUMNODES of x86 */
 #define HUGE (2UL << 20)
+#define PAGE 4096UL
+#define OF_A_LINE 8UL /* entries in a line of a page table */
+#define MOST_TABLES 32768UL /* each takes a mapping, of which Linux allows 65,530 (vm.max_map_count) */
 #define BIND 2 /* MPOL_BIND, linux/mempolicy.h */
 #define NODE_OF_ADDRESS 3 /* MPOL_F_NODE | MPOL_F_ADDR */
 
@@ -123,6 +128,68 @@ static char *memory_on(int node, size_t bytes)
 	return at;
 }
 
+static struct {
+	char *at;
+	size_t bytes;
+	uint64_t reads;
+} walked;
+
+/* Reads that walk: one small file mapped over and over, each time over a leaf table of its own, with one page of
+ * each line of entries touched. Data go by the policy of the file, tables by that of the task (mm/mempolicy.c,
+ * alloc_pages). */
+static void walks_over(int node, int tables, size_t bytes)
+{
+	unsigned long mask[MOST_NODES / 64 + 1] = { 0 };
+	int file = memfd_create("ptchase", MFD_CLOEXEC);
+	size_t count = 1, i, page;
+	char *data, *raw;
+
+	while (2 * count <= bytes / PAGE && 2 * count <= MOST_TABLES)
+		count *= 2;
+	if (file < 0 || ftruncate(file, HUGE))
+		fail("node", node, strerror(errno));
+	data = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	raw = mmap(NULL, (count + 1) * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (data == MAP_FAILED || raw == MAP_FAILED)
+		fail("node", node, strerror(errno));
+	madvise(data, HUGE, MADV_NOHUGEPAGE);
+	bind_to(data, HUGE, node);
+	memset(data, 0, HUGE);
+	must_be_on(data, HUGE, node);
+	mask[tables / 64] = 1UL << tables % 64;
+	if (syscall(SYS_set_mempolicy, BIND, mask, MOST_NODES + 1) && !(errno == ENOSYS && tables == 0))
+		fail("node", tables, strerror(errno));
+	walked.at = (char *)(((uintptr_t)raw + HUGE - 1) & ~(HUGE - 1));
+	walked.bytes = count * HUGE;
+	walked.reads = count * (HUGE / PAGE / OF_A_LINE);
+	for (i = 0; i < count; i++) {
+		char *at = mmap(walked.at + i * HUGE, HUGE, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0);
+
+		if (at == MAP_FAILED)
+			fail("node", tables, strerror(errno));
+		madvise(at, HUGE, MADV_NOHUGEPAGE);
+		for (page = 0; page < HUGE / PAGE; page += OF_A_LINE)
+			*(volatile char *)(at + page * PAGE);
+	}
+	syscall(SYS_set_mempolicy, 0, NULL, 0UL);
+	munmap(data, HUGE);
+	close(file);
+}
+
+/* A full period of all pages touched, each address waiting for the read before it (which gives 0). */
+static uint64_t walk_along(uint64_t at, int reads)
+{
+	uint64_t tables = walked.bytes / HUGE;
+
+	while (reads--) {
+		char *table = walked.at + at % tables * HUGE;
+
+		at = (at * 6364136223846793005 + 1442695040888963407 + *(volatile char *)(
+			table + at / tables * OF_A_LINE * PAGE + at % (PAGE / LINE) * LINE)) % walked.reads;
+	}
+	return at;
+}
+
 static uint64_t random_below(uint64_t *state, uint64_t limit)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15; /* splitmix64 */
@@ -210,6 +277,23 @@ static void chase(struct line *at, int cpu, int bursts, double *ns)
 	qsort(ns, bursts, sizeof(*ns), by_size);
 }
 
+static void chase_walks(int cpu, int bursts, double *ns)
+{
+	uint64_t start = now_ns(), at = 0;
+	int i;
+
+	while (now_ns() - start < WARM_UP_NS)
+		at = walk_along(at, BURST);
+	for (i = 0; i < bursts; i++) {
+		start = now_ns();
+		at = walk_along(at, BURST);
+		ns[i] = (double)(now_ns() - start) / BURST;
+	}
+	if (sched_getcpu() != cpu || at >= walked.reads)
+		fail("CPU", cpu, "the thread was moved to another CPU meanwhile");
+	qsort(ns, bursts, sizeof(*ns), by_size);
+}
+
 static int parse_load(char *text, struct stream *streams)
 {
 	char *word, *end;
@@ -227,14 +311,40 @@ static int parse_load(char *text, struct stream *streams)
 	return count;
 }
 
+/* N of "walk:N", -1 of another LOAD. */
+static int tables_of(const char *load)
+{
+	char *end;
+	long node;
+
+	if (strncmp(load, "walk:", 5))
+		return -1;
+	node = strtol(load + 5, &end, 10);
+	if (*end || end == load + 5 || node < 0 || node >= MOST_NODES) {
+		fprintf(stderr, "ptchase: %s: no node has this number\n", load);
+		exit(2);
+	}
+	return node;
+}
+
 static void measure(int cpu, int node, char *load, size_t bytes, int bursts, double *ns)
 {
 	static struct stream streams[MOST_CPUS];
 	atomic_int stop = 0, running = 0;
-	int count = parse_load(load, streams), i, error, huge;
+	int tables = tables_of(load), count, i, error, huge;
 	struct line *lines;
 
 	pin(cpu);
+	if (walked.at)
+		munmap(walked.at, walked.bytes);
+	walked.at = NULL;
+	if (tables >= 0) {
+		walks_over(node, tables, bytes);
+		chase_walks(cpu, bursts, ns);
+		printf("%d %d %.2f %.2f 0\n", cpu, node, ns[0], ns[bursts / 2]);
+		return;
+	}
+	count = parse_load(load, streams);
 	lines = (struct line *)memory_on(node, bytes);
 	link_up(lines, bytes / LINE);
 	huge = huge_percent((char *)lines, bytes);

@@ -252,6 +252,20 @@ class WithHost(Machine):
         return [*super().qemu(*arguments), "-virtfs", share]
 
 
+WALKS = """
+import subprocess
+from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.relocate import leaf_tables
+probe = subprocess.Popen([native("ptchase"), "4", "3"], stdin=-1, stdout=-1, text=True)
+for node in (0, 1):
+    print(f"0 0 walk:{node}", file=probe.stdin, flush=True)
+    answer, tables = probe.stdout.readline(), leaf_tables(probe.pid)
+    walked = tables.pages.sum(axis=1) >= 64  # one page of each line at least
+    by_node = [int((tables.node[walked] == at).sum()) for at in (0, 1)]
+    print("walks", *by_node, tables.pages[walked].sum(axis=0), answer)
+"""
+
+
 @pytest.mark.lab(full=True)
 def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place, request):
     image = images.initramfs(kernel)
@@ -260,6 +274,7 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     figure, program = "--figure-of 'tail -n 1 count' --for 5s", "/mnt/relocate_target count 64"
     lines = [
         "cd /tmp; export PATH=/usr/bin:/bin HOME=/tmp",
+        f"{sys.executable} /mnt/walks || exit",
         f"{trial} 2 {figure} --warm-up 20s -o mine.toml -- {program} || exit",
         f"{trial} 1 --warm-up 2s -- {program} 50000000 || exit",
         f"rm count; taskset 1 {program} & sleep 10",
@@ -268,6 +283,7 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     files = {
         "script": images.LAB / "scripts/trial.sh",
         "inside": "\n".join(lines),
+        "walks": WALKS,
         "relocate_target": static_target(place.parent),
     }
     machine = WithHost(nodes=2, node_mib=1024, fast=True)
@@ -281,6 +297,12 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     for where, tables, data in windows:
         assert float(data) >= 99 and (float(tables) >= 98 if where == "far " else float(tables) <= 3), said
     told = (run.share / "trial.output").read_text()
+    walked = re.findall(r"walks (\d+) (\d+) \[ *(\d+) +0 +0\] 0 0 [\d.]+ [\d.]+ 0", told)
+    assert len(walked) == 2, told  # data on node 0 in both
+    for node, counts in enumerate(
+        walked
+    ):  # 4 MiB are 1,024 tables, of the probe; the others are its program's
+        assert int(counts[node]) >= 1024 and int(counts[1 - node]) <= 4, told
     assert all(f"1 pairs of {what})" in told for what in ("whole runs", "5 s")) and "2 pairs of 5 s" in told
     assert "without counters: " in said and not list(run.share.glob("*.csv"))
 

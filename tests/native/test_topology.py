@@ -18,7 +18,14 @@ from native.dumping import make, wait_for
 from needs import needs_root, needs_two_cpus
 from plot_texts import readable
 from ptanalyze.capture.live import cacheline
-from ptanalyze.capture.live.cacheline import cpu_list, measure, measure_nodes, usable_nodes
+from ptanalyze.capture.live.cacheline import (
+    cpu_list,
+    measure,
+    measure_nodes,
+    measure_walks,
+    said_of_walks,
+    usable_nodes,
+)
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
@@ -289,6 +296,25 @@ def test_a_read_of_a_large_buffer_takes_longer_than_one_of_a_small_one(chaser):
     assert 0.5 < small < large < 10_000
 
 
+def test_walks_take_longer_than_reads_that_the_tlb_holds(chaser):
+    """The data fit the caches: what is left is the walk."""
+    cpu = CPUS[0]
+    walk = chase(chaser, f"{cpu} {NODE} walk:{NODE}\n", "32", "60").stdout.split()
+    read = chase(chaser, f"{cpu} {NODE} -\n", "1", "60").stdout.split()
+    assert walk[:2] == [str(cpu), str(NODE)] and float(read[2]) < float(walk[2]) < 100_000
+
+
+def test_near_and_far_walks_are_measured_and_cited(chaser):
+    found = measure_walks(mebibytes=4, bursts=3)
+    nodes = sorted(usable_nodes())
+    assert sorted(found) == [(a, b) for a in nodes for b in nodes] and min(found.values()) > 0
+    assert said_of_walks({(0, 0): 101.2}) == (
+        "measured, ns of a page walk: 101 to 101 over near leaf tables; one node: none over far ones"
+    )
+    told = said_of_walks({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
+    assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
+
+
 def test_each_line_is_answered_with_fastest_and_median(chaser):
     others = ",".join(map(str, CPUS[1:2])) or "-"
     done = chase(chaser, f"{CPUS[0]} {NODE} -\n{CPUS[-1]} {NODE} -\n{CPUS[0]} {NODE} {others}\n")
@@ -313,6 +339,9 @@ def test_each_line_is_answered_with_fastest_and_median(chaser):
         (f"{CPUS[0]} {NODE} x", "LOAD: x: no CPU has this number"),
         (f"{CPUS[0]} {NODE} 9999", "LOAD: 9999: no CPU has this number"),
         ("a b c", "expected lines"),
+        (f"{CPUS[0]} {NODE} walk:x", "walk:x: no node has this number"),
+        (f"{CPUS[0]} {NODE} walk:1024", "walk:1024: no node has this number"),
+        (f"{CPUS[0]} {NODE} walk:1023", "node 1023: Invalid argument"),
     ],
 )
 def test_what_cannot_be_used_is_named_in_one_line(chaser, text, why):

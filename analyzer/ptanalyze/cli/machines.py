@@ -36,8 +36,16 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     help="With --from-host: file of `ptanalyze topology latency` or text of Intel's mlc. Default: HMAT, else "
     "the firmware's distances.",
 )
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="With --from-host: measure latencies between nodes, idle and loaded, and page walks over near and "
+    "far tables, in about a minute. Default: not measured.",
+)
 @output_options()
-def command(name: str | None, host_file: str | None, latency: str | None, output: Output) -> None:
+def command(
+    name: str | None, host_file: str | None, latency: str | None, measure: bool, output: Output
+) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
     --plot draws latencies: local and remote for each machine, or node to node for one.
@@ -46,31 +54,55 @@ def command(name: str | None, host_file: str | None, latency: str | None, output
     Examples:
       ptanalyze machines
       ptanalyze machines sapphire-rapids
-      ptanalyze machines --from-host mine.toml
+      ptanalyze machines --from-host mine.toml --measure
     """
     from ..core.machine import load_machine
 
-    if latency and not host_file:
-        raise click.UsageError("--latency goes with --from-host FILE.toml")
+    if (latency or measure) and not host_file:
+        option = "--measure" if measure else "--latency"
+        raise click.UsageError(f"{option} goes with --from-host FILE.toml")
+    if latency and measure:
+        raise click.UsageError("give either --measure or --latency FILE: both are latencies of this host")
     if host_file:
         if name:
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
-        name = write_host(host_file, latency)
+        name = write_host(host_file, latency, measure)
     emit(every() if name is None else single(load_machine(name)), output)
 
 
-def write_host(path: str, latency: str | None) -> str:
+def write_host(path: str, latency: str | None, measure: bool) -> str:
     """Write the machine file of this host; returns its path, which is not overwritten."""
     from pathlib import Path
 
+    import msgspec
+
+    from ..capture.live.cacheline import measure_nodes, measure_walks, said_of_walks
     from ..capture.live.host import host_machine
     from ..core.errors import UsageError
     from ..formats.measured.latency import read_latency
     from ..formats.measured.machine import write_machine
+    from ..show.terminal import progress_bar
 
     if Path(path).exists():
         raise UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    write_machine(path, host_machine(Path(path).stem, read_latency(latency) if latency else None))
+    known, walks = read_latency(latency) if latency else None, {}
+    if measure:
+        with progress_bar() as progress:
+            known = measure_nodes(progress=progress)
+            walks = measure_walks(progress=progress)
+        for flag in known.flags:
+            echo(f"ptanalyze: {flag}", err=True)
+        if len(known.nodes) == 1:
+            echo(
+                "ptanalyze: one node: local memory and walks over near tables were measured; remote memory, "
+                "loaded or not, and walks over far tables need a second node",
+                err=True,
+            )
+    machine = host_machine(Path(path).stem, known)
+    if walks:
+        sources = machine.sources | {"walk_latency": said_of_walks(walks)}
+        machine = msgspec.structs.replace(machine, sources=sources)
+    write_machine(path, machine)
     echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
     return str(Path(path).resolve())
 

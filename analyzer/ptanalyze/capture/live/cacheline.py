@@ -194,6 +194,38 @@ def measure_nodes(
     return replace(latency, flags=(*latency.flags, *sorted(flags)))
 
 
+MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 65,530
+
+
+def measure_walks(
+    nodes: Path = NODES, mebibytes: int | None = None, bursts: int = BURSTS, progress: Progress = None
+) -> dict[tuple[int, int], float]:
+    """{(reader's node, node of the leaf tables): ns of a page walk} of this machine, data near and in caches.
+
+    The fastest of `bursts`: TLBs miss at every read, and the tables exceed the caches, `mebibytes` of them.
+    Tables go by set_mempolicy, data by mbind. UsageError as `measure_nodes`.
+    """
+    places = usable_nodes(nodes)
+    asked = [(a, a, True, f"walk:{b}") for a in places for b in places]
+    found = {}
+    size = mebibytes or min(default_mebibytes(), MOST_TABLES)
+    for done, ((node, _, _, tables), (fastest, *_)) in enumerate(_answers(asked, places, size, bursts), 1):
+        found[node, int(tables.removeprefix("walk:"))] = fastest
+        if progress:
+            progress(done, len(asked), "measuring page walks")
+    return found
+
+
+def said_of_walks(walks: Mapping[tuple[int, int], float]) -> str:
+    """The source of a machine file: what a page walk takes over near and over far tables."""
+    near = [ns for (reader, tables), ns in walks.items() if reader == tables]
+    far = [ns for (reader, tables), ns in walks.items() if reader != tables]
+    told = f"measured, ns of a page walk: {min(near):.0f} to {max(near):.0f} over near leaf tables"
+    if not far:
+        return f"{told}; one node: none over far ones"
+    return f"{told}, {min(far):.0f} to {max(far):.0f} over far ones; {_method()}"
+
+
 def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
     """{node: CPUs that this process may run on} of the nodes with both CPUs and memory."""
     allowed = os.sched_getaffinity(0)
