@@ -51,7 +51,7 @@ def ptdump():
 def programs(tmp_path_factory):
     """Directory with the lab's own programs, static."""
     directory = tmp_path_factory.mktemp("programs")
-    for name in ("toucher", "placed", "vmm"):
+    for name in ("toucher", "placed", "vmm", "emptied"):
         source = images.LAB / f"programs/{name}.c"
         subprocess.run(
             ["gcc", "-O2", "-Wall", "-Wextra", "-static", "-pthread", source, "-o", directory / name],

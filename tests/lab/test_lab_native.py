@@ -252,6 +252,22 @@ class WithHost(Machine):
         return [*super().qemu(*arguments), "-virtfs", share]
 
 
+@pytest.mark.lab(full=True)
+def test_emptied_leaf_tables_go_from_linux_6_14_on(kernel, programs, place, request):
+    """ADR 28: MADV_DONTNEED frees them then, MADV_FREE never does."""
+    image = images.initramfs(kernel)
+    place.parent.mkdir(exist_ok=True)
+    script = "cd /mnt; cp emptied /tmp; /tmp/emptied > told; cat told; touch finished"
+    files = {"script": script, "emptied": programs / "emptied"}
+    machine = Machine(nodes=2, node_mib=512, fast=True)
+    run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
+    told = dict(line.split() for line in (run.share / "told").read_text().splitlines())
+    sizes = {when: int(kib) for when, kib in told.items()}
+    assert sizes["MADV_FREE"] == sizes["touched"] == sizes["again"] >= 128  # 32 leaf tables
+    release = tuple(int(part) for part in kernel.version.split(".")[:2])
+    assert sizes["touched"] - sizes["MADV_DONTNEED"] == (128 if release >= (6, 14) else 0), (release, sizes)
+
+
 WALKS = """
 import subprocess
 from ptanalyze.capture.live.native import native
