@@ -290,7 +290,7 @@ def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, t
     assert run(["heat", "--tree", pid, "--for", "1s", "--samples", "10", "-o", str(tmp_path / "c")]) == 0
     said = capsys.readouterr()
     assert "and its descendants" in said.err and all(f"samples of PID {one}" in said.err for one in family)
-    assert "next: ptanalyze classify" in said.out
+    assert "ptanalyze classify" in said.out
     assert json.loads((tmp_path / "c" / "capture.json").read_text())["provenance"]["processes"] == [
         *family[1:]
     ]

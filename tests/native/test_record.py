@@ -337,7 +337,7 @@ def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     words = ["--for", "500ms", "--then", "end", "--", phases, "100000", "4000000000"]
     assert run(["record", "-o", str(tmp_path / "c"), *words]) == 0
     ran = capsys.readouterr()
-    assert ran.err.index("ended when its region was over") >= 0 and "next: ptanalyze check" in ran.out
+    assert ran.err.index("ended when its region was over") >= 0 and "ptanalyze check" in ran.out
     facts = read_manifest(tmp_path / "c").provenance
     assert facts["ended_after_region"] and facts["page_tables"] == "roi_end"
     assert run(["record", "-o", str(tmp_path / "d"), "--then", "end", "--", phases, "1", "1"]) == 2
