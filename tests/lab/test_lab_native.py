@@ -313,12 +313,13 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     for where, tables, data in windows:
         assert float(data) >= 99 and (float(tables) >= 98 if where == "far " else float(tables) <= 3), said
     told = (run.share / "trial.output").read_text()
-    walked = re.findall(r"walks (\d+) (\d+) \[ *(\d+) +0 +0\] 0 0 [\d.]+ [\d.]+ 0", told)
-    assert len(walked) == 2, told  # data on node 0 in both
+    walked = re.findall(r"walks (\d+) (\d+) \[ *(\d+) +(\d+) +0\] 0 0 [\d.]+ [\d.]+ 0", told)
+    assert len(walked) == 2, told  # data on node 0 in both, but for pages of libraries
     for node, counts in enumerate(
         walked
     ):  # 4 MiB are 1,024 tables, of the probe; the others are its program's
         assert int(counts[node]) >= 1024 and int(counts[1 - node]) <= 4, told
+        assert int(counts[2]) > 1000 * int(counts[3]), told
     assert all(f"1 pairs of {what})" in told for what in ("whole runs", "5 s")) and "2 pairs of 5 s" in told
     assert "without counters: " in said and not list(run.share.glob("*.csv"))
 
