@@ -23,7 +23,7 @@ from ptanalyze.show.report.write import studies
 
 ELSEWHERE = "captured on 1 node, replayed on 4 (vmitosis-cascade-lake)"
 TINY = "0.00001"  # share of the LLC: one set, fewer lines than either capture has
-FITS = "fit the caches: placement can gain nothing to speak of."
+FITS = "fit the caches: placement can gain next to nothing."
 FROM_DRAM = "if every leaf entry is read from DRAM"
 EQUALLY = "The program is taken to walk equally from 4 nodes."
 

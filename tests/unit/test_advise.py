@@ -248,7 +248,7 @@ CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 @pytest.mark.parametrize(
     ("vm", "policy", "kind", "typed"),
     [
-        ("visible", "ept-reset", TABLES, [RESET, "makes its tables anew", "guest: sudo ", " relocate PID"]),
+        ("visible", "ept-reset", TABLES, [RESET, "rebuilds its tables", "guest: sudo ", " relocate PID"]),
         ("oblivious", "ept-reset", TABLES, [RESET, "the guest's own tables: migratepages VMM_PID all 1"]),
         ("visible", "first-touch", TABLES, ["in the guest: sudo ", " relocate PID --dry-run"]),
         ("oblivious", "first-touch", TABLES, ["migratepages VMM_PID all 1"]),

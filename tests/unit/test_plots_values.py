@@ -153,7 +153,7 @@ def test_without_a_trace_walk_cycles_stand_for_run_time_and_it_says_so(untraced)
     assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratio))
     for draw in (plots.speedup, plots.pareto):
         assert one_line(draw(untraced).get_suptitle()).endswith(
-            "fit the caches: placement can gain nothing to speak of"
+            "fit the caches: placement can gain next to nothing"
         )
     untraced.attrs["findings"] = []
     assert one_line(plots.pareto(untraced).get_suptitle()).startswith("No trace, so bounds: ")

@@ -344,7 +344,7 @@ def test_a_page_the_host_does_not_map_is_left_out_and_said():
 
 LOW_HEAP = 1 << 30
 LINE = 8 * PAGE  # bytes mapped by a line of entries
-FITS = "fit the caches: placement can gain nothing to speak of"
+FITS = "fit the caches: placement can gain next to nothing"
 
 
 def bounds(snapshot, lines, nodes=2, shares=None, policies=("mitosis",)):

@@ -220,7 +220,7 @@ MATTERS = 0.2  # share of what is saved; and of the kernel's part, of one of its
 
 
 class Kernel(NamedTuple):
-    """share  of the cycles that a policy saves, by the middle of the assumptions; how: causes, in words."""
+    """share  of the cycles that a policy saves, with mid-range assumptions; how: causes, in words."""
 
     share: float
     how: str
@@ -698,7 +698,7 @@ MOST = 10.0  # times as fast: no bound above it is told
 COUNTERS = "perf counters tell: ptanalyze calibrate --help"
 WALKS, KERNEL = "Page walks", "Page faults and system calls on memory"
 NOTHING = 0.001  # share that is not worth a word
-SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
+SMALL = 1.05  # speed-up, with mid-range assumptions, below which a gain is called small
 
 
 def share_sentence(base: Result) -> str | None:

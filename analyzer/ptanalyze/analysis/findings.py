@@ -120,7 +120,7 @@ def cached(worlds: Sequence[World], share: float | None = None) -> list[Finding]
     text = (
         f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, fit the caches: placement can "
     )
-    return [Finding(CACHED, f"{text}gain nothing to speak of", numbers={"KiB": kib})]
+    return [Finding(CACHED, f"{text}gain next to nothing", numbers={"KiB": kib})]
 
 
 def equally(base: Result) -> str:

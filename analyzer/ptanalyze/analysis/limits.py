@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
-NOTICED = 1.02  # speed-up, by the middle of the assumptions, below which a part limits nothing
+NOTICED = 1.02  # speed-up, with mid-range assumptions, below which a part limits nothing
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
 HUGE, RESET = "thp", "ept-reset"
@@ -294,7 +294,7 @@ def _today_of_a_vm(
     own = (f"{guest}{relocate()}", "rebuilds the guest's tables near its threads") if about.vm else outside
     reset = next((one for one in within if one.policy == RESET and effect(one, base) > 0), None)
     if reset is not None and reset.price.speedup is not None:
-        why = f"{interval(reset.price.speedup)}: KVM makes its tables anew where the vCPUs run"
+        why = f"{interval(reset.price.speedup)}: KVM rebuilds its tables where the vCPUs run"
         rest = f"; the guest's own tables: {own[0]}" if about.thin else ""
         return availability(RESET, reset.params).line, f"{why}{rest}"
     if about.thin:

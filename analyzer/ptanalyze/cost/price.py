@@ -534,7 +534,7 @@ def run_law(
 
 
 def region_cycles(price: Price, law: RunLaw) -> float:
-    """Run cycles of a Price by the middle of the assumptions, in cycles of the region that was replayed.
+    """Run cycles of a Price with mid-range assumptions, in cycles of the region that was replayed.
 
     A calibrated law gives those of the measured run, of which the region stands for a part.
     """

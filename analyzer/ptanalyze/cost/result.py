@@ -133,7 +133,7 @@ class Price:
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     speedup            run time of the baseline / run time under this policy, None without a trace
-    run_cycles         of the whole run, by the middle of the assumptions, None without a trace
+    run_cycles         of the whole run, with mid-range assumptions, None without a trace
     walk_share         share of the run that page walks stall it: what less of them can save at most
     kernel_share       share of the run that management_cycles are; table_share: of both together, what any
                        change of page tables can save at most; None without a trace
@@ -598,7 +598,7 @@ COLUMNS = (
     _speedup("speedup_high", "high", "at most", 3, 5),
     Column("walk_share_low", "share of the run that walks stall it, at least",
            lambda c: getattr(c.price.walk_share, "low", None), unit="share"),
-    Column("walk_share", "by the middle of the assumptions",
+    Column("walk_share", "with mid-range assumptions",
            lambda c: getattr(c.price.walk_share, "middle", None)),
     Column("walk_share_high", "at most", lambda c: getattr(c.price.walk_share, "high", None), unit="share"),
     Column("once_cycles", "cycles of what happens once", lambda c: c.once.cycles,

@@ -167,7 +167,7 @@ def _host_in_dram(world: World, params: Strict) -> State:
     return _in_dram(world, 1)
 
 
-# Nested tables that the host's administrator has made anew while the VM runs.
+# Nested tables that the host's administrator has rebuilt while the VM runs.
 
 VCPUS = (
     "memory policy of the vCPU threads, which KVM's tables follow: local, each on the node of the vCPU that "
@@ -213,7 +213,7 @@ def reset_line(params: ResetParams) -> Availability:
 
 EPT_RESET = Policy(
     "ept-reset",
-    "the host's tables made anew, where the vCPUs' memory policy puts them; the guest's as captured",
+    "the host's tables rebuilt, where the vCPUs' memory policy puts them; the guest's as captured",
     host=static_replicas.host_part(_reset)._replace(setup_events=_remake),
     params=ResetParams,
     source="KVM: kvm_mmu_zap_all_fast, mmu_topup_memory_caches (arch/x86/kvm/mmu/mmu.c, Linux 6.1)",

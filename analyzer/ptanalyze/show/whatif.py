@@ -508,7 +508,7 @@ def quantities(row: Mapping[str, Any]) -> dict[str, Cell]:
 # Locality over time as a view for people, and as rows for JSON.
 
 SPEED = (
-    "- per second: by the middle of the assumptions, all CPUs of the window busy; data on another node cost "
+    "- per second: with mid-range assumptions, all CPUs of the window busy; data on another node cost "
     "the difference in latency once per walk; their interval is in --json and --csv"
 )
 CLASSES = "- LL: share of walks that are Local-Local (gPT, then ePT); LR, RL and RR alike"

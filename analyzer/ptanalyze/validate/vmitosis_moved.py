@@ -251,7 +251,7 @@ def spanned(values: list[float]) -> Interval:
 
 @cache
 def predicted() -> dict[str, list[Curve]]:
-    """{variant: [Curve by the middle of the assumptions, by each of their corners, and for AT_EACH_PACE by
+    """{variant: [Curve with mid-range assumptions, at each of their corners, and for AT_EACH_PACE at
     their middle at each further pace]}."""
     machine = load_machine(MACHINE)
     curves: dict[str, list[Curve]] = {name: [] for name in VARIANTS}
