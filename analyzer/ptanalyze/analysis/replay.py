@@ -503,7 +503,7 @@ class Run:
         return SoFar(self.counters, self.before, self.step)
 
     def begin_again(self) -> None:
-        """Let the policy do what it does between two runs; then count anew, with the tables there are."""
+        """Let the policy do what it does between two runs; then reset the counts, keeping the tables."""
         for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
             count = self.counters
             if part.between_runs:
@@ -612,7 +612,7 @@ def replay_again(
 ) -> Mapped:
     """Carry all runs through World.again, from the states in which `replay_walks` left them.
 
-    mapped  as replay_walks returned it. Run.counters begin anew; Run.first are those of the first run.
+    mapped  as replay_walks returned it. Run.counters restart at zero; Run.first are those of the first run.
     data    as of replay_walks
     """
     for run in runs:

@@ -2,7 +2,7 @@
 
 The programs of the ports (btree, canneal; bc, cc and pr of GAP) were built at small size, recorded with 128
 threads between region marks, and replayed as of runs N times as large. Traces are too large to keep: what
-the replay counted of each is a row of models/reference/small-traces.csv, and is priced here anew. A row:
+the replay counted of each is a row of models/reference/small-traces.csv, and is priced again here. A row:
 
     python -m ptanalyze.validate.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
 

@@ -252,7 +252,7 @@ class World(Site):
         return empty_caches(self.space, self._on_sockets, self.machine)
 
     def reads(self, batch: int = 1 << 18, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
-        """Iterate (chunks, Reads): the cache pass, made anew each time.
+        """Iterate (chunks, Reads): the cache pass, run each time.
 
         caches  what they hold from an earlier pass, which changes; None: nothing
         """

@@ -347,7 +347,7 @@ LEAST = 0.5  # of the pages that were used must be mapped in the capture
 def add_heat(
     pid: int, directory: str | os.PathLike[str], seconds: int, lengths: Sequence[int] = LENGTHS
 ) -> list[str]:
-    """Sample process `pid` for `seconds` into the capture in `directory`, sealed anew; lines for people.
+    """Sample process `pid` for `seconds` into the capture in `directory`, sealed again; lines for people.
 
     UsageError for a capture with heat, without page tables, of somebody else, or of another process: less
     than half of the used pages mapped in it.
