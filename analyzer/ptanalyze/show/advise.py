@@ -197,7 +197,7 @@ def vma_row(found: Chosen, vma: int) -> dict[str, Cell]:
         "walks": int(found.known.walks[vma].sum()),
         "cheapest": said(best) + ("" if found.sure[vma] else " *"),
         "cycles": share(mine, one),
-        "break-even": "-" if np.isinf(after) else f"{after:,.3g} runs" if after else "at once",
+        "break-even": "-" if np.isinf(after) else f"{after:,.3g} runs" if after else "within the trace",
     }
 
 
