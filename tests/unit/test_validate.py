@@ -35,7 +35,7 @@ from ptanalyze.validate.row import (
     row,
     tally,
 )
-from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sentence, validate, verdict
+from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
 from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
 from ptanalyze.validate.wide import (
     DEGREES,
@@ -290,6 +290,18 @@ def test_a_missing_file_and_a_name_given_twice_are_refused(tmp_path, monkeypatch
         files.published.__wrapped__("p")
     with pytest.raises(UsageError, match=r"published-q\.toml: cannot be read"):
         files.published.__wrapped__("q")
+
+
+def test_the_error_of_a_row_and_the_errors_of_kinds_say_what_they_are_relative_to():
+    one = Figure(name="a", where="Figure 1", quantity="q", unit="x", value=1.2, paper="P")
+    made = row(one, Interval(1.3, 1.4, 1.5), MODELLED, "")
+    lines = "\n".join(
+        line
+        for part in sections([(Paper(paper="P", title="T", citation="C"), [made])])
+        for line in part.lines
+    )
+    assert "errors are relative to the effect, a ratio less 1" in lines
+    assert "error of a row: (ours - published) / published" in lines and "+16.7 %" in lines
 
 
 def with_file(tmp_path, monkeypatch, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -56,12 +57,14 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     from ..show.terminal import next_steps, progress_bar
     from ..validate.run import flat, sections, summary, validate
 
-    following = {
-        "one figure": f"{program()} validate --row 'Figure 6'",
-        "all columns, to sort": f"{program()} validate --csv",
-    }
     with progress_bar() as progress:
         compared = validate(papers, wanted, quick, progress, on)
+    chosen = "".join(f"--paper {name} " for name in papers)
+    place = "".join(compared[0][1][0].figure.where.partition(",")[:2])
+    following = {
+        "one figure": f"{program()} validate {chosen}--row {shlex.quote(place)}",
+        "all columns, to sort": f"{program()} validate --csv",
+    }
 
     def table() -> DataFrame:
         from ..analysis.frames import published_frame

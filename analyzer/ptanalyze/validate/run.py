@@ -182,6 +182,7 @@ def sections(results: Sequence[tuple[Paper, list[Row]]], further: Section | None
 def by_figure(rows: Sequence[Row], notes: list[str]) -> Iterator[str]:
     """Lines of 80 columns: the place of a figure or table, and below it each quantity above its numbers."""
     above = ""
+    yield NUMBER
     yield numbers("published", "ours", "error", "kind (note)")
     for row in rows:
         if row.figure.where != above:
@@ -197,6 +198,7 @@ def numbers(published: str, ours: str, error: str, kind: str) -> str:
 
 WIDTH = 80  # columns of a first screen
 EFFECT = "- errors are relative to the effect, a ratio less 1, and count predictions that could have failed"
+NUMBER = "    error of a row: (ours - published) / published, relative to the number itself"
 
 
 def sentence(rows: Sequence[Row]) -> str:
