@@ -53,10 +53,13 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     check_process(Path("/proc") / str(pid), pid)
     if dry_run:
-        planned = relocate.plan(pid, to)
+        planned, tables = relocate.plan(pid, to), relocate.leaf_tables(pid)
         relocate.refuse_full_group(pid)
-        for line in relocate.described(planned, relocate.leaf_tables(pid), pause):
+        for line in relocate.described(planned, tables, pause):
             echo(line)
+        if not relocate.far(planned, tables):
+            echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
+            return
         where = "" if to is None else f" --to {to}"
         echo(f"nothing was changed; next: sudo {this_program()} relocate {pid}{where} --yes")
         return

@@ -207,7 +207,7 @@ def further(
         steps["all policies, ranked"] = f"{this} advise{named}{options}"
     steps["a page with pictures"] = f"{this} report{named}{options}"
     if other_host:
-        steps["a model, made on that host"] = HOST_MODEL
+        steps["a model, made on that host"] = f"{this} {HOST_MODEL}"
         steps["the answer for that host"] = f"{this} {command} -m host.toml"
     if narrower:
         steps["narrower, by perf counters"] = f"{this} calibrate --help"

@@ -287,6 +287,11 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
     return [*lines, *left_out(planned)]
 
 
+def far(planned: Plan, tables: Tables) -> int:
+    """Leaf tables of what would be moved that are elsewhere than its threads, or on no known node."""
+    return int(np.count_nonzero(tables.node[tables.inside(planned.moved)] != planned.node))
+
+
 def left_out(planned: Plan) -> list[str]:
     resident, number = Counter[str](), Counter[str]()
     for one in planned.ranges:

@@ -18,7 +18,7 @@ from .study import Study, remote_share
 
 FEW_WALKS = 10_000
 MORE = {
-    ELSEWHERE: f": write a model of it there ({HOST_MODEL}), and give it with -m host.toml",
+    ELSEWHERE: f": write a model of it there (ptanalyze {HOST_MODEL}), and give it with -m host.toml",
     TOGETHER: "; pictures of page tables are of the first alone",
 }
 WIDE = 0.2  # width of a speed-up's interval over its middle
