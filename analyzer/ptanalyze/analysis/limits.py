@@ -150,7 +150,7 @@ def limits_of(
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     verdict = _verdict(kind, parts, base, huge, huge not in besides)
-    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within), unknown)
+    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within, kind), unknown)
 
 
 def limits_of_advice(report: Report) -> Limits | None:
@@ -213,7 +213,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     elif kind == TABLES and about.may_fit_one_node:
         typed = about.on_its_node
         why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
-    return Limits(kind, parts, _sentence(sentence), typed, why, _research(base, within), tuple(unknown))
+    return Limits(kind, parts, _sentence(sentence), typed, why, _research(base, within, kind), tuple(unknown))
 
 
 NO_DATA = "on which nodes its data are was not captured, so what remote data cost is not known"
@@ -302,9 +302,11 @@ def _today_of_a_vm(
     return f"{IN_GUEST}{huge}" if huge else "", ""
 
 
-def _research(base: Result, within: Sequence[Result]) -> str:
+def _research(base: Result, within: Sequence[Result], kind: str) -> str:
     asked = [one for one in within if availability(one.policy) == RESEARCH]
     best = next((one for one in asked if effect(one, base) > 0 and one.price.speedup), None)
     if best is None or best.price.speedup is None:
         return "No research kernel would add anything." if asked else ""
+    if kind == NOTHING:
+        return ""
     return f"A research kernel instead: {label_of(best)}, {interval(best.price.speedup)}."
