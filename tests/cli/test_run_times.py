@@ -467,7 +467,12 @@ def test_one_row_as_csv_and_as_a_table(pt):
     rows = list(csv.DictReader(io.StringIO(ran.out)))
     assert [(row["name"], float(row["error"])) for row in rows] == [("groups", 0), ("grouped", 0)]
     ran = pt("validate", "--paper", "vmitosis", "--row", "Table 5, section")
-    assert ran.code == 0 and "fitted" in ran.out and "Errors of the effect" in ran.out and "(1) " in ran.out
+    assert (
+        ran.code == 0
+        and "fitted" in ran.out
+        and "Errors by kind of evidence" in ran.out
+        and "(1) " in ran.out
+    )
 
 
 def test_unknown_papers_and_rows_are_refused_in_one_line(pt):

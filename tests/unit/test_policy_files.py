@@ -218,7 +218,7 @@ def documented(tmp_path_factory):
     about = tmp_path / "my_package-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1\n")
-    entry = re.search(r"```toml\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)\n```", page, re.DOTALL)
+    entry = re.search(r"\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)\n```", page, re.DOTALL)
     (about / "entry_points.txt").write_text(f"[{entry[1]}]\n{entry[2].replace(chr(34), '')}\n")
     return tmp_path
 

@@ -515,7 +515,7 @@ def test_the_command_prints_tables_and_json(tmp_path, capsys):
     capture(tmp_path / "b", build_snapshot([(VA, 9), (VA + PAGE, 10)], table_nodes=(1,)))
     paths = [str(tmp_path / "a"), str(tmp_path / "b")]
     assert run(["diff", *paths]) == 0
-    assert "4 table pages changed" in capsys.readouterr().out
+    assert "4 of 4 page-table pages changed" in capsys.readouterr().out
     assert run(["diff", *paths, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     assert result["tables"][-1]["leaves appeared"] == 1 and result["tables"][0]["other node"] == 1

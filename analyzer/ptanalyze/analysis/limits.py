@@ -150,7 +150,9 @@ def limits_of(
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     verdict = _verdict(kind, parts, base, huge, huge not in besides)
-    return Limits(kind, parts, verdict, *_today(kind, base, within, about), _research(base, within, kind), unknown)
+    return Limits(
+        kind, parts, verdict, *_today(kind, base, within, about), _research(base, within, kind), unknown
+    )
 
 
 def limits_of_advice(report: Report) -> Limits | None:

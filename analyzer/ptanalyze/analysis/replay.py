@@ -195,8 +195,10 @@ class Finished:
     @cached_property
     def _sampled(self) -> dict[int, Lines]:
         """sampled_lines; {} where all walks were traced, or some pages are huge."""
-        facts, small = self.world.trace.facts, (self.world.space.regions.tlb_level == 1).all()
-        return sampled_lines(self.world) if facts.get("sampled") and facts.get("walks") and small else {}
+        facts = self.world.trace.facts
+        if not (facts.get("sampled") and facts.get("walks")):
+            return {}
+        return sampled_lines(self.world) if (self.world.space.regions.tlb_level == 1).all() else {}
 
     def _sampled_at(self, counted: Counters, share: float) -> Counters:
         """Counters with the leaf entries from DRAM that a closed form has: between two samples lie walks that

@@ -159,15 +159,14 @@ def as_sudo_finds_it(command: click.Command) -> click.Command:
 
 def in_groups(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
     """Options of the command's own, then those that all replays have, then those of its output."""
-    from ..core.options import EVERYWHERE, as_options
-    from .output import NAMES
+    from ..core.options import EVERYWHERE, OF_OUTPUT, as_options
 
     replay = {one.parameter for name in EVERYWHERE for one in as_options(name)}
     groups: dict[str, list[tuple[str, str]]] = {"Options": [], "Machine, run and model": [], "Output": []}
     for one in command.get_params(context):
         if record := one.get_help_record(context):
             heading = "Machine, run and model" if one.name in replay else "Options"
-            groups["Output" if one.name in NAMES else heading].append(record)
+            groups["Output" if one.name in OF_OUTPUT else heading].append(record)
     for heading, records in groups.items():
         if records:
             with formatter.section(heading):

@@ -13,9 +13,8 @@ import click
 
 from ..core.columns import ELSEWHERE
 from ..core.errors import NO_LIMIT, UsageError, is_whole, program
-from ..core.options import EVERYWHERE, Option, as_options
+from ..core.options import EVERYWHERE, OF_OUTPUT, Option, as_options
 from . import complete, echo, retyped
-from .output import NAMES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -397,7 +396,7 @@ def steps_from(
     from ..show.whatif import further
 
     chosen = {"names"}  # after -p in `policies`; advise has them as they were given
-    own = retyped(context, without={"capture", "full", *NAMES, *(chosen if policies else ())})
+    own = retyped(context, without={"capture", "full", *OF_OUTPUT, *(chosen if policies else ())})
     shared = retyped(context, only=SHARED | (set() if policies else chosen))
     narrower = results[0].price.speedup is not None and context.params["calibration"] is None
     return further(

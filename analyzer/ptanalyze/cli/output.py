@@ -41,11 +41,6 @@ FUNCTIONS = {
 }  # of show.plots, where they differ from the kind
 
 
-NAMES = frozenset(
-    {"form", "sheet", "markup", "columns", "table_file", "plot", "plot_kind"}
-)  # of the options below
-
-
 @dataclass(frozen=True)
 class Output:
     """Values of `output_options`. form: "table" or a choice of --format; kind: of plot, None: the default;

@@ -220,8 +220,8 @@ EPT_RESET = Policy(
     needs=("nested tables",),
     availability=reset_line(ResetParams()),
     available=reset_line,
-    caveat="All VMs of the host fault their memory in again; the setting ends as it was. With numactl, "
-    "memory of the VM goes along, unless its backends have host-nodes=",
+    caveat="The whole host: all its VMs fault their memory in again; the setting ends as it was. With "
+    "numactl, memory of the VM goes along, unless its backends have host-nodes=",
 )
 BY_FIRST_TOUCH = (
     static_replicas.guest_part(_guest_by_first_touch),

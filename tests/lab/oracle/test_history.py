@@ -127,4 +127,4 @@ def test_the_kernels_counts_stand_beside_the_replays(file, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "record #3: gups, PID 4003, 12.3 s" in out
     (row,) = (line for line in out.splitlines() if "further copies written" in line)
-    assert "250" in row and row.count("│") == 5
+    assert row.split()[-3:] == ["250", "0", "0"]
