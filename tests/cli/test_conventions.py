@@ -18,9 +18,8 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.cli.output import NAMES
 from ptanalyze.core.errors import meant, this_program
-from ptanalyze.core.options import Options
+from ptanalyze.core.options import OF_OUTPUT, Options
 from ptanalyze.policies import names
 from ptanalyze.show.terminal import latex, markdown
 
@@ -248,7 +247,7 @@ def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, tmp_path, name):
     assert all(
         re.search(rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)", said, re.MULTILINE) for one in options
     )
-    assert ("\nOutput:\n" in said) == any(one.name in NAMES for one in options), "options are grouped"
+    assert ("\nOutput:\n" in said) == any(one.name in OF_OUTPUT for one in options), "options are grouped"
 
 
 def test_the_former_name_of_jobs_is_taken_and_not_shown(pt, sample):
