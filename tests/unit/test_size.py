@@ -310,7 +310,7 @@ def test_counts_at_a_share_lie_between_those_of_the_shares_beside_it(share):
     count.reads[8] = np.random.default_rng(1).integers(0, 1000, (2, 2, len(SHARES) + 1))
     done = Finished(
         SimpleNamespace(counters=count),
-        SimpleNamespace(machine=machine, trace=SimpleNamespace(facts={})),
+        SimpleNamespace(machine=machine, trace=SimpleNamespace(sampled_walks=False)),
         None,
         None,
         None,

@@ -31,7 +31,6 @@ from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, label, members, policies
 from ..policies.registry import BrokenPolicyError
 from ..world.address_space import tracers_leaves
-from ..world.scaling import mapped_bytes
 from ..world.thread_placement import RECORDED
 from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
@@ -592,7 +591,8 @@ def advise(
     """
     how, known = setup_of(setup, options), opened(capture)
     world, others = known.world(how), known.others(how)
-    mapped = sum(int(mapped_bytes(one.snapshot).sum()) for one in (world, *others))
+    share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
+    mapped = sum(one.extent[0] for one in (world, *others)) if share else 0
     limits = budget(memory, updates, round(world.growth.factor * mapped))
     report = advise_world(world, limits, how, known.provenance, horizon, others, policies)
     return advised(report, how.machine, world.fits_caches)

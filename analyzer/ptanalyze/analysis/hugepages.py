@@ -209,9 +209,9 @@ def with_sites(
     walks, length = (np.zeros(len(sites) + 1, np.int64) for _ in range(2))
     np.add.at(walks, owner, counts[1:])
     np.add.at(length, owner[:-1], np.diff(start.astype(np.int64)))
-    found = []
+    begin, given, found = np.array([one.start for one in sites]), length[:-1] > 0, []
     for one in mappings:
-        inside = [k for k, site in enumerate(sites) if one.start <= site.start < one.end and length[k]]
+        inside = np.flatnonzero(given & (one.start <= begin) & (begin < one.end)).tolist()
         by: dict[str, tuple[int, int]] = {}
         for k in inside:
             text = sites[k].frames[0].text if sites[k].frames else "unknown code"

@@ -195,8 +195,7 @@ class Finished:
     @cached_property
     def _sampled(self) -> dict[int, Lines]:
         """sampled_lines; {} where all walks were traced, or some pages are huge."""
-        facts = self.world.trace.facts
-        if not (facts.get("sampled") and facts.get("walks")):
+        if not self.world.trace.sampled_walks:
             return {}
         return sampled_lines(self.world) if (self.world.space.regions.tlb_level == 1).all() else {}
 

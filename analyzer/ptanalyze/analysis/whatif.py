@@ -63,7 +63,7 @@ def replay_world(
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
-    if captured.trace.facts.get("sampled") and captured.trace.facts.get("walks"):
+    if captured.trace.sampled_walks:
         must_be_enough(captured)
     passes = list(first_calls(captured.space, captured.placement, captured.machine))
     if lacking(passes):

@@ -53,8 +53,9 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     check_process(Path("/proc") / str(pid), pid)
     if dry_run:
-        planned, tables = relocate.plan(pid, to), relocate.leaf_tables(pid)
+        planned = relocate.plan(pid, to)
         relocate.refuse_full_group(pid)
+        tables = relocate.leaf_tables(pid)
         for line in relocate.described(planned, tables, pause):
             echo(line)
         if not relocate.far(planned, tables):

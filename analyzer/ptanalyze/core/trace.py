@@ -218,6 +218,11 @@ class Trace:
     facts: dict[str, Any]
 
     @property
+    def sampled_walks(self) -> bool:
+        """Whether it holds samples of walks alone, as perf takes them of TLB misses."""
+        return bool(self.facts.get("sampled") and self.facts.get("walks"))
+
+    @property
     def touches(self) -> int:
         return int(self.chunks["touches"].sum())
 

@@ -350,7 +350,7 @@ def add_heat(
     """Sample process `pid` for `seconds` into the capture in `directory`, sealed again; lines for people.
 
     UsageError for a capture with heat, without page tables, of somebody else, or of another process: less
-    than half of the used pages mapped in it.
+    than half of the used pages mapped in it, or no page seen used, which tells no process from another.
     """
     capture, directory = open_capture(directory), Path(directory)
     if capture.has_heat or not capture.has_snapshot or capture.has_vm or not is_own(directory):
@@ -362,10 +362,11 @@ def add_heat(
         lines = sample(pid, out, seconds, lengths)
         heat = read_heat(out)
         known, pages = known_pages(snapshot.guest, heat), len(heat.address)
-        if known < LEAST * pages:
+        if not pages or known < LEAST * pages:
+            idle = "" if pages else ", or the process was idle: sample longer (--for)"
             raise UsageError(
                 f"{directory}: maps {known} of the {pages} pages that PID {pid} uses: a capture of another "
-                "process, or too old; make a new one with `ptanalyze heat PID -o DIR`"
+                f"process, or too old{idle}; make a new one with `ptanalyze heat PID -o DIR`"
             )
         os.replace(out, directory / FILE)
     seal(directory, capture.manifest.kind, capture.manifest.provenance | others)

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.errors import PartialDataError, UsageError
+from ...core.errors import CaptureError, PartialDataError, UsageError
 from ...core.safe_files import temporary_directory
+from ...formats.measured.perf_stat import read_perf_stat
 from .cacheline import counted_here, start
 from .dump import alive, descendants
 from .process import read_topology
@@ -216,8 +217,8 @@ class Place:
             finally:
                 perf.send_signal(signal.SIGINT)  # then it writes what it has counted
                 perf.wait()
-            with suppress(FileNotFoundError):  # ended before it had begun
-                found.update(counts_in((place / "stat").read_text(errors="replace")))
+            with suppress(CaptureError, UsageError):  # ended before it had begun
+                found.update(counts_in(place / "stat"))
 
     def by_figure(
         self, pid: int, figure: str, seconds: float, waited: Callable[[float], None]
@@ -239,15 +240,13 @@ class Place:
         return measure
 
 
-def counts_in(text: str) -> dict[str, float]:
-    """{event: count} of `perf stat -x,`, without events that were not counted all the time."""
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        with suppress(ValueError):
-            value, _, event, _, share, *_ = line.split(",")
-            if float(share) >= WHOLE:
-                found[event] = float(value)
-    return found
+def counts_in(file: Path) -> dict[str, float]:
+    """{event: count} of `perf stat`, without events that were not counted all the time."""
+    return {
+        ":".join(filter(None, (one.name, one.modes))): one.value
+        for one in read_perf_stat(file).counters.values()
+        if one.value is not None and one.running >= WHOLE
+    }
 
 
 def try_out(
