@@ -13,7 +13,7 @@ from naive.replay import event_now, make
 from ptanalyze.analysis.replay import Run, replay_walks, start
 from ptanalyze.core.trace import Event, Reads
 from ptanalyze.policies import plan_for
-from replay_cases import case, events, world_of
+from replay_cases import case, events, scenario_of
 from strategies import PAGE, Page, build_snapshot, build_trace
 
 # Scripts that real kernels ran (golden/kernel) as small processes: each operation is one chunk.
@@ -164,20 +164,20 @@ def leaf_reads(case):
 class Watched(Run):
     """A Run that keeps what is mapped."""
 
-    def replay(self, world, reads, fault, mapped, first, last=False):
+    def replay(self, scenario, reads, fault, mapped, first, last=False):
         self.mapped = mapped
-        super().replay(world, reads, fault, mapped, first, last)
+        super().replay(scenario, reads, fault, mapped, first, last)
 
 
 def replayed(case, name, params, threads, done):
     """Replay a policy; done(run) is called before the first operation and after each."""
-    world = world_of(case)
-    run = start(plan_for(name, params), world)
+    scenario = scenario_of(case)
+    run = start(plan_for(name, params), scenario)
     run.__class__ = Watched
     reads, bounds = leaf_reads(case), case.stream.offset.tolist()
     ends = [0, *bounds[threads:]]
     batches = [(slice(a, b), Reads(*(column[a:b] for column in reads))) for a, b in itertools.pairwise(ends)]
-    replay_walks([run], world, batches, lambda walks: done(run))
+    replay_walks([run], scenario, batches, lambda walks: done(run))
 
 
 def changes(now, before):

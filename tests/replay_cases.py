@@ -19,8 +19,8 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import linux, regions_with_passed
-from ptanalyze.world.site import Effort
-from ptanalyze.world.world import World
+from ptanalyze.world.scenario import Scenario
+from ptanalyze.world.traced_program import Effort
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000
@@ -62,20 +62,22 @@ def reads_of(case, batch=1 << 20):
     )
 
 
-def world_of(case, threads=1):
-    """The World of a Case: every touch is a walk, whatever the TLB."""
+def scenario_of(case, threads=1):
+    """The Scenario of a Case: every touch is a walk, whatever the TLB."""
     kernel = linux("", case.snapshot.facts.get("kernel"))
-    world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads), linux=kernel)
-    vars(world).update(space=case.space, stream=case.stream, again_stream=case.stream)
-    return world
+    scenario = Scenario(
+        case.snapshot, case.trace, case.machine, case.placement, Effort(threads), linux=kernel
+    )
+    vars(scenario).update(space=case.space, stream=case.stream, again_stream=case.stream)
+    return scenario
 
 
 def run(case, name, params=None, batch=1 << 20, threads=1):
     """The Run of one policy over a Case."""
     plan = plan_for(name, params)
-    world = plan.reshape(world_of(case, threads))
-    done = start(plan, world)
-    replay_walks([done], world, world.reads(batch))
+    scenario = plan.reshape(scenario_of(case, threads))
+    done = start(plan, scenario)
+    replay_walks([done], scenario, scenario.reads(batch))
     return done
 
 

@@ -4,7 +4,7 @@ python tests/warm.py
 """
 
 from ptanalyze.analysis.setup import Setup, opened
-from ptanalyze.analysis.whatif import planned, replay_world
+from ptanalyze.analysis.whatif import planned, replay_scenario
 from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
 from ptanalyze.world import history
@@ -17,4 +17,4 @@ history.WORTH_COMPILING = 0
 for sample in ("sysbench-memory", "vm-numa-visible"):
     plans = planned([(name, {"node": 1} if name == "bind" else {}) for name in policies()], "linux")
     for setup in SETUPS:
-        replay_world(opened(bundled("samples") / sample).world(setup), plans, setup, refused={})
+        replay_scenario(opened(bundled("samples") / sample).scenario(setup), plans, setup, refused={})

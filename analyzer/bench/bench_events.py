@@ -10,8 +10,8 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
 from ptanalyze.policies import plan_for
+from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
-from ptanalyze.world.world import World
 
 EVENTS, REGIONS, THREADS, RUNS = 300_000, 512, 4, 3
 SMALLEST = {"EVENTS": 300, "RUNS": 1}
@@ -26,22 +26,22 @@ def run():
     rows = []
     for name, fill in CASES.items():
         case = process(fill)
-        steps = warm_seconds(lambda: world(*case).history)  # noqa: B023
+        steps = warm_seconds(lambda: scenario(*case).history)  # noqa: B023
         rows.append((f"{name}: steps", steps, "CPU s", f"{EVENTS:,} events"))
         rows += [(f"{name}: replay, {policy}", replayed(policy, *case), "CPU s", "") for policy in POLICIES]
     return rows
 
 
-def world(snapshot, trace, stream):
+def scenario(snapshot, trace, stream):
     machine = load_machine("vmitosis-cascade-lake")
-    made = World(snapshot, trace, machine, place(trace, machine, "round-robin", snapshot.topology))
+    made = Scenario(snapshot, trace, machine, place(trace, machine, "round-robin", snapshot.topology))
     vars(made)["stream"] = stream
     return made
 
 
 def replayed(policy, snapshot, trace, stream):
     """CPU seconds of the cache pass, of marking faults, and of a policy's replay; the steps are known."""
-    made = world(snapshot, trace, stream)
+    made = scenario(snapshot, trace, stream)
     made.history  # noqa: B018
     once = lambda: replay_walks([start(plan_for(policy), made)], made, made.reads())  # noqa: E731
     return warm_seconds(once)

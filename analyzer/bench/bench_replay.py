@@ -12,8 +12,8 @@ from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace, WalkStream
 from ptanalyze.kernels.replay import marking
 from ptanalyze.policies import plan_for, policies
+from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
-from ptanalyze.world.world import World
 
 from .bandwidth import read_bandwidth
 
@@ -27,10 +27,10 @@ def run():
     machine = load_machine("vmitosis-cascade-lake")
     snapshot, trace, stream = _process()
     placement = place(trace, machine, "round-robin", snapshot.topology)
-    world = World(snapshot, trace, machine, placement)
-    vars(world)["stream"] = stream
-    space, past = world.space, world.history
-    reads = next(iter(world.reads(batch=WALKS)))[1]
+    scenario = Scenario(snapshot, trace, machine, placement)
+    vars(scenario)["stream"] = stream
+    space, past = scenario.space, scenario.history
+    reads = next(iter(scenario.reads(batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)
     mark = lambda: marking(any_steps=False)(  # noqa: E731
         reads.page, reads.slot, past.rows, space.tables.parent, past.steps, mapped, 0, 0, fault
@@ -49,13 +49,13 @@ def run():
     plain = _median(lambda: _numpy_linux(reads, space.tables, placement.cpu_node))
     for policy in policies().values():
         plan = plan_for(policy)
-        if policy.reshape or not allowed(plan, world):
+        if policy.reshape or not allowed(plan, scenario):
             continue
-        started = start(plan, world)
-        replay = lambda started=started: started.replay(world, reads, fault, mapped, 0)  # noqa: E731
-        first = lambda started=started: started.replay(world, reads, cold, mapped, 0)  # noqa: E731
+        started = start(plan, scenario)
+        replay = lambda started=started: started.replay(scenario, reads, fault, mapped, 0)  # noqa: E731
+        first = lambda started=started: started.replay(scenario, reads, cold, mapped, 0)  # noqa: E731
         small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
-        built = _seconds(lambda: started.replay(world, small, cold[:1], mapped, 0))  # noqa: B023
+        built = _seconds(lambda: started.replay(scenario, small, cold[:1], mapped, 0))  # noqa: B023
         rows.append(
             (
                 f"{policy.name}: first touches",
@@ -73,10 +73,10 @@ def run():
     return rows
 
 
-def allowed(plan, world):
+def allowed(plan, scenario):
     """Whether a native process on a machine without slow nodes has what the policy needs."""
     try:
-        plan.check(world)
+        plan.check(scenario)
     except RefusedError:
         return False
     return True

@@ -18,9 +18,9 @@ from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, 
 from ptanalyze.formats.trace import open_trace, read_index, trace_of, write_index
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.world.address_space import address_space
+from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
 from ptanalyze.world.tlb_filter import TlbFilter
-from ptanalyze.world.world import World
 
 from .bench_kernels import snapshot
 
@@ -116,13 +116,13 @@ def happening():
 
 def stepping(shot, trace):
     """(CPU seconds, steps) of the calls of a trace with a walk between two."""
-    world = World(shot, trace, MACHINE, place(trace, MACHINE, "round-robin"))
+    scenario = Scenario(shot, trace, MACHINE, place(trace, MACHINE, "round-robin"))
     page = np.random.default_rng(2).integers(0, REGIONS << 9, EVENTS).astype(np.uint32)
     columns = page, page < 0, np.arange(EVENTS + 1), np.zeros((4, 3), np.int64)
-    vars(world)["stream"] = WalkStream(*columns)
-    assert world.space
+    vars(scenario)["stream"] = WalkStream(*columns)
+    assert scenario.space
     begun = time.process_time()
-    steps = len(world.history.steps.at)
+    steps = len(scenario.history.steps.at)
     return time.process_time() - begun, steps
 
 

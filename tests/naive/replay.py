@@ -161,7 +161,7 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
         flat = int(tables.parent[flat])
 
 
-# Twin of world.first_touches: one 2 MiB region after the other.
+# Twin of scenario.first_touches: one 2 MiB region after the other.
 class Touched:
     """What threads touched first before the region of interest; nodes of tables and pages that there were."""
 

@@ -124,11 +124,11 @@ def test_a_fill_is_told_from_the_lookups_of_four_threads(tmp_path):
     tracing.build_plugin()
     record([tracing.build(tmp_path, "phases"), "1000000", "50000"], tmp_path / "c")
     capture = load(tmp_path / "c")
-    world = Setup.of().world(capture.snapshot, capture.trace)
-    lookups = slice(world.steady.chunk, world.steady.end)
-    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=world.walks_by_chunk[lookups])
+    scenario = Setup.of().scenario(capture.snapshot, capture.trace)
+    lookups = slice(scenario.steady.chunk, scenario.steady.end)
+    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=scenario.walks_by_chunk[lookups])
     assert walks[0] < 0.1 * walks.sum() and len(walks) == 5 and walks[1:].all()
-    (said,) = world.steady.found
+    (said,) = scenario.steady.found
     assert " phases: 1 has " in said.text and "(thread 0 alone, " in said.text
 
 
@@ -146,14 +146,14 @@ def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that
     program = tracing.build(tmp_path, "first_touches")
     record([program], tmp_path / "c", options=Options(marker=True))
     snapshot, trace = read_snapshot(tmp_path / "c"), read_trace(tmp_path / "c" / "trace.ptt")
-    world = Setup.of(threads_on="main=0,rest=1").world(snapshot, trace)
+    scenario = Setup.of(threads_on="main=0,rest=1").scenario(snapshot, trace)
     touched = trace.events[trace.events["kind"] == Event.FIRST_TOUCH]
     first = int(touched["a"][touched["thread"] == 4].min()) - (3 << 21)  # its store lies in regions 3 and 4
-    tables, homes = world.space.tables, {}
+    tables, homes = scenario.space.tables, {}
     for table in np.flatnonzero(tables.level == 1):
-        homes[(int(tables.base[table]) - first) >> 21] = int(world.first_homes[table])
+        homes[(int(tables.base[table]) - first) >> 21] = int(scenario.first_homes[table])
     assert [homes[region] for region in range(10)] == [0, 1, 1, 1, 1, 1, 1, 0, 1, 0]
-    assert world.first_touches_unseen == []
+    assert scenario.first_touches_unseen == []
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +173,8 @@ def advised(tmp_path_factory):
 def regions_by_level(capture, ranges, allowed):
     """{level of the leaf table: number of touched 2 MiB in `ranges`} of the baseline, as if so set."""
     facts = {**capture.snapshot.facts, "huge_pages": allowed}
-    world = Setup.of().world(replace(capture.snapshot, facts=facts), capture.trace)
-    regions = world.space.regions
+    scenario = Setup.of().scenario(replace(capture.snapshot, facts=facts), capture.trace)
+    regions = scenario.space.regions
     inside = within(regions.va << np.uint64(21), 2 << 20, ranges)
     return dict(zip(*np.unique(regions.level[inside], return_counts=True), strict=True))
 

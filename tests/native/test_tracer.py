@@ -34,9 +34,9 @@ from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.site import bare_snapshot
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze.world.tlb_filter import TlbFilter
-from ptanalyze.world.world import Scenario, captured_world
+from ptanalyze.world.traced_program import bare_snapshot
 from strategies import place
 
 # The QEMU plugin against a program whose accesses are known exactly.
@@ -94,7 +94,8 @@ def test_a_recorded_region_run_once_more_is_not_interrupted_by_its_loader_s_call
     bare, machine = without_calls_outside(recorded), load_machine("vmitosis-cascade-lake")
     assert len(bare.events) < len(recorded.events) - 5
     once, without = (
-        captured_world(bare_snapshot(trace), trace, Scenario(machine=machine)) for trace in (recorded, bare)
+        captured_scenario(bare_snapshot(trace), trace, ScenarioOptions(machine=machine))
+        for trace in (recorded, bare)
     )
     assert len(once.stream) >= PAGES
     assert len(once.again_stream) == len(without.again_stream) == 0

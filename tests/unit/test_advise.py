@@ -6,18 +6,26 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.advise import Budget, advise, advise_world, because, by_the_kernel, causes, workload
+from ptanalyze.analysis.advise import (
+    Budget,
+    advise,
+    advise_scenario,
+    because,
+    by_the_kernel,
+    causes,
+    workload,
+)
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_world
+from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.baselines import RESET
-from ptanalyze.world.world import Scenario, captured_world
-from replay_cases import HEAP, case, cases, world_of
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from replay_cases import HEAP, case, cases, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_topology, build_trace, small_machine
 
 # Advice: ranked by time within a budget, Thin or Wide with its evidence.
@@ -34,7 +42,7 @@ def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
     if placement == "recorded":
         trace.chunks["cpu"] = trace.chunks["thread"]
     machine = msgspec.structs.replace(small_machine(nodes), cpus_per_node=cpus)
-    return captured_world(snapshot, trace, Scenario(machine=machine, threads_on=placement))
+    return captured_scenario(snapshot, trace, ScenarioOptions(machine=machine, threads_on=placement))
 
 
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
@@ -55,7 +63,7 @@ def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_sharing_is_counted_table_by_table_as_by_hand(case):
-    found = workload(world_of(case))
+    found = workload(scenario_of(case))
     by_table = {}
     for chunk in range(len(case.trace.chunks)):
         node = int(case.placement.cpu_node[case.placement.chunk_cpu[chunk]])
@@ -67,11 +75,11 @@ def test_sharing_is_counted_table_by_table_as_by_hand(case):
 
 
 def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
-    world = captured([(0, VAS), (1, VAS * 200)])
-    free = advise_world(world, Budget(), Setup.of(machine=world.machine, costs=COSTS))
+    scenario = captured([(0, VAS), (1, VAS * 200)])
+    free = advise_scenario(scenario, Budget(), Setup.of(machine=scenario.machine, costs=COSTS))
     times = [one.result.price.speedup.middle for one in free.ranked]
     assert times == sorted(times, reverse=True) and not any(one.over for one in free.ranked)
-    poor = advise_world(world, Budget(bytes=0), Setup.of(machine=world.machine, costs=COSTS))
+    poor = advise_scenario(scenario, Budget(bytes=0), Setup.of(machine=scenario.machine, costs=COSTS))
     split = [bool(one.over) for one in poor.ranked]
     assert split == sorted(split) and any(split)
     assert all(one.extra_bytes > 0 for one in poor.ranked if one.over)
@@ -79,11 +87,11 @@ def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
 
 
 def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
-    world = captured([(0, VAS), (1, VAS * 200)])
-    report = advise_world(world, Budget(), Setup.of(machine=world.machine, costs=COSTS))
+    scenario = captured([(0, VAS), (1, VAS * 200)])
+    report = advise_scenario(scenario, Budget(), Setup.of(machine=scenario.machine, costs=COSTS))
     assert report.ranked[0].result.policy in report.sentence
     assert "remote" in report.sentence and "\n" not in report.sentence
-    nothing = advise_world(
+    nothing = advise_scenario(
         captured([(0, VAS)], nodes=1),
         Budget(),
         Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
@@ -93,10 +101,10 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
 
 def test_what_the_capture_lacks_rules_policies_out_by_name():
     native = captured([(0, VAS)])
-    found = advise_world(native, Budget(), Setup.of(machine=native.machine, costs=COSTS))
+    found = advise_scenario(native, Budget(), Setup.of(machine=native.machine, costs=COSTS))
     assert "mitosis" in {one.result.policy for one in found.ranked}
     assert found.refused["vmitosis-replicate"].startswith("a native capture has no host tables")
-    report = advise_world(
+    report = advise_scenario(
         captured(None, host=[]), Budget(), Setup.of(machine=captured(None, host=[]).machine, costs=COSTS)
     )
     assert "hydra" in report.refused and "first-touch" in report.refused
@@ -156,17 +164,19 @@ def test_memory_in_huge_pages_counts_and_the_tracers_does_not():
         (HEAP + 2 * REGION, HEAP + 3 * REGION, "t", True),
     ]
     trace = build_trace([(0, [HEAP])])
-    world = captured_world(
-        build_snapshot(pages, vmas=vmas), trace, Scenario(machine=small_machine(2), threads_on="round-robin")
+    scenario = captured_scenario(
+        build_snapshot(pages, vmas=vmas),
+        trace,
+        ScenarioOptions(machine=small_machine(2), threads_on="round-robin"),
     )
-    assert workload(world).mapped_bytes == 2 * REGION + (1 << 30)
+    assert workload(scenario).mapped_bytes == 2 * REGION + (1 << 30)
 
 
 def test_the_memory_of_a_host_with_one_node_is_not_compared_with():
-    world = captured([(0, VAS)], nodes=2)
-    assert "largest node has" in " ".join(workload(world).evidence())
-    one = replace(world.snapshot, topology=build_topology(1))
-    assert "largest node has" not in " ".join(workload(world.reshaped(snapshot=one)).evidence())
+    scenario = captured([(0, VAS)], nodes=2)
+    assert "largest node has" in " ".join(workload(scenario).evidence())
+    one = replace(scenario.snapshot, topology=build_topology(1))
+    assert "largest node has" not in " ".join(workload(scenario.reshaped(snapshot=one)).evidence())
 
 
 # Whether a policy gains by shorter walks or by less work of the kernel, and how advice says so.
@@ -182,8 +192,8 @@ def results(*names, calls=()):
     )
     trace = build_trace([(0, ALL)] * 3, [(0, 0, Event.ROI_START, (), 0), *calls], 2)
     plans = [plan_for(name) for name in ("linux", *names)]
-    return replay_world(
-        world_of(case(snapshot, trace, 2)),
+    return replay_scenario(
+        scenario_of(case(snapshot, trace, 2)),
         plans,
         Setup.of(machine=small_machine(2), costs=CASCADE_LAKE_COSTS),
     )

@@ -15,7 +15,7 @@ import ptanalyze
 from ptanalyze.analysis.frames import calls_frame
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot, replay_world
+from ptanalyze.analysis.whatif import replay_scenario, replay_snapshot
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
@@ -43,7 +43,7 @@ from ptanalyze.kernels.replay import (
 from ptanalyze.policies import plan_for
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import view
-from replay_cases import HEAP, case, cases, world_of
+from replay_cases import HEAP, case, cases, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 # What the cost files make of the papers' measurements of system calls.
@@ -89,14 +89,14 @@ def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
     placement = Placement(
         thread(trace.chunks), np.array(node, np.int16), thread(trace.events), "one thread a CPU"
     )
-    world = world_of(case(snapshot, trace, sockets, machine=machine)._replace(placement=placement))
-    return priced(world, policy, load_costs(machine))
+    scenario = scenario_of(case(snapshot, trace, sockets, machine=machine)._replace(placement=placement))
+    return priced(scenario, policy, load_costs(machine))
 
 
-def priced(world, policy, costs):
-    done = start(plan_for(policy), world)
-    made = system_calls(world, replay_walks([done], world, world.reads()))
-    calls = cost.call_costs(done.counters, world.machine, costs, made)
+def priced(scenario, policy, costs):
+    done = start(plan_for(policy), scenario)
+    made = system_calls(scenario, replay_walks([done], scenario, scenario.reads()))
+    calls = cost.call_costs(done.counters, scenario.machine, costs, made)
     return {one.call: one for one in calls}
 
 
@@ -365,9 +365,9 @@ CASCADE_LAKE = load_machine("vmitosis-cascade-lake")
 NAMES = ("linux", "mitosis", "hydra")
 
 
-def made_and_run(world, name):
-    done = start(plan_for(name), world)
-    return system_calls(world, replay_walks([done], world, world.reads())), done.counters.events
+def made_and_run(scenario, name):
+    done = start(plan_for(name), scenario)
+    return system_calls(scenario, replay_walks([done], scenario, scenario.reads())), done.counters.events
 
 
 def cells(table):
@@ -394,8 +394,8 @@ def by_hand(case):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=True))
 def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
-    world = world_of(case)
-    made, events = made_and_run(world, "linux")
+    scenario = scenario_of(case)
+    made, events = made_and_run(scenario, "linux")
     assert cells(made.calls) == by_hand(case)
     written, interrupted = events[:, PTE_WRITE].sum(axis=2), events[:, IPI].sum(axis=2)
     assert (made.flushes[1:] <= written[1:]).all()
@@ -409,8 +409,8 @@ def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=True))
 def test_hydra_interrupts_nobody_whom_linux_does_not(case):
-    world = world_of(case)
-    (linux_made, linux), (hydra_made, hydra) = (made_and_run(world, name) for name in ("linux", "hydra"))
+    scenario = scenario_of(case)
+    (linux_made, linux), (hydra_made, hydra) = (made_and_run(scenario, name) for name in ("linux", "hydra"))
     assert (hydra[:, IPI] <= linux[:, IPI]).all()
     assert (hydra[:, IPI] + hydra[:, IPI_SAVED] == linux[:, IPI]).all()
     assert all((a == b).all() for a, b in zip(linux_made, hydra_made, strict=True))
@@ -420,7 +420,7 @@ def unmapping(events):
     """Two threads on two nodes touch three pages of their own each; then the first one calls."""
     own = [HEAP + k * PAGE for k in range(3)], [HEAP + (1 << 39) + k * PAGE for k in range(3)]
     snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(own[0] + own[1])], nodes=4)
-    return world_of(
+    return scenario_of(
         case(snapshot, build_trace([(0, own[0]), (1, own[1])], events, 2), 4, machine=CASCADE_LAKE)
     )
 
@@ -428,27 +428,27 @@ def unmapping(events):
 @pytest.mark.twin
 def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
     nowhere = HEAP + (1 << 41)
-    world = unmapping(
+    scenario = unmapping(
         [
             (2, 0, Event.MUNMAP, (nowhere, PAGE), 0),
             (2, 0, Event.MUNMAP, (HEAP, PAGE), -22),
             (2, 0, Event.MUNMAP, (HEAP, 2 * PAGE), 0),
         ]
     )
-    made, _ = made_and_run(world, "linux")
+    made, _ = made_and_run(scenario, "linux")
     assert cells(made.calls) == {("munmap", 0): 2}
     assert cells(made.flushes) == cells(made.shootdowns) == {("munmap", 0): 1}
 
 
 @pytest.mark.twin
 def test_who_is_alone_interrupts_nobody():
-    world = unmapping([(2, 1, Event.THREAD_EXIT, (), 0), (2, 0, Event.MUNMAP, (HEAP, PAGE), 0)])
-    made, _ = made_and_run(world, "linux")
+    scenario = unmapping([(2, 1, Event.THREAD_EXIT, (), 0), (2, 0, Event.MUNMAP, (HEAP, PAGE), 0)])
+    made, _ = made_and_run(scenario, "linux")
     assert (cells(made.flushes), cells(made.shootdowns)) == ({("munmap", 0): 1}, {})
 
 
 def results_of(events):
-    return replay_world(
+    return replay_scenario(
         unmapping(events),
         [plan_for(name) for name in NAMES],
         Setup.of(machine=unmapping(events).machine, costs=COSTS),

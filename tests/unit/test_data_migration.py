@@ -37,9 +37,9 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world import page_homes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.page_homes import by_host, moves_told
+from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
-from ptanalyze.world.world import untouched
-from replay_cases import HEAP, Case, case, cases, events, reads_of, world_of
+from replay_cases import HEAP, Case, case, cases, events, reads_of, scenario_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
 # What happens over time: windows of a replay, and the NUMA-balancing schedule.
@@ -51,10 +51,10 @@ COSTS = load_costs(None, "server-2020")
 @settings(max_examples=30, deadline=None)
 @given(cases(), st.integers(1, 5), st.sampled_from([1, 3, 1 << 20]))
 def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
-    plain, cut = (start(plan_for("linux"), world_of(case)) for _ in range(2))
+    plain, cut = (start(plan_for("linux"), scenario_of(case)) for _ in range(2))
     for one, count in ((plain, 0), (cut, windows)):
-        world = world_of(case)
-        replay_walks([one], world, world.reads(batch), windows=count)
+        scenario = scenario_of(case)
+        replay_walks([one], scenario, scenario.reads(batch), windows=count)
     assert all((a == b).all() for a, b in zip(plain.counters, cut.counters, strict=True))
     assert plain.series is None
     series = cut.series
@@ -67,22 +67,22 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
 @pytest.mark.twin
 def test_windows_are_of_equal_time():
     process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP] * n) for n in (5, 1, 3, 7, 2)]))
-    world, one = world_of(process), start(plan_for("linux"), world_of(process))
-    replay_walks([one], world, world.reads(), windows=2)
+    scenario, one = scenario_of(process), start(plan_for("linux"), scenario_of(process))
+    replay_walks([one], scenario, scenario.reads(), windows=2)
     assert one.series.time_ns.tolist() == [2000, 4000]
     assert one.series.walks.tolist() == [6, 12]
 
 
 def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
-    """(World, steps) of one VMA of 8 pages on node 0."""
+    """(Scenario, steps) of one VMA of 8 pages on node 0."""
     vas = [HEAP + k * PAGE for k in range(pages)]
     snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
     process = case(snapshot, trace, 2, cpus)
     if text:
         process = process._replace(placement=move_threads(process.placement, trace, process.machine, text))
-    world = world_of(process)
-    vars(world)["moves"] = moves
-    return world, world.history.steps
+    scenario = scenario_of(process)
+    vars(scenario)["moves"] = moves
+    return scenario, scenario.history.steps
 
 
 def passes(count, events=()):
@@ -106,14 +106,14 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
 def test_a_further_run_scans_on_where_and_when_the_first_left_off():
     """Of 8 pages the first run scans 6, two each microsecond from its sixth on; the last are due soon."""
     slow = Moves(autonuma=True, delay_ms=0.005, scan_period_ms=0.001, scan_size_mb=2 / 256)
-    world, steps = stepped(passes(8), slow, text="")
+    scenario, steps = stepped(passes(8), slow, text="")
     marks = lambda steps: [  # noqa: E731
         (int(at) // 8, int(slot)) for at, slot in zip(steps.at, steps.lo, strict=True) if at % 8 == 0
     ]
     hints = lambda steps: type(steps)(*(column[steps.kind == HINT] for column in steps))  # noqa: E731
     assert marks(hints(steps)) == [(5, 0), (5, 1), (6, 2), (6, 3), (7, 4), (7, 5)]
-    vars(world)["steady"] = world.steady._replace(chunk=0)
-    again = marks(hints(world.again().history.steps))
+    vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
+    again = marks(hints(scenario.again().history.steps))
     assert again[:2] == [(1, 6), (1, 7)] and {(2, 0), (2, 1), (3, 2)} <= set(again)
 
 
@@ -124,9 +124,9 @@ def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():
     snapshot = build_snapshot([Page(va, 512 * (k + 1), 2) for k, va in enumerate(huge)])
     process = case(snapshot, build_trace([(0, huge)] * 6))
     moved = move_threads(process.placement, process.trace, process.machine, "0:1@50%")
-    world = world_of(process._replace(placement=moved))
-    vars(world)["moves"] = Moves(autonuma=True, delay_ms=0.003, scan_period_ms=0.001, scan_size_mb=2)
-    steps = world.history.steps
+    scenario = scenario_of(process._replace(placement=moved))
+    vars(scenario)["moves"] = Moves(autonuma=True, delay_ms=0.003, scan_period_ms=0.001, scan_size_mb=2)
+    steps = scenario.history.steps
     data = steps.kind == DATA
     assert steps.at[data].tolist() == [7, 10], "the first page in chunk 3, the second one in chunk 4"
 
@@ -145,12 +145,12 @@ def test_the_rate_limit_lets_so_many_pages_move():
 @pytest.mark.twin
 def test_an_event_moves_what_it_says_and_drops_its_translations():
     event = (1, 0, Event.MOVE_PAGES, (HEAP + PAGE, 3 * PAGE, 1), 0)
-    world, steps = stepped(passes(2, [event]), Moves(), text="")
-    assert moves_told(world)[0].text.startswith("1 events moved data before the capture was taken")
+    scenario, steps = stepped(passes(2, [event]), Moves(), text="")
+    assert moves_told(scenario)[0].text.startswith("1 events moved data before the capture was taken")
     data = steps.kind == DATA
     assert data_page(steps, data)[1].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
     assert np.count_nonzero(steps.kind == FLUSH) == 1
-    dropped = invalidations(world.trace.events)
+    dropped = invalidations(scenario.trace.events)
     assert (dropped["start"][0], dropped["end"][0]) == (HEAP + PAGE, HEAP + 4 * PAGE)
 
 
@@ -229,10 +229,10 @@ def test_a_trace_too_short_for_the_schedule_says_so():
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
     lasts = np.ptp(trace.chunks["time"]) / 1e6
     late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=lasts / 2)
-    world, _ = stepped(trace, late)
-    assert any("no data moves; give a smaller delay_ms" in note.text for note in moves_told(world))
-    world, _ = stepped(trace, soon)
-    assert not any("no data moves" in note.text for note in moves_told(world))
+    scenario, _ = stepped(trace, late)
+    assert any("no data moves; give a smaller delay_ms" in note.text for note in moves_told(scenario))
+    scenario, _ = stepped(trace, soon)
+    assert not any("no data moves" in note.text for note in moves_told(scenario))
 
 
 # Data that move, by events or by a schedule, and threads that move: every policy against its naive twin.
@@ -273,33 +273,33 @@ def as_dict(moves):
     return {name: getattr(moves, name) for name in moves.__struct_fields__}
 
 
-def world_with(case, moves):
-    world = world_of(case)
-    vars(world)["moves"] = moves
-    return world
+def scenario_with(case, moves):
+    scenario = scenario_of(case)
+    vars(scenario)["moves"] = moves
+    return scenario
 
 
 def run(case, moves, name, params, batch=1 << 20):
-    world = world_with(case, moves)
-    done = start(plan_for(name, params), world)
-    mapped = replay_walks([done], world, world.reads(batch))
-    return done, world, mapped
+    scenario = scenario_with(case, moves)
+    done = start(plan_for(name, params), scenario)
+    mapped = replay_walks([done], scenario, scenario.reads(batch))
+    return done, scenario, mapped
 
 
 def assert_as_naive(case, moves, name, params, batch=1 << 20):
     reads = reads_of(case)
     if not reads:
         return
-    host_moves = by_host(world_with(case, moves))
+    host_moves = by_host(scenario_with(case, moves))
     found = naive.replay(name, params, case, reads[0][1], moves, host_moves)
-    done, world, mapped = run(case, moves, name, params, batch)
+    done, scenario, mapped = run(case, moves, name, params, batch)
     count = done.counters
     if name == "vmitosis-migrate":  # the twin puts tables right as it begins
         all_in = (getattr(count, side) + getattr(done.before, side) for side in ("events", "host_events"))
         count = count._replace(**dict(zip(("events", "host_events"), all_in, strict=True)))
-    kind = world.history.steps.kind
+    kind = scenario.history.steps.kind
     assert np.count_nonzero(mapped.changed[(kind == DATA) | (kind == HOST_DATA)]) == found[5]
-    after = world.data_after
+    after = scenario.data_after
     assert (0 if after is None else after.left.clock[FAULTS]) == found[7]
     assert events(count) == found[2]
     if name in ("linux", "vmitosis-migrate"):
@@ -328,10 +328,10 @@ def test_windows_count_where_the_data_of_each_walk_are(data, native, windows, ba
     reads = reads_of(case)
     if not reads:
         return
-    found = naive.replay("linux", {}, case, reads[0][1], moves, by_host(world_with(case, moves)))[6]
-    world = world_with(case, moves)
-    done = start(plan_for("linux"), world)
-    replay_walks([done], world, world.reads(batch), windows=windows)
+    found = naive.replay("linux", {}, case, reads[0][1], moves, by_host(scenario_with(case, moves)))[6]
+    scenario = scenario_with(case, moves)
+    done = start(plan_for("linux"), scenario)
+    replay_walks([done], scenario, scenario.reads(batch), windows=windows)
     counted = done.data
     assert (counted.sum(axis=-1) == done.series.data.sum(axis=0)).all()
     assert {tuple(at.tolist()): int(counted[tuple(at)]) for at in np.argwhere(counted)} == dict(+found)
@@ -361,10 +361,10 @@ def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(na
 @given(st.booleans().flatmap(moving), st.sampled_from([0, 1, 5]))
 def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
     one, moves = found
-    whole = world_with(one, moves).history
+    whole = scenario_with(one, moves).history
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_homes, "BUFFER", few)
-        parts = world_with(one, moves).history
+        parts = scenario_with(one, moves).history
     assert all((a == b).all() for a, b in zip(whole.steps, parts.steps, strict=True))
     assert (whole.shootdowns.live == parts.shootdowns.live).all()
     assert (np.diff(whole.steps.at) >= 0).all()
@@ -380,9 +380,9 @@ def test_put_right_at_once_every_table_is_on_the_node_of_most_of_its_children(sn
     memory = Memory(snapshot, one.trace, one.space, one.placement, None)
     data = naive.Data(memory, one, Moves(), by_host=False)
     twin = Migrating(memory, one.space, 3, data, layers)
-    world = untouched(snapshot, small_machine(3))
-    run = start(plan_for("vmitosis-migrate", {"layers": layers}), world)
-    split = world.space.guest_tables
+    scenario = untouched(snapshot, small_machine(3))
+    run = start(plan_for("vmitosis-migrate", {"layers": layers}), scenario)
+    split = scenario.space.guest_tables
     home, host_home = (state.home for state in run.states)
     assert [twin.home[data.key(t)] for t in range(split)] == home[:split].tolist()
     assert [twin.host[t] for t in sorted(twin.host)] == host_home[split:].tolist()[: len(twin.host)]
@@ -397,15 +397,15 @@ ONCE = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0)  # in the third 
 
 
 def balanced(policy, moves=ONCE, thread=0, passes=5, native=True):
-    """(World, Counters): a thread of node `thread` goes through 8 pages on node 0, again and again."""
+    """(Scenario, Counters): a thread of node `thread` goes through 8 pages on node 0, again and again."""
     vas = [HEAP + k * PAGE for k in range(PAGES)]
     entries = [(va, 1 + k) for k, va in enumerate(vas)]
     vmas = [(HEAP, HEAP + PAGES * PAGE, "h")]
     snapshot = build_snapshot(entries, vmas=vmas) if native else build_snapshot(entries, [], vmas=vmas)
-    world = world_of(case(snapshot, build_trace([(thread, vas)] * passes), NODES))
-    vars(world)["moves"] = moves
+    scenario = scenario_of(case(snapshot, build_trace([(thread, vas)] * passes), NODES))
+    vars(scenario)["moves"] = moves
     plan = plan_for(policy)
-    shaped = plan.reshape(world)
+    shaped = plan.reshape(scenario)
     run = start(plan, shaped)
     replay_walks([run], shaped, shaped.reads())
     return shaped, run.counters
@@ -416,8 +416,8 @@ def of(counters, kind):
 
 
 def test_a_page_that_stays_is_marked_and_restored():
-    world, count = balanced("linux")
-    steps = world.history.steps
+    scenario, count = balanced("linux")
+    steps = scenario.history.steps
     assert np.count_nonzero(steps.kind == HINT) == 2 * PAGES and not (steps.kind == DATA).any()
     assert (of(count, PTE_WRITE), of(count, PTE_FANOUT)) == (2 * PAGES, 0)
 
@@ -433,25 +433,25 @@ def test_what_is_marked_already_is_not_marked_again():
     snapshot = build_snapshot(
         [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
     )
-    world = world_of(case(snapshot, build_trace([(0, vas)] + [(0, [HEAP] * 40)] * 5), NODES))
-    vars(world)["moves"] = every
-    steps = world.history.steps
+    scenario = scenario_of(case(snapshot, build_trace([(0, vas)] + [(0, [HEAP] * 40)] * 5), NODES))
+    vars(scenario)["moves"] = every
+    steps = scenario.history.steps
     counts = np.bincount(steps.lo[steps.kind == HINT], minlength=PAGES)
     assert counts[1:].tolist() == [1] * (PAGES - 1), "pages that nobody walks to stay marked"
     assert counts[0] > 2
 
 
 def test_a_page_that_moves_is_written_once_more():
-    world, count = balanced("linux", thread=1)
-    kind = world.history.steps.kind
+    scenario, count = balanced("linux", thread=1)
+    kind = scenario.history.steps.kind
     assert (np.count_nonzero(kind == HINT), np.count_nonzero(kind == DATA)) == (PAGES, PAGES)
     assert of(count, PTE_WRITE) == 2 * PAGES
 
 
 def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
     """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
-    world, _ = balanced("linux", thread=1)
-    steps, shootdowns = world.history.steps, world.history.shootdowns
+    scenario, _ = balanced("linux", thread=1)
+    steps, shootdowns = scenario.history.steps, scenario.history.shootdowns
     flushes = steps.kind == FLUSH
     before = steps.kind[np.flatnonzero(flushes) - 1].tolist()
     assert before == [HINT] + [DATA] * PAGES
@@ -466,16 +466,16 @@ def test_each_page_that_moves_interrupts_who_else_runs():
         [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
     )
     threads = [(0, vas[:1]), (1, vas), (1, vas), (1, vas), (1, vas), (0, vas[:1])]
-    world = world_of(case(snapshot, build_trace(threads), NODES))
-    vars(world)["moves"] = ONCE
-    run = start(plan_for("linux"), world)
-    replay_walks([run], world, world.reads())
-    assert of(run.counters, IPI) == 1 + np.count_nonzero(world.history.steps.kind == DATA) == 1 + PAGES
+    scenario = scenario_of(case(snapshot, build_trace(threads), NODES))
+    vars(scenario)["moves"] = ONCE
+    run = start(plan_for("linux"), scenario)
+    replay_walks([run], scenario, scenario.reads())
+    assert of(run.counters, IPI) == 1 + np.count_nonzero(scenario.history.steps.kind == DATA) == 1 + PAGES
 
 
 def test_without_balancing_nothing_is_marked():
-    world, count = balanced("mitosis", Moves())
-    assert not (world.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
+    scenario, count = balanced("mitosis", Moves())
+    assert not (scenario.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
 
 
 def test_under_shadow_paging_every_mark_and_every_restored_entry_is_an_exit():
@@ -485,16 +485,16 @@ def test_under_shadow_paging_every_mark_and_every_restored_entry_is_an_exit():
 
 def test_a_hypervisor_s_marks_are_not_counted_and_the_note_says_so():
     by_host = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0, by="host")
-    world, count = balanced("linux", by_host, native=False)
-    assert not (world.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
-    assert "its marks cost nothing" in moves_told(world)[0].text
+    scenario, count = balanced("linux", by_host, native=False)
+    assert not (scenario.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
+    assert "its marks cost nothing" in moves_told(scenario)[0].text
     assert "a mark rewrites an entry in every copy" in moves_told(balanced("linux")[0])[0].text
 
 
 def test_marks_have_the_price_of_a_rewritten_entry_and_their_shootdowns():
     costs = load_costs(None, "server-2020")
-    (world, linux), (_, mitosis) = balanced("linux"), balanced("mitosis")
-    ns = [busy_ns(count, world.machine, costs)[BALANCING] for count in (linux, mitosis)]
+    (scenario, linux), (_, mitosis) = balanced("linux"), balanced("mitosis")
+    ns = [busy_ns(count, scenario.machine, costs)[BALANCING] for count in (linux, mitosis)]
     assert of(linux, IPI) == 0, "nobody else runs"
     assert ns[0] == pytest.approx(2 * PAGES * costs.entry.rewrite.first)
     copies = 2 * PAGES * (NODES - 1) * (costs.entry.rewrite.copy + costs.copies_ns)

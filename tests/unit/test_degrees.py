@@ -28,7 +28,7 @@ from ptanalyze.analysis.degrees import (
 from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.replay import replay_walks
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import baseline_of, replay_world
+from ptanalyze.analysis.whatif import baseline_of, replay_scenario
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -36,7 +36,7 @@ from ptanalyze.kernels.replay import PTE_COPY, REPLICA_FAULT
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.hydra import HYDRA_OFFLINE as OFFLINE
 from ptanalyze.show.advise import setting_lines
-from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
+from replay_cases import HEAP, case, cases, events, reads_of, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 # The degree chooser: bounds against twins and closed forms, sums against the replay.
@@ -138,7 +138,7 @@ def test_what_degree_0_copies_is_what_every_degree_uses(process, degree, on):
 def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat, exposed):
     if not len(process.stream):
         return
-    known = degree_runs(world_of(process), setup_for(process.machine), on, {})
+    known = degree_runs(scenario_of(process), setup_for(process.machine), on, {})
     for bound in known.bounds:
         least = bound.cycles(exposed, repeat)
         for point in known.points:
@@ -161,10 +161,10 @@ def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat,
 )
 def test_counts_of_vmas_are_those_of_the_replay_cut_into_parts(process, policy, batch):
     plain = run(process, policy).counters
-    world = world_of(process)
-    vmas = Vmas(world)
-    (cut,) = grouped_runs([plan_for(policy)], world, vmas, world.placement.cpu_node)
-    replay_walks([cut], world, world.reads(batch))
+    scenario = scenario_of(process)
+    vmas = Vmas(scenario)
+    (cut,) = grouped_runs([plan_for(policy)], scenario, vmas, scenario.placement.cpu_node)
+    replay_walks([cut], scenario, scenario.reads(batch))
     assert (cut.counts.events.sum(axis=0) == plain.events).all()
     assert (cut.counts.reads.sum(axis=0) == plain.reads[::8].sum(axis=0)).all()
     assert cut.counts.walks.sum() == len(process.stream)
@@ -178,8 +178,8 @@ def test_counts_of_vmas_are_those_of_the_replay_cut_into_parts(process, policy, 
 def test_vmas_add_up_to_what_the_replay_counts(process, on):
     if not len(process.stream):
         return
-    world = world_of(process)
-    known = degree_runs(world, setup_for(process.machine), on, {})
+    scenario = scenario_of(process)
+    known = degree_runs(scenario, setup_for(process.machine), on, {})
     assert known.walks.sum() == len(process.stream)
     for degree in (0, 4, 9):
         point = next(p for p in known.points if (p.tier, p.degree) == (NODE, degree))
@@ -201,12 +201,12 @@ def test_degrees_and_whatif_have_one_price(process, degree, cold):
     if not len(process.stream):
         return
     setup = setup_for(process.machine, cold=cold)
-    known = degree_runs(world_of(process), setup, "first", {})
+    known = degree_runs(scenario_of(process), setup, "first", {})
     plans = [
-        plan_for(baseline_of(world_of(process))),
+        plan_for(baseline_of(scenario_of(process))),
         plan_for("hydra", {"prefetch": degree, "prefetch_on": "first"}),
     ]
-    alone = replay_world(world_of(process), plans, setup)
+    alone = replay_scenario(scenario_of(process), plans, setup)
     for result, tier, steps in zip(alone, (ONE, NODE), (None, degree), strict=True):
         point = next(p for p in known.points if (p.tier, p.degree) == (tier, steps))
         counted = point.traced if cold else point.again
@@ -229,7 +229,7 @@ def two_nodes(pages, repeats=1):
 
 
 def degrees_of(process, on="first", **more):
-    return degree_runs(world_of(process), setup_for(MACHINE, **more), on, {})
+    return degree_runs(scenario_of(process), setup_for(MACHINE, **more), on, {})
 
 
 def counts(known, tier, degree):
@@ -328,11 +328,11 @@ def test_sockets_are_nodes_that_are_near_and_the_busiest_has_the_copy():
     epyc = load_machine("epyc-7543-16-nodes")
     trace = build_trace([(k % 4, [HEAP]) for k in (0, 1, 1, 2, 3, 3, 3)])
     process = case(build_snapshot([(HEAP, 1)]), trace, 16, cpus=16, machine=epyc)
-    assert leads(world_of(process)).tolist() == [3] * 8 + [8] * 8
+    assert leads(scenario_of(process)).tolist() == [3] * 8 + [8] * 8
     for name in ("hydra-haswell", "vmitosis-cascade-lake"):
         machine = load_machine(name)
         alone = case(build_snapshot([(HEAP, 1)]), trace, machine.nodes, cpus=4, machine=machine)
-        assert leads(world_of(alone)).tolist() == list(range(machine.nodes))
+        assert leads(scenario_of(alone)).tolist() == list(range(machine.nodes))
 
 
 @pytest.mark.twin
@@ -345,7 +345,7 @@ def test_nodes_of_a_socket_that_share_a_copy_copy_nothing():
         [(va, 1 + k) for k, va in enumerate(every)], vmas=[(HEAP, HEAP + 16 * PAGE, "h")]
     )
     process = case(snapshot, trace, 16, cpus=16, machine=epyc)
-    known = degree_runs(world_of(process), setup_for(epyc), "first", {})
+    known = degree_runs(scenario_of(process), setup_for(epyc), "first", {})
     assert counts(known, SOCKET, 9) == (0, 0) and counts(known, NODE, 9) == (3, 48)
     assert counts(known, NODE, 0) == (48, 48)
     found = choose(known, 1e6)

@@ -15,13 +15,13 @@ from test_perf_stat import text as perf_text
 from captures import write_rounds
 from naive.walker import lru_misses
 from ptanalyze import calibrate
-from ptanalyze.analysis.advise import advise_world
+from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.findings import of_samples
 from ptanalyze.analysis.footprint import reached
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
-from ptanalyze.analysis.whatif import replay, replay_snapshot, replay_world
+from ptanalyze.analysis.whatif import replay, replay_scenario, replay_snapshot
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.columns import DATA_NODES
 from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
@@ -323,8 +323,8 @@ def test_interpolation_is_that_of_numpy_row_by_row(data):
 FEW_LINES = small_machine(1, cache_lines=(4, 120))
 
 
-def world_of(lines, tmp_path):
-    """A World of sampled walks, one for each of `lines`, on a machine of few lines."""
+def scenario_of(lines, tmp_path):
+    """A Scenario of sampled walks, one for each of `lines`, on a machine of few lines."""
     samples = "".join(
         f" 7 [000] 1.{k:06d}: mem_inst_retired.stlb_miss_loads:P: {HEAP + (line << 15):x}\n"
         for k, line in enumerate(lines.tolist())
@@ -332,7 +332,7 @@ def world_of(lines, tmp_path):
     (tmp_path / "text").write_text(samples)
     import_capture(None, tmp_path / "text", tmp_path / "capture")
     pages = [(HEAP + (line << 15), line) for line in range(int(lines.max()) + 1)]
-    return Setup.of(machine=FEW_LINES, costs="server-2020").world(
+    return Setup.of(machine=FEW_LINES, costs="server-2020").scenario(
         build_snapshot(pages), load(tmp_path / "capture").trace
     )
 
@@ -345,17 +345,17 @@ def test_samples_of_walks_read_from_dram_what_the_program_does_and_too_few_are_r
     exact = lru_misses(every, held) / len(every)
     for number, walks in enumerate((every, every[::100])):
         (tmp_path / f"{number}").mkdir()
-        world = world_of(walks, tmp_path / f"{number}")
-        assert of_samples(world)[0].numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5
-        (linux,) = replay_world(world, [plan_for("linux")], setup)
+        scenario = scenario_of(walks, tmp_path / f"{number}")
+        assert of_samples(scenario)[0].numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5
+        (linux,) = replay_scenario(scenario, [plan_for("linux")], setup)
         leaf = linux.reads[8].reshape(-1, 2).sum(axis=0)
         assert leaf[1] / leaf.sum() == pytest.approx(exact, abs=0.05)
-    few = world_of(np.arange(held // 2) * 8, tmp_path)
+    few = scenario_of(np.arange(held // 2) * 8, tmp_path)
     with pytest.raises(UsageError, match="too few samples to tell reads from DRAM"):
-        replay_world(few, [plan_for("linux")], setup)
+        replay_scenario(few, [plan_for("linux")], setup)
     (tmp_path / "seen").mkdir()
-    seen = world_of(np.tile(np.arange(held // 2) * 8, 3), tmp_path / "seen")
-    (linux,) = replay_world(seen, [plan_for("linux")], setup)
+    seen = scenario_of(np.tile(np.arange(held // 2) * 8, 3), tmp_path / "seen")
+    (linux,) = replay_scenario(seen, [plan_for("linux")], setup)
     assert not of_samples(seen) and not linux.reads[8, ..., 1].any()
 
 
@@ -388,8 +388,8 @@ def advice_by_bits(tmp_path, name, cpus, times):
     pages = [(page, k if k % 4 else first + k) for k, page in enumerate(sorted(rounds[0]))]
     snapshot = build_snapshot(pages, table_nodes=[0], vmas=[(0, 1 << 47, name)])
     setup = Setup.of(machine=msgspec.structs.replace(small, latency=slow), costs="server-2020")
-    limits, world = budget(NO_LIMIT, NO_LIMIT, 1), setup.world(replace(snapshot, heat=heat), None)
-    return advise_world(world, limits, setup, policies=["mitosis"])
+    limits, scenario = budget(NO_LIMIT, NO_LIMIT, 1), setup.scenario(replace(snapshot, heat=heat), None)
+    return advise_scenario(scenario, limits, setup, policies=["mitosis"])
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_where_sampling_took_too_long_the_advice_says_up_to_which_size_or_by_whi
     def advised(**how):
         setup = Setup.of(machine=machine, costs="server-2020", **how)
         limits = budget(NO_LIMIT, NO_LIMIT, 1)
-        return advise_world(setup.world(snapshot, None), limits, setup, policies=["mitosis"])
+        return advise_scenario(setup.scenario(snapshot, None), limits, setup, policies=["mitosis"])
 
     refused = advised(stands_for=64)
     assert refused.ranked[0].result.price.speedup is None

@@ -21,7 +21,7 @@ from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.policies import find, plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.reservations import line_runs, measure, reserve
-from ptanalyze.world.world import World, untouched
+from ptanalyze.world.scenario import Scenario, untouched
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
 
 pytestmark = pytest.mark.twin
@@ -38,19 +38,19 @@ def anonymous(pages, host_pages=()):
     return build_snapshot(pages, host_pages, vmas=[(0, 1 << 47, "")])
 
 
-def world_of(snapshot, trace=None, machine=None):
+def scenario_of(snapshot, trace=None, machine=None):
     machine = machine or small_machine()
     if trace is None:
         return untouched(snapshot, machine)
-    return World(snapshot, trace, machine, place(trace, 2, machine.nodes))
+    return Scenario(snapshot, trace, machine, place(trace, 2, machine.nodes))
 
 
 def touching(pages, frames=None, order=None, events=()):
-    """World in which one thread touches pages (numbers from 1 GiB on) of a VM, mapped to `frames`."""
+    """Scenario in which one thread touches pages (numbers from 1 GiB on) of a VM, mapped to `frames`."""
     mapped = dict(zip(pages, frames if frames is not None else pages, strict=True))
     snapshot = anonymous([(GIB + p * KIB4, f) for p, f in mapped.items()])
     touched = [GIB + p * KIB4 for p in (order if order is not None else pages)]
-    return world_of(snapshot, build_trace([(0, touched)], events))
+    return scenario_of(snapshot, build_trace([(0, touched)], events))
 
 
 def frames_of(snapshot):
@@ -102,10 +102,10 @@ def with_more_events(trace, snapshot, draw):
     return replace(trace, events=np.array(rows, EVENT_DTYPE))
 
 
-def plain(world):
-    """(walks, steps, premapped pages) of a World as the naive twin takes them."""
-    tables, regions, history = world.space.tables, world.space.regions, world.history
-    pages = world.stream.page.astype(np.int64)
+def plain(scenario):
+    """(walks, steps, premapped pages) of a Scenario as the naive twin takes them."""
+    tables, regions, history = scenario.space.tables, scenario.space.regions, scenario.history
+    pages = scenario.stream.page.astype(np.int64)
     walks = (regions.va[pages >> 9].astype(np.int64) << 9 | pages & 511).tolist()
     first = {r: int(tables.base[t]) >> 12 for r, t in enumerate(history.rows.leaf) if tables.level[t] == 1}
     taken = history.steps
@@ -124,9 +124,9 @@ def plain(world):
 def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
     snapshot = with_vmas(data.draw(near_frames() | near_frames() | snapshots(native=False)), data.draw)
     trace = with_more_events(data.draw(traces(snapshot)), snapshot, data.draw)
-    world = world_of(snapshot, trace)
-    found = reserve(world, size, limit)
-    frames, counts, unused = naive_ptemagnet(snapshot, *plain(world), size, limit)
+    scenario = scenario_of(snapshot, trace)
+    found = reserve(scenario, size, limit)
+    frames, counts, unused = naive_ptemagnet(snapshot, *plain(scenario), size, limit)
     assert frames_of(found.snapshot) == frames_of(snapshot) | frames
     assert found.series[:, 1].tolist() == unused
     assert found.counts == {name: counts[name] for name in found.counts} | {"unused_walks": sum(unused)}
@@ -137,7 +137,7 @@ def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
 def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
     snapshot = with_vmas(data.draw(near_frames() | snapshots(native=False)), data.draw)
     before = frames_of(snapshot)
-    after = frames_of(reserve(world_of(snapshot), size, limit).snapshot)
+    after = frames_of(reserve(scenario_of(snapshot), size, limit).snapshot)
     assert after.keys() == before.keys()
     moved = {page for page in after if after[page] != before[page]}
     staying = set(snapshot.guest.frame.tolist()) | {before[p] for p in before if p not in moved}
@@ -147,7 +147,7 @@ def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
 
 def test_flags_and_hints_of_entries_stay():
     snapshot = anonymous([Page(GIB, 99, protnone=True), Page(GIB + KIB4, 5)])
-    found = reserve(world_of(snapshot)).snapshot
+    found = reserve(scenario_of(snapshot)).snapshot
     assert sorted(frames_of(found).values()) == [96, 97]
     low = np.uint64(0xFFF)
     assert (found.guest.entries & low == snapshot.guest.entries & low).all()
@@ -156,9 +156,9 @@ def test_flags_and_hints_of_entries_stay():
 @settings(max_examples=20, deadline=None)
 @given(st.permutations(range(64)))
 def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
-    world = touching(range(64), [3 * k + 1 for k in range(64)], order)
-    shaped = ptemagnet.reshape(world, ptemagnet.Params())
-    assert measure(world.space).mean() == 3
+    scenario = touching(range(64), [3 * k + 1 for k in range(64)], order)
+    shaped = ptemagnet.reshape(scenario, ptemagnet.Params())
+    assert measure(scenario.space).mean() == 3
     assert measure(shaped.space, filled=True).mean() == 1
     assert shaped.facts["unused_bytes_end"] == 0 and shaped.facts["reservations"] == 8
 
@@ -168,9 +168,9 @@ def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
 def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
     order = data.draw(st.permutations(range(40)))
     blocks = data.draw(st.permutations(range(5)))
-    world = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
-    found = reserve(world)
-    assert frames_of(found.snapshot) == frames_of(world.snapshot)
+    scenario = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
+    found = reserve(scenario)
+    assert frames_of(found.snapshot) == frames_of(scenario.snapshot)
     assert found.counts["unused"] == 0
 
 
@@ -182,8 +182,8 @@ def test_one_page_in_eight_leaves_seven_times_the_pages_unused():
 
 
 def test_a_limit_of_zero_scatters_as_much_as_can_be():
-    world = touching(range(8), [8 * k for k in range(8)])
-    shaped = ptemagnet.reshape(world, ptemagnet.Params(reserve_limit=0))
+    scenario = touching(range(8), [8 * k for k in range(8)])
+    shaped = ptemagnet.reshape(scenario, ptemagnet.Params(reserve_limit=0))
     assert measure(shaped.space, filled=True).mean() == 8
     assert shaped.facts["reservations"] == shaped.facts["reservations_reclaimed"] == 8
 
@@ -201,7 +201,7 @@ def test_freeing_all_pages_of_a_reservation_ends_it_and_its_block_is_used_again(
     chunks = [(0, [GIB, GIB + KIB4]), (0, [GIB + 64 * KIB4])]
     snapshot = anonymous([(GIB + 64 * KIB4, 77)])
     unmap = [(1, 0, Event.MUNMAP, (GIB, 8 * KIB4), 0)]
-    found = reserve(world_of(snapshot, build_trace(chunks, unmap)))
+    found = reserve(scenario_of(snapshot, build_trace(chunks, unmap)))
     assert found.counts["reservations"] == 2 and found.counts["live"] == 1
     assert frames_of(found.snapshot)[(GIB >> 12) + 64] == 72
     assert found.series[:, 1].tolist() == [7, 6, 7]
@@ -217,7 +217,7 @@ def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
         (4 * GIB, 1024, 2),
     ]
     snapshot = build_snapshot(pages, [], vmas=vmas)
-    found = reserve(world_of(snapshot))
+    found = reserve(scenario_of(snapshot))
     assert list(found.kept.values()) == [1, 2, 0]
     after = frames_of(found.snapshot)
     assert [after[(GIB >> 12) + k] for k in (0, 4, 5, 6)] == [100, 300, 201, 201]
@@ -230,7 +230,7 @@ def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
 def test_without_vmas_all_pages_are_served_and_a_note_says_so():
     snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
     bare = replace(snapshot, vmas=np.zeros(0, VMA_DTYPE), vma_names=())
-    shaped = ptemagnet.reshape(world_of(bare), ptemagnet.Params())
+    shaped = ptemagnet.reshape(scenario_of(bare), ptemagnet.Params())
     assert shaped.facts["ept_lines_per_gpt_line_after"] == 1
     assert any("no VMAs" in one.text for one in shaped.findings) and any(
         "no trace" in one.text for one in shaped.findings
@@ -241,20 +241,20 @@ def test_a_capture_on_disk_stays_as_it_was(tmp_path):
     snapshot = anonymous([(GIB + k * KIB4, 8 * k) for k in range(64)])
     snapshot.guest.entries.tofile(tmp_path / "entries")
     mapped = np.memmap(tmp_path / "entries", np.uint64, "r", 0, snapshot.guest.entries.shape)
-    found = reserve(world_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
-    assert frames_of(found.snapshot) == frames_of(reserve(world_of(snapshot)).snapshot)
+    found = reserve(scenario_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
+    assert frames_of(found.snapshot) == frames_of(reserve(scenario_of(snapshot)).snapshot)
     assert (mapped == snapshot.guest.entries).all()
 
 
 def test_with_endless_caches_each_ept_line_comes_from_dram_once():
     """Each page in an ePT line of its own, as among seven co-runners; then eight share one."""
     order = np.random.default_rng(1).permutation(512)
-    world = touching(range(512), [8 * k for k in range(512)], order.tolist())
+    scenario = touching(range(512), [8 * k for k in range(512)], order.tolist())
     machine = small_machine(cache_lines=(1 << 14, 1 << 16), nested=False)
     names = ("linux", "ptemagnet", "vmitosis-replicate", "ptemagnet+vmitosis-replicate")
     results = replay_snapshot(
-        world.snapshot,
-        world.trace,
+        scenario.snapshot,
+        scenario.trace,
         [(name, {}) for name in names],
         Setup.of(cold=True, machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
     )
@@ -275,7 +275,7 @@ def test_a_group_that_is_no_power_of_two_names_the_sizes():
 
 def test_a_native_capture_is_refused():
     with pytest.raises(UsageError, match=r"ept\.tables"):
-        plan_for("ptemagnet").reshape(world_of(build_snapshot([(GIB, 5)])))
+        plan_for("ptemagnet").reshape(scenario_of(build_snapshot([(GIB, 5)])))
 
 
 def test_it_is_in_the_list_and_joins_what_places_tables():

@@ -38,10 +38,10 @@ from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import table
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
-from ptanalyze.world.site import bare_snapshot
+from ptanalyze.world.scenario import Scenario, untouched
+from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze.world.trees import overlap, within
-from ptanalyze.world.world import World, untouched
-from replay_cases import COSTS, HEAP, case, cases, world_of
+from replay_cases import COSTS, HEAP, case, cases, scenario_of
 from replay_cases import ask as ask_of
 from strategies import (
     PAGE,
@@ -180,8 +180,8 @@ def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
 
 def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
     trace = build_trace([(0, [GIB])])
-    world = World(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
-    assert world.space.inferred_tables and world.gone_share == 0
+    scenario = Scenario(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
+    assert scenario.space.inferred_tables and scenario.gone_share == 0
 
 
 def test_what_the_capture_lacks_is_said():
@@ -268,9 +268,9 @@ SHARES = st.sampled_from([0, 0, 0.3, 0.7])
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(processes(), SHARES, st.integers(1, 3), st.integers(0, 3))
 def test_the_guests_huge_pages_are_those_of_the_naive_twin(snapshot, share, least, seed):
-    world = untouched(snapshot, small_machine())
+    scenario = untouched(snapshot, small_machine())
     params = {"layers": "gpt", "fragmentation": share, "min_pages": least, "seed": seed}
-    shaped = plan_for("thp", params).reshape(world)
+    shaped = plan_for("thp", params).reshape(scenario)
     before, after = leaf_map(snapshot.guest), leaf_map(shaped.snapshot.guest)
     could = eligible(snapshot, least)
     chosen = [base for base in could if not stays_small(base, share, seed, 0)]
@@ -305,9 +305,9 @@ def flagged(leaves, base):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(snapshots(native=False), SHARES, st.integers(1, 3))
 def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least):
-    world = untouched(snapshot, small_machine())
+    scenario = untouched(snapshot, small_machine())
     params = {"layers": "ept", "host_fragmentation": share, "host_min_pages": least}
-    shaped = plan_for("thp", params).reshape(world)
+    shaped = plan_for("thp", params).reshape(scenario)
     before, after, small = leaf_map(snapshot.host), leaf_map(shaped.snapshot.host), regions(snapshot.host)
     could = [base for base, pages in small.items() if len(pages) >= least]
     promoted = [base for base in could if not stays_small(base, share, 0, 1)]
@@ -327,8 +327,8 @@ def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least
 @given(processes(), st.data(), SHARES)
 def test_walks_over_huge_pages_read_what_the_naive_walker_reads(snapshot, data, share):
     trace, machine = data.draw(traces(snapshot)), small_machine()
-    world = World(snapshot, trace, machine, place(trace, 2, 2))
-    shaped = plan_for("thp", {"fragmentation": share}).reshape(world)
+    scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("thp", {"fragmentation": share}).reshape(scenario)
     assert_as_naive(shaped.snapshot, trace, machine, 1000)
 
 
@@ -640,13 +640,13 @@ def test_what_mappings_save_adds_up_to_what_thp_saves_and_its_waste(tmp_path):
 @settings(max_examples=20, deadline=None)
 @given(cases())
 def test_walks_are_counted_to_the_vma_around_them_as_by_hand(case):
-    world = world_of(case)
-    vmas, naive = world.snapshot.vmas, [0] * (len(world.snapshot.vmas) + 1)
-    for page in world.stream.page.tolist():
-        address = int(world.space.regions.va[page >> 9]) << 21 | (page & 511) << 12
+    scenario = scenario_of(case)
+    vmas, naive = scenario.snapshot.vmas, [0] * (len(scenario.snapshot.vmas) + 1)
+    for page in scenario.stream.page.tolist():
+        address = int(scenario.space.regions.va[page >> 9]) << 21 | (page & 511) << 12
         inside = [k for k, vma in enumerate(vmas) if vma["start"] <= address < vma["end"]]
         naive[inside[0] if inside else -1] += 1
-    assert walks_by_vma(world, world.stream).tolist() == naive
+    assert walks_by_vma(scenario, scenario.stream).tolist() == naive
 
 
 @pytest.mark.parametrize(
@@ -689,9 +689,9 @@ def test_sites_rank_by_their_walks_and_the_line_names_the_first(tmp_path):
     asked = [(0, 8, 0), (4, 4, 1), (8, 4, 0)]
     sites = [Site(start=HEAP + a * PAGE, bytes=n * PAGE, frames=(frame[k],)) for a, n, k in asked]
     write_sites(tmp_path, sites)
-    world = world_of(case_)
+    scenario = scenario_of(case_)
     mapping = Mapping(HEAP, HEAP + 12 * PAGE, "", 6, 0, 12, 1, False)
-    [found] = with_sites([mapping], read_sites(tmp_path), world, world.stream)
+    [found] = with_sites([mapping], read_sites(tmp_path), scenario, scenario.stream)
     assert found.sites == (Asked(3, 8 * PAGE, "app.c:7 (one)"), Asked(3, 4 * PAGE, "app.c:9 (two)"))
     assert found.line.startswith("madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at app.c:7 (one); from malloc: ")
 

@@ -32,7 +32,7 @@ from ptanalyze.kernels.replay import (
 )
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.five_level import domain_of, split
-from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
+from replay_cases import HEAP, case, cases, events, reads_of, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
@@ -174,7 +174,7 @@ def test_with_full_prefetch_a_node_takes_one_violation_a_table_page_and_copies_a
 def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_who_copied_of_its_table(kind):
     process = touching_all(3, pages=3)
     plan = plan_for(NAME)
-    world = world_of(process)
+    scenario = scenario_of(process)
     reads = reads_of(process)[0][1]
     host = int(reads.host_leaf[0]) if kind == HOST_DATA else int(reads.leaf[0])
     row = [
@@ -191,11 +191,11 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
         11,
     ]
     steps = Steps(
-        *(np.array([value], old.dtype) for value, old in zip(row, world.history.steps, strict=True))
+        *(np.array([value], old.dtype) for value, old in zip(row, scenario.history.steps, strict=True))
     )
-    vars(world)["history"] = replace(world.history, steps=steps)
-    done = start(plan, world)
-    replay_walks([done], world, world.reads())
+    vars(scenario)["history"] = replace(scenario.history, steps=steps)
+    done = start(plan, scenario)
+    replay_walks([done], scenario, scenario.reads())
     found = {key: n for key, n in events(done.counters, host=True).items() if key[0].startswith("pte_")}
     written = {key: n for key, n in found.items() if key[0] != "pte_copies"}
     assert written == {("pte_writes", 1, 0): 1, ("pte_fanout", 1, 1): 1}, "node 2 walks only later"
@@ -296,9 +296,9 @@ def test_latency_within_a_socket_is_the_local_one():
 
 def test_the_stream_of_tlb_misses_is_the_one_there_was():
     snapshot = build_snapshot([(HEAP, 1)])
-    world = world_of(case(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])])))
-    shaped = plan_for("domains").reshape(world)
-    assert shaped.stream is world.stream and shaped.space is world.space
+    scenario = scenario_of(case(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])])))
+    shaped = plan_for("domains").reshape(scenario)
+    assert shaped.stream is scenario.stream and shaped.space is scenario.space
     assert (shaped.nodes, shaped.sockets) == (4, 2)
 
 

@@ -38,7 +38,7 @@ from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import with_latency, write_machine
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.policies import plan_for
-from ptanalyze.world.world import Scenario, captured_world
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
@@ -337,10 +337,10 @@ def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_coun
     capture = open_capture(bundled("samples") / "sysbench-memory")
 
     def counts(machine):
-        world = captured_world(capture.snapshot, capture.trace, Scenario(machine=machine))
-        run, caches = start(plan_for("hydra"), world), world.caches()
-        mapped = replay_walks([run], world, world.reads(caches=caches), more=True)
-        again = world.again()
+        scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
+        run, caches = start(plan_for("hydra"), scenario), scenario.caches()
+        mapped = replay_walks([run], scenario, scenario.reads(caches=caches), more=True)
+        again = scenario.again()
         replay_again([run], again, again.reads(caches=caches), mapped)
         return run
 

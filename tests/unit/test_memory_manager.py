@@ -18,7 +18,7 @@ from ptanalyze.kernels.replay import FAULT
 from ptanalyze.world import history, mm_events
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.thread_placement import LiveCpus
-from replay_cases import HEAP, case, cases, events, run, world_of
+from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace
 
 # What the memory manager does to entries, tables, VMAs and TLBs, under every policy that it concerns.
@@ -430,9 +430,9 @@ def arrays(history):
 @given(data=st.data(), native=st.booleans(), moving=st.booleans())
 def test_steps_do_not_depend_on_compilation_nor_on_how_much_is_done_at_once(data, native, moving):
     case = data.draw(cases(native, moving))
-    whole = world_of(case).history
+    whole = scenario_of(case).history
     with pytest.MonkeyPatch.context() as changed:
         for name, value in LITTLE.items():
             changed.setattr(history, name, value)
-        parts = world_of(case).history
+        parts = scenario_of(case).history
     assert all(np.array_equal(*pair) for pair in zip(arrays(whole), arrays(parts), strict=True))

@@ -39,8 +39,8 @@ from ptanalyze.formats.foreign.perf_samples import (
 from ptanalyze.formats.foreign.recognise import recognise
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze.world.traced_program import bare_snapshot
 from strategies import place
 
 # Texts of perf script as Intel's PEBS, AMD's IBS and Arm's SPE give them.

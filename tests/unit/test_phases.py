@@ -26,7 +26,7 @@ from ptanalyze.world.phases import (
     turns,
     without_loops,
 )
-from ptanalyze.world.world import Scenario, captured_world
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
@@ -154,26 +154,26 @@ def whole_run(chunks, phase, events=()):
         [(va, 1000 + k) for k, va in enumerate(some)], nodes=2, vmas=[(HEAP, HEAP + len(some) * PAGE, "h")]
     )
     trace = build_trace([(thread, pages(first, EACH)) for thread, first in chunks], events)
-    return captured_world(snapshot, trace, Scenario(machine=small_machine(2), phase=phase))
+    return captured_scenario(snapshot, trace, ScenarioOptions(machine=small_machine(2), phase=phase))
 
 
 def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for():
     """Threads end one after the other, so that the end of their phase is known to a turn of theirs."""
     end = FILL[:10]
-    world = whole_run(FILL + WORK + end, "last")
-    last = len(world.trace.chunks)
-    assert world.steady.chunk == 40 and 60 <= last <= 64
-    assert len(world.stream) == last * EACH and len(world.again_stream) == (last - 40) * EACH
-    assert world.trace.touches == last * EACH == sum(len(t.page) for t in world.trace.batches(1))
+    scenario = whole_run(FILL + WORK + end, "last")
+    last = len(scenario.trace.chunks)
+    assert scenario.steady.chunk == 40 and 60 <= last <= 64
+    assert len(scenario.stream) == last * EACH and len(scenario.again_stream) == (last - 40) * EACH
+    assert scenario.trace.touches == last * EACH == sum(len(t.page) for t in scenario.trace.batches(1))
     assert (
         "3 phases: 1 has 54 % of the walks (thread 0 alone, 100 % of the first touches); "
-        in world.steady.found[0].text
+        in scenario.steady.found[0].text
     )
     assert (
         f"Answered: phase 2, {(last - 40) * EACH:,} walks; --phase 1 or 3 or all asks another"
-        in world.steady.found[0].text
+        in scenario.steady.found[0].text
     )
-    assert "--roi-start-access 40960" in world.steady.found[0].text
+    assert "--roi-start-access 40960" in scenario.steady.found[0].text
     fill = whole_run(FILL + WORK + end, "1")
     assert (fill.steady.chunk, len(fill.trace.chunks), len(fill.again_stream)) == (0, 40, 40 * EACH)
     third = whole_run(FILL + WORK + end, "3")
@@ -186,10 +186,10 @@ def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for(
 def test_memory_that_is_freed_after_the_phase_is_there_in_its_further_run():
     """A munmap after the phase is no call of its further run, which would fault all pages in again."""
     unmap = [(64, 0, Event.MUNMAP, (HEAP, 40 * EACH * PAGE), 0)]
-    world = whole_run(FILL + WORK + [(0, 0)] * 10, "2", unmap)
-    assert len(world.trace.chunks) <= 64
-    assert not len(world.again().history.steps.at)
-    assert not any(one.code == "region-never-begins" for one in world.findings)
+    scenario = whole_run(FILL + WORK + [(0, 0)] * 10, "2", unmap)
+    assert len(scenario.trace.chunks) <= 64
+    assert not len(scenario.again().history.steps.at)
+    assert not any(one.code == "region-never-begins" for one in scenario.findings)
 
 
 def test_a_region_of_interest_is_answered_as_marked_and_its_phases_if_asked_for():
@@ -220,7 +220,7 @@ def test_a_synthetic_fill_and_its_work_are_answered_apart(tmp_path):
     whole = synth(tmp_path / "whole", "40M", init_trace=True, **asked)
     work = synth(tmp_path / "work", "40M", init_trace=False, **asked)
     setup = Setup.of(machine="vmitosis-cascade-lake")
-    assert opened(whole).world(setup).steady.found[0].text.startswith("2 phases: 1 has ")
+    assert opened(whole).scenario(setup).steady.found[0].text.startswith("2 phases: 1 has ")
     found = [replay(capture, "mitosis", setup).results for capture in (whole, work)]
     assert found[0][0].finding(PHASES) and not found[1][0].finding(PHASES)
     for mine, theirs in zip(*found, strict=True):

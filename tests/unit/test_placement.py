@@ -20,7 +20,7 @@ from ptanalyze.core.errors import RefusedError, UsageError, bundled
 from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
 from ptanalyze.core.trace import Event, threads_placed
 from ptanalyze.world.thread_placement import place
-from replay_cases import HEAP, REGIONS, case, events, run, world_of
+from replay_cases import HEAP, REGIONS, case, events, run, scenario_of
 from strategies import (
     FRAMES_PER_NODE,
     PAGE,
@@ -105,7 +105,7 @@ def touched(one):
 @given(one=late_cases())
 def test_each_table_that_there_was_is_where_the_twin_has_it_and_no_other_is_anywhere(one):
     memory, twin = touched(one)
-    tables, homes = one.space.tables, world_of(one).first_homes
+    tables, homes = one.space.tables, scenario_of(one).first_homes
     keys = [
         (int(level), int(base) >> (12 + 9 * int(level)))
         for level, base in zip(tables.level, tables.base, strict=True)
@@ -119,7 +119,7 @@ def test_each_table_that_there_was_is_where_the_twin_has_it_and_no_other_is_anyw
 @given(one=late_cases(native=False))
 def test_each_host_table_that_was_needed_is_where_the_twin_has_it(one):
     _, twin = touched(one)
-    homes = world_of(one).host_first_homes
+    homes = scenario_of(one).host_first_homes
     assert {table: node for table, node in enumerate(homes.tolist()) if node >= 0} == twin.hosts(one.space)
 
 
@@ -132,14 +132,14 @@ def test_a_process_that_began_before_its_trace_has_its_tables_where_its_kernel_p
     """synth places every table in the fault that makes it, whether the faults are traced or not."""
     asked = {"nodes": 4, "threads": 4, "accesses": 500, "init_trace": False, "mapped_by": "main"}
     capture = synth(tmp_path / "c", "32M", init=init, guest=guest, **asked)
-    world = Setup.of(machine="vmitosis-cascade-lake", threads_on="recorded").world(
+    scenario = Setup.of(machine="vmitosis-cascade-lake", threads_on="recorded").scenario(
         capture.snapshot, capture.trace
     )
-    split, snapshot = world.space.guest_tables, capture.snapshot
-    assert world.first_homes[:split].tolist() == snapshot.guest.node.tolist()
+    split, snapshot = scenario.space.guest_tables, capture.snapshot
+    assert scenario.first_homes[:split].tolist() == snapshot.guest.node.tolist()
     assert len(set(snapshot.guest.node.tolist())) == (4 if init == "parallel" else 1)
     if guest == "visible":
-        hosts = world.host_first_homes[split : split + world.space.host_tables]
+        hosts = scenario.host_first_homes[split : split + scenario.space.host_tables]
         assert (hosts >= 0).mean() > 0.5
         assert hosts[hosts >= 0].tolist() == snapshot.host.node[hosts >= 0].tolist()
 
@@ -157,12 +157,12 @@ def test_policies_count_what_their_twins_count_from_there_on(name, data, native)
 @given(one=late_cases())
 def test_data_of_a_single_node_capture_are_with_the_first_toucher(one):
     memory, twin = touched(one)
-    data, world = data_moves.Data(memory, one, NOTHING_MOVES, False), world_of(one)
-    rows = world.history.rows.leaf.tolist()
+    data, scenario = data_moves.Data(memory, one, NOTHING_MOVES, False), scenario_of(one)
+    rows = scenario.history.rows.leaf.tolist()
     for row, table in enumerate(rows):
         for slot in (0, 1, 9, 300):
             entry = data.entry(table, slot)
-            node = int(world.data.guest[row, slot])
+            node = int(scenario.data.guest[row, slot])
             if entry in memory.valid:
                 alone = len(one.snapshot.topology) == 1
                 assert node == data.node[entry]
@@ -205,8 +205,8 @@ def test_without_first_touches_memory_is_with_the_thread_that_mapped_it_under_ev
 def test_a_thread_on_another_node_that_touched_it_first_has_its_table_and_the_data():
     one = late((1, HEAP))
     assert served(one, "first-touch") == {1: 1}
-    assert int(world_of(one).data.guest[0, 0]) == 1
-    assert int(world_of(late()).data.guest[0, 0]) == 0
+    assert int(scenario_of(one).data.guest[0, 0]) == 1
+    assert int(scenario_of(late()).data.guest[0, 0]) == 0
 
 
 @pytest.mark.twin
@@ -238,11 +238,11 @@ def test_what_interleave_and_bind_place_does_not_depend_on_first_touches():
 
 @pytest.mark.twin
 def test_a_capture_without_first_touches_says_so_and_one_with_them_does_not():
-    (note,) = world_of(late()).first_touches_unseen
+    (note,) = scenario_of(late()).first_touches_unseen
     assert note.text.startswith("recorded without first touches")
-    assert world_of(late((1, HEAP))).first_touches_unseen == []
+    assert scenario_of(late((1, HEAP))).first_touches_unseen == []
     whole = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    assert world_of(whole).first_touches_unseen == []
+    assert scenario_of(whole).first_touches_unseen == []
 
 
 # Where threads run: recorded, spread, or as told; and what is refused.

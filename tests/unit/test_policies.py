@@ -30,7 +30,7 @@ from ptanalyze.kernels.replay import (
 )
 from ptanalyze.policies import find, plan_for, policies
 from ptanalyze.policies.wasp import steering
-from replay_cases import HEAP, case, cases, events, run, world_of
+from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 # What the policies must add up to, by the papers and by counting on fingers.
@@ -41,9 +41,9 @@ SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
 
 def together(case, names):
     """{name: Counters} of policies that are replayed at once."""
-    world = world_of(case)
-    runs = {name: start(plan_for(name), world) for name in names}
-    replay_walks([*runs.values()], world, world.reads())
+    scenario = scenario_of(case)
+    runs = {name: start(plan_for(name), scenario) for name in names}
+    replay_walks([*runs.values()], scenario, scenario.reads())
     return {name: run.counters for name, run in runs.items()}
 
 

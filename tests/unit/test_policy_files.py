@@ -50,22 +50,22 @@ def untyped(state, tables, leaf, row, slot, node, fault, counters):
     return state.nothing[leaf]  # of a type
 
 
-def early(world, params):
-    return [0][world.nodes], 1  # of start
+def early(scenario, params):
+    return [0][scenario.nodes], 1  # of start
 
 
-def far(world, params):
-    home = static_replicas.nowhere(world)
+def far(scenario, params):
+    home = static_replicas.nowhere(scenario)
     home[:] = 9
-    return (static_replicas.captured_guest(world), static_replicas.one_copy(world, home)), 1
+    return (static_replicas.captured_guest(scenario), static_replicas.one_copy(scenario, home)), 1
 
 
-def untaken(world, params):
+def untaken(scenario, params):
     return {"home": 0}, 1
 
 
-def plain(world, params):
-    return static_replicas.captured_guest(world), 1
+def plain(scenario, params):
+    return static_replicas.captured_guest(scenario), 1
 
 
 def policy(name, on_walk=static_replicas.on_walk, start=plain, server_of=static_replicas.server_of):
@@ -197,7 +197,7 @@ def test_advise_ranks_the_others(package, sample):
 
 def test_python_shows_the_whole_traceback(package, sample):
     done = python(package, "-c", f"import ptanalyze; ptanalyze.replay({sample!r}, 'early')")
-    assert "return [0][world.nodes], 1" in done.stderr
+    assert "return [0][scenario.nodes], 1" in done.stderr
 
 
 # A policy from outside, as analyzer/docs/add-a-policy.md shows it: it runs, and counts what it should.

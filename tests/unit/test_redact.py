@@ -34,7 +34,7 @@ from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import Root, Vcpu, write_snapshot, write_vm
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.world import Scenario, captured_world
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
 # Redacted captures: the same results, and nothing of where things were or what they were called.
@@ -317,7 +317,7 @@ def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
     bare = without_calls_outside(recorded.trace)
     assert len(bare.events) < len(recorded.trace.events)
     with_calls, without = (
-        captured_world(recorded.snapshot, trace, Scenario(machine=setup.machine))
+        captured_scenario(recorded.snapshot, trace, ScenarioOptions(machine=setup.machine))
         for trace in (recorded.trace, bare)
     )
     assert equal(both_runs(with_calls), both_runs(without))

@@ -15,7 +15,7 @@ from naive.walker import NaiveTlb
 from ptanalyze.analysis.advise import missing, verdict
 from ptanalyze.analysis.replay import replay_again, replay_walks, start
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_world
+from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.columns import SHORT
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.interval import Interval
@@ -27,9 +27,9 @@ from ptanalyze.kernels.replay import CLEAR, FAULT, PTE_COPY, REPLICA_FAULT, TABL
 from ptanalyze.policies import plan_for
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part
-from ptanalyze.world.site import Effort
-from ptanalyze.world.world import Scenario, World, captured_world
-from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, world_of
+from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
+from ptanalyze.world.traced_program import Effort
+from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 pytestmark = pytest.mark.twin
@@ -46,13 +46,13 @@ CALLS_OF_ALL = (
 BEGINS = (0, 0, Event.ROI_START, (), 0)
 
 
-def twice(world, name, params=None):
+def twice(scenario, name, params=None):
     """(Run, Reads of the first run, of the second) of one policy."""
-    plan, caches = plan_for(name, params), world.caches()
-    run = start(plan, world)
-    reads = [list(world.reads(caches=caches))]
-    mapped = replay_walks([run], world, reads[0], more=True)
-    again = world.again()
+    plan, caches = plan_for(name, params), scenario.caches()
+    run = start(plan, scenario)
+    reads = [list(scenario.reads(caches=caches))]
+    mapped = replay_walks([run], scenario, reads[0], more=True)
+    again = scenario.again()
     reads.append(list(again.reads(caches=caches)))
     replay_again([run], again, reads[1], mapped)
     return run, *reads
@@ -64,13 +64,13 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
     snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], vmas=[(HEAP, HEAP + 40 * PAGE, "h")])
     process = case(snapshot, build_trace([(0, pages) for _ in nodes], [BEGINS]))
     cpus = np.array(nodes, np.int32), np.zeros(1, np.int32)
-    world = world_of(
+    scenario = scenario_of(
         process._replace(
             placement=type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
         )
     )
-    vars(world)["steady"] = world.steady._replace(chunk=0)
-    run, _, _ = twice(world, "mitosis", {"mode": "migrate"})
+    vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
+    run, _, _ = twice(scenario, "mitosis", {"mode": "migrate"})
     done = [run.first.events, run.counters.events]
     tables = int(run.counters.pages[0])
     assert sum(int(events[:, TABLE_MOVED].sum()) for events in done) == moves * tables
@@ -92,7 +92,7 @@ def test_what_a_further_run_maps_at_free_addresses_lands_on_nothing_of_the_first
     }
     trace = build_trace([(0, [HEAP]), (1, [HEAP]), (0, pages)], [BEGINS, *calls[kind]], 2)
     snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
-    run, *_ = twice(world_of(case(snapshot, trace, 2)), name)
+    run, *_ = twice(scenario_of(case(snapshot, trace, 2)), name)
     first, further = events(run.first), events(run.counters)
     assert further["faults", 0, 0] == first["faults", 0, 0] == 4
     assert further["pte_writes", 0, 0] == 4 + cleared
@@ -110,7 +110,7 @@ def test_a_buffer_that_mremap_moves_and_grows_does_so_in_a_further_run(name, asi
     trace = build_trace(touched, [BEGINS, move, *aside], 2)
     pages = [(va, 1 + k) for k, va in enumerate(grown + had[: faults - 4])]
     snapshot = build_snapshot(pages, vmas=[(HEAP, HEAP + 4 * PAGE, "h"), (area, area + 8 * PAGE, "a")])
-    run, *_ = twice(world_of(case(snapshot, trace, 2)), name)
+    run, *_ = twice(scenario_of(case(snapshot, trace, 2)), name)
     first, further = events(run.first), events(run.counters)
     for counted, faulted in ((first, faults + 4), (further, faults)):
         assert sum(count for (kind, *_), count in counted.items() if kind == "faults") == faulted
@@ -124,10 +124,10 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
     trace = build_trace([(0, [page]) for _ in range(chunks)], [BEGINS, *gone])
     process = case(build_snapshot([(page, 1)], vmas=[(page, page + PAGE, "h")]), trace)
     every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
-    world = world_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
+    scenario = scenario_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
     again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
-    vars(world).update(again_stream=again, steady=world.steady._replace(chunk=begin))
-    steps = world.again().history.steps
+    vars(scenario).update(again_stream=again, steady=scenario.steady._replace(chunk=begin))
+    steps = scenario.again().history.steps
     assert steps.at[steps.kind == CLEAR].tolist() == at
 
 
@@ -158,11 +158,11 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
             placement=replace(drawn.placement, event_cpu=drawn.placement.event_cpu[kept]),
         )
     )
-    world = world_of(drawn)
-    vars(world)["steady"] = steady_part(
-        drawn.trace, drawn.stream, drawn.space.regions, world.walks_by_chunk
+    scenario = scenario_of(drawn)
+    vars(scenario)["steady"] = steady_part(
+        drawn.trace, drawn.stream, drawn.space.regions, scenario.walks_by_chunk
     )._replace(chunk=0)
-    run, first, second = twice(world, name)
+    run, first, second = twice(scenario, name)
     if not first:
         return
     counted, classes, happened, _ = naive.replay(
@@ -186,33 +186,33 @@ def test_without_calls_a_further_run_makes_and_copies_nothing(name, data):
         return
     if (drawn.trace.events["kind"] == Event.MOVE_PAGES).any():
         return
-    run, *_ = twice(world_of(drawn), name)
+    run, *_ = twice(scenario_of(drawn), name)
     assert not run.counters.events.any()
     assert run.counters.pages.tolist() == [run.first.pages[0], run.first.pages[1]]
 
 
-def real_world(trace, snapshot, nodes=2, machine=None):
-    """A World whose TLBs are the machine's."""
+def real_scenario(trace, snapshot, nodes=2, machine=None):
+    """A Scenario whose TLBs are the machine's."""
     placement = place(trace, nodes, nodes)
-    return World(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
+    return Scenario(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
 
 
 FAR = 1 << 40  # pages, in sets of the same number
 
 
-def naive_again(world, elsewhere=(0, 0)):
+def naive_again(scenario, elsewhere=(0, 0)):
     """[page] that miss when a twin's TLBs go through the trace twice, the second time.
 
     elsewhere  bytes that the second run maps at other addresses
     """
-    tlbs = [NaiveTlb(world.machine.tlb) for _ in world.placement.cpu_node]
+    tlbs = [NaiveTlb(scenario.machine.tlb) for _ in scenario.placement.cpu_node]
     for far in (0, FAR):
         missed = []
-        for touches in world.trace.batches(1):
+        for touches in scenario.trace.batches(1):
             chunks = range(touches.chunks.start, touches.chunks.stop)
-            cpus = np.repeat(world.placement.chunk_cpu[chunks], world.trace.chunks["touches"][chunks])
+            cpus = np.repeat(scenario.placement.chunk_cpu[chunks], scenario.trace.chunks["touches"][chunks])
             for page, cpu in zip(touches.page.tolist(), cpus.tolist(), strict=True):
-                number = int(world.space.regions.va[page >> 9]) << 9 | page & 511
+                number = int(scenario.space.regions.va[page >> 9]) << 9 | page & 511
                 if elsewhere[0] <= number * PAGE < elsewhere[1]:
                     number += far
                 if tlbs[cpu].touch(number, 1) == 2:
@@ -228,17 +228,18 @@ def test_tlbs_are_as_the_first_run_left_them(tmp_path_factory, seed, many, cache
         (int(t), [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 30) % many]) for t in rng.integers(0, 2, 6)
     ]
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
-    world = real_world(build_trace(chunks, [BEGINS], 2), snapshot)
+    scenario = real_scenario(build_trace(chunks, [BEGINS], 2), snapshot)
     if cached:
         directory = tmp_path_factory.mktemp("walks")
         for _ in range(2):
-            world = World(
-                *(world.snapshot, world.trace, world.machine, world.placement), Effort(1, directory)
+            scenario = Scenario(
+                *(scenario.snapshot, scenario.trace, scenario.machine, scenario.placement),
+                Effort(1, directory),
             )
-            assert world.again_stream.page.tolist() == naive_again(world)
-    assert world.again_stream.page.tolist() == naive_again(world)
-    assert world.again_stream.hits.sum() == world.trace.accesses
-    assert world.again_stream.hits[:, 2].sum() == len(world.again_stream)
+            assert scenario.again_stream.page.tolist() == naive_again(scenario)
+    assert scenario.again_stream.page.tolist() == naive_again(scenario)
+    assert scenario.again_stream.hits.sum() == scenario.trace.accesses
+    assert scenario.again_stream.hits[:, 2].sum() == len(scenario.again_stream)
 
 
 @settings(max_examples=STEADY_EXAMPLES, deadline=None)
@@ -257,8 +258,8 @@ def test_pages_that_a_further_run_maps_at_free_addresses_are_in_no_tlb(seed, man
         "r": [BEGINS, (0, 0, Event.MREMAP, (HEAP - REGION, PAGE, end - start, 1), start)],
     }
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
-    world = real_world(build_trace(chunks, calls[kind], 2), snapshot)
-    assert world.again_stream.page.tolist() == naive_again(world, (start, end))
+    scenario = real_scenario(build_trace(chunks, calls[kind], 2), snapshot)
+    assert scenario.again_stream.page.tolist() == naive_again(scenario, (start, end))
 
 
 def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew():
@@ -268,7 +269,7 @@ def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew
     mmap = (0, 0, Event.MMAP, (0, PAGE, 3, 0x22), new)
     for calls, read in (([], 1), ([mmap], 2)):
         trace = build_trace([(0, [old, new])], [BEGINS, *calls], 1)
-        _, _, again = twice(world_of(case(snapshot, trace, 1)), "linux")
+        _, _, again = twice(scenario_of(case(snapshot, trace, 1)), "linux")
         known, asked = (int(mask).bit_count() for mask in again[0][1].read)
         assert (known, asked) == (1, read)
 
@@ -276,12 +277,12 @@ def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew
 def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
     pages = [HEAP + k * PAGE for k in range(50)]
     chunks = [(0, pages[:25]), (0, pages[25:]), (1, pages), (0, pages)]
-    world = world_of(
+    scenario = scenario_of(
         case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
     )
-    assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
-    assert (world.steady.chunk, world.steady.walks) == (2, 100)
-    assert "last 100 of 150 accesses" in world.steady.found[0].text
+    assert first_walks(scenario.stream, scenario.space.regions).tolist() == [25, 25, 0, 0]
+    assert (scenario.steady.chunk, scenario.steady.walks) == (2, 100)
+    assert "last 100 of 150 accesses" in scenario.steady.found[0].text
 
 
 def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_run(tmp_path):
@@ -294,15 +295,15 @@ def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_
         [(va, 512 + k) for k, va in enumerate(pages)], nodes=2, vmas=[(HEAP, HEAP + 512 * PAGE, "[heap]")]
     )
     chunks = [(0, pages[k : k + 64]) for k in range(0, 320, 64)] + [(0, pages[:320])] * 4
-    world = real_world(build_trace(chunks), snapshot)
-    world = World(snapshot, world.trace, world.machine, world.placement, Effort(1, tmp_path))
-    thp = plan_for("thp").reshape(world)
+    scenario = real_scenario(build_trace(chunks), snapshot)
+    scenario = Scenario(snapshot, scenario.trace, scenario.machine, scenario.placement, Effort(1, tmp_path))
+    thp = plan_for("thp").reshape(scenario)
     assert thp.refiltered and first_walks(thp.stream, thp.space.regions).tolist() == [1] + [0] * 8
     before = steady_part(thp.trace, thp.stream, thp.space.regions, thp.walks_by_chunk)
     assert before.chunk != 5
     thp._filter.again(before.chunk)
-    linux, large = replay_world(
-        world, [plan_for("linux"), plan_for("thp")], Setup.of(machine=world.machine, costs=COSTS)
+    linux, large = replay_scenario(
+        scenario, [plan_for("linux"), plan_for("thp")], Setup.of(machine=scenario.machine, costs=COSTS)
     )
     assert linux.hits.sum() == large.hits.sum() == 4 * 320
     assert linux.walks > large.walks
@@ -311,18 +312,18 @@ def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_
 def test_a_run_that_grows_until_it_ends_has_no_steady_part():
     pages = [HEAP + k * PAGE for k in range(50)]
     chunks = [(0, pages[k : k + 10]) for k in range(0, 50, 10)]
-    world = world_of(
+    scenario = scenario_of(
         case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
     )
-    assert world.steady.chunk == 0 and "until it ends" in world.steady.found[0].text
+    assert scenario.steady.chunk == 0 and "until it ends" in scenario.steady.found[0].text
 
 
 def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
     """Of threads on two nodes, with every page mapped before the region."""
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(pages)], nodes=2)
-    world = world_of(case(snapshot, build_trace(chunks, [BEGINS, *happen], 2), 2))
+    scenario = scenario_of(case(snapshot, build_trace(chunks, [BEGINS, *happen], 2), 2))
     plans = [plan_for(name) for name in ("linux", *names)]
-    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS, **options))
+    return replay_scenario(scenario, plans, Setup.of(machine=small_machine(2), costs=COSTS, **options))
 
 
 ALL = [HEAP + k * PAGE for k in range(32)]
@@ -436,9 +437,9 @@ def results_of_two(*events):
     """Of one thread that touches two mapped pages within its region, and of another on another node."""
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(2)], nodes=2)
     chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
-    world = world_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))
+    scenario = scenario_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))
     plans = [plan_for(name) for name in ("linux", "mitosis", "hydra")]
-    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS))
+    return replay_scenario(scenario, plans, Setup.of(machine=small_machine(2), costs=COSTS))
 
 
 def test_teardown_after_the_region_changes_no_count_and_no_price():
@@ -457,10 +458,10 @@ def test_a_region_that_never_ends_is_said_to():
     assert not any("never ends" in note for note in results_of_two((2, 0, END, (), 0))[0].notes)
 
 
-def both_runs(world):
+def both_runs(scenario):
     """[page, entries read, entries from DRAM] of each walk, of the first run and of the further one."""
-    caches, found = world.caches(), []
-    for replayed in (world, world.again()):
+    caches, found = scenario.caches(), []
+    for replayed in (scenario, scenario.again()):
         found += [
             np.concatenate([np.zeros(0, np.int64), *(np.ravel(getattr(reads, name)) for _, reads in batches)])
             for batches in [list(replayed.reads(caches=caches))]
@@ -496,7 +497,7 @@ def test_calls_outside_the_region_change_no_walk_wherever_its_own_are(data, befo
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(41)], nodes=2)
     trace = build_trace(chunks, events, 2)
     found = [
-        both_runs(World(snapshot, one, small_machine(2), place(one, 2, 2)))
+        both_runs(Scenario(snapshot, one, small_machine(2), place(one, 2, 2)))
         for one in (trace, without_calls_outside(trace))
     ]
     assert equal(*found)
@@ -529,18 +530,18 @@ def test_touches_outside_the_region_are_left_out(tmp_path, least, decoded):
     assert within_region(part) is part
 
 
-def test_a_world_has_the_walks_of_the_region_alone():
+def test_a_scenario_has_the_walks_of_the_region_alone():
     pages = [HEAP + PAGE * k for k in range(8)]
     snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(pages)], nodes=2)
     trace = build_trace([(0, pages), (0, pages[:3]), (0, pages)], [(1, 0, BEGIN, (), 0), (2, 0, END, (), 0)])
-    world = captured_world(snapshot, trace, Scenario(machine=small_machine(2)))
-    assert len(world.stream) == 3 and int(world.hits.sum()) == 3
+    scenario = captured_scenario(snapshot, trace, ScenarioOptions(machine=small_machine(2)))
+    assert len(scenario.stream) == 3 and int(scenario.hits.sum()) == 3
 
 
 def test_a_region_without_touches_is_refused():
     trace = build_trace([(0, [HEAP])], [(1, 0, BEGIN, (), 0)])
     with pytest.raises(CaptureError, match="all 1 touches lie outside it"):
-        captured_world(build_snapshot([(HEAP, 1)]), trace, Scenario(machine=small_machine(2)))
+        captured_scenario(build_snapshot([(HEAP, 1)]), trace, ScenarioOptions(machine=small_machine(2)))
 
 
 # The replay loop and all policies against their naive twins.

@@ -15,8 +15,8 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
-from ptanalyze.world.world import World, untouched
-from replay_cases import HEAP, ask, cases, run, world_of
+from ptanalyze.world.scenario import Scenario, untouched
+from replay_cases import HEAP, ask, cases, run, scenario_of
 from strategies import (
     PAGE,
     REGION,
@@ -46,8 +46,8 @@ def process(pages=8, threads=2):
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(snapshots(native=False))
 def test_the_shadow_table_maps_what_both_tables_together_map(snapshot):
-    world = untouched(snapshot, small_machine())
-    shaped = plan_for("shadow").reshape(world)
+    scenario = untouched(snapshot, small_machine())
+    shaped = plan_for("shadow").reshape(scenario)
     shadow, (expected, missing) = shaped.snapshot.guest, shadow_pages(snapshot)
     assert shaped.snapshot.native and shaped.facts["shadow_pages_unmapped"] == missing
     for address, found in expected.items():
@@ -57,7 +57,7 @@ def test_the_shadow_table_maps_what_both_tables_together_map(snapshot):
     assert mapped == guests - missing
     assert shaped.aside_pages == len(snapshot.guest)
     assert len(shadow) == len(snapshot.guest) + shaped.facts["shadow_tables_of_split_pages"]
-    plan_for("shadow").reshape(world)  # the capture is as it was
+    plan_for("shadow").reshape(scenario)  # the capture is as it was
     assert shadow_pages(snapshot) == (expected, missing)
 
 
@@ -65,10 +65,10 @@ def test_the_shadow_table_maps_what_both_tables_together_map(snapshot):
 @given(snapshots(native=False), st.data())
 def test_a_tlb_entry_spans_what_it_did_and_walks_read_what_the_naive_walker_reads(snapshot, data):
     trace, machine = data.draw(traces(snapshot)), small_machine()
-    world = World(snapshot, trace, machine, place(trace, 2, 2))
-    shaped = plan_for("shadow").reshape(world)
-    assert (shaped.space.regions.tlb_level == world.space.regions.tlb_level).all()
-    assert shaped.stream is world.stream
+    scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("shadow").reshape(scenario)
+    assert (shaped.space.regions.tlb_level == scenario.space.regions.tlb_level).all()
+    assert shaped.stream is scenario.stream
     assert_as_naive(shaped.snapshot, trace, machine, 1000)
 
 
@@ -103,8 +103,8 @@ def test_exits_are_the_entries_that_the_guest_writes():
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=False), st.sampled_from(["shadow", "shadow+mitosis", "shadow+hydra"]))
 def test_exits_are_as_many_as_linuxs_guest_writes_whatever_acts_on_the_shadow_table(case, name):
-    world = world_of(case)
-    facts = plan_for("shadow").reshape(world).facts
+    scenario = scenario_of(case)
+    facts = plan_for("shadow").reshape(scenario).facts
     linux, shadow = run(case, "linux").counters.events, run(case, name).counters.events
     writes = linux[:, [PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum(axis=(1, 2, 3))
     exits = shadow[:, VM_EXIT].sum(axis=(1, 2))

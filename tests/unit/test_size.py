@@ -38,8 +38,8 @@ from ptanalyze.world.scaling import (
     scaled_moves,
     stands_for,
 )
-from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze.world.traced_program import bare_snapshot
 from strategies import Page, build_snapshot, build_trace, place, small_machine, small_tlb
 
 KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30
@@ -51,8 +51,8 @@ def made(place, **parameters):
     return open_capture(place)
 
 
-def world_of(capture, **options):
-    return Setup.of(machine="vmitosis-cascade-lake", **options).world(capture.snapshot, capture.trace)
+def scenario_of(capture, **options):
+    return Setup.of(machine="vmitosis-cascade-lake", **options).scenario(capture.snapshot, capture.trace)
 
 
 def test_caches_shrink_to_whole_sets_and_at_least_one():
@@ -105,10 +105,10 @@ def test_a_scaled_capture_is_replayed_with_less_and_says_so(tmp_path):
     plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
     assert (plain.snapshot.scale, scaled.snapshot.scale) == (1, 16)
     assert "scale" not in plain.snapshot.facts
-    worlds = [world_of(capture, autonuma=True) for capture in (plain, scaled)]
-    assert worlds[0].machine.llc.bytes >= 15 * worlds[1].machine.llc.bytes
-    assert [world.moves.scan_size_mb for world in worlds] == [256, 16]
-    said = [world.findings for world in worlds]
+    scenarios = [scenario_of(capture, autonuma=True) for capture in (plain, scaled)]
+    assert scenarios[0].machine.llc.bytes >= 15 * scenarios[1].machine.llc.bytes
+    assert [scenario.moves.scan_size_mb for scenario in scenarios] == [256, 16]
+    said = [scenario.findings for scenario in scenarios]
     assert said[0] == () and "a program of 16 times its memory" in said[1][0].text
 
 
@@ -439,9 +439,9 @@ def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp
 
 def test_the_size_of_a_bare_trace_is_what_it_reaches(tmp_path):
     capture = made(tmp_path / "made", size=16 * MIB, accesses=100_000)
-    world = world_of(capture)
-    bare = Setup.of(machine="vmitosis-cascade-lake").world(bare_snapshot(capture.trace), capture.trace)
-    assert world.extent == bare.extent == (16 * MIB, 512) and world.fits_caches and bare.fits_caches
+    scenario = scenario_of(capture)
+    bare = Setup.of(machine="vmitosis-cascade-lake").scenario(bare_snapshot(capture.trace), capture.trace)
+    assert scenario.extent == bare.extent == (16 * MIB, 512) and scenario.fits_caches and bare.fits_caches
 
 
 @pytest.mark.parametrize(

@@ -248,10 +248,10 @@ def test_lines_count_as_read_once_unless_they_are_read_again_later():
     pages = [HEAP + k * PAGE for k in range(1600)]
     snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)])
     trace = build_trace([(0, [*pages[::8], *pages[1:800:8]]), (1, pages[:64])])
-    world = Setup.of(machine=small_machine(2), costs=load_costs(load_machine("vmitosis-cascade-lake"))).world(
-        snapshot, trace
-    )
-    assert lines_by_node(world) == (200 + 8, 100 + 8), "eight lines of the other node in one go"
+    scenario = Setup.of(
+        machine=small_machine(2), costs=load_costs(load_machine("vmitosis-cascade-lake"))
+    ).scenario(snapshot, trace)
+    assert lines_by_node(scenario) == (200 + 8, 100 + 8), "eight lines of the other node in one go"
 
 
 def test_the_far_end_is_the_speed_up_of_the_first_run_but_for_what_is_paid_once(tmp_path, machine):

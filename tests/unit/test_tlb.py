@@ -25,8 +25,8 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
-from ptanalyze.world.site import bare_snapshot
 from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb, parts_of
+from ptanalyze.world.traced_program import bare_snapshot
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.

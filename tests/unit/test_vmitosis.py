@@ -23,7 +23,7 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR, TABLE_MOVED
 from ptanalyze.policies import find, plan_for
 from ptanalyze.policies.vmitosis_replicate import drawn
-from ptanalyze.world.world import untouched
+from ptanalyze.world.scenario import untouched
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import (
     FRAMES_PER_NODE,
@@ -629,8 +629,8 @@ def tree_over(gib, encoding):
 def test_table_6_page_tables_of_a_vm_of_a_tebibyte_and_a_half(replicas, gigabytes):
     """Both dimensions of 1.5 TiB at 4 KiB pages take 6, 12, 24 GB with 1, 2, 4 replicas."""
     empty = tree_over(1536, "x86"), np.zeros(0, VMA_DTYPE), (), build_topology(4), tree_over(1536, "ept")
-    world = untouched(Snapshot(*empty), small_machine(4))
-    taken = start(plan_for("vmitosis-replicate", {"nodes": replicas}), world)
+    scenario = untouched(Snapshot(*empty), small_machine(4))
+    taken = start(plan_for("vmitosis-replicate", {"nodes": replicas}), scenario)
     pages = gigabytes // 6 * (1536 * 512 + 1536 + 3 + 1)
     assert taken.counters.pages[0] == taken.counters.host_pages[0] == pages
     assert 2 * pages * PAGE / GIB == pytest.approx(gigabytes, rel=0.003)

@@ -21,7 +21,7 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import Steps, cache_pass, work_by_thread
 from ptanalyze.world.mm_events import invalidations
-from ptanalyze.world.world import World
+from ptanalyze.world.scenario import Scenario
 from replay_cases import ask, cold_machine
 from strategies import (
     Page,
@@ -283,11 +283,11 @@ def test_a_fifth_level_of_a_host_that_is_not_there_is_refused():
 def test_walks_over_five_levels_read_what_the_naive_walker_reads(data, layers):
     snapshot = data.draw(snapshots(native=None if layers != "ept" else False))
     trace, machine = data.draw(traces(snapshot)), small_machine()
-    world = World(snapshot, trace, machine, place(trace, 2, 2))
-    shaped = plan_for("five-level", {"layers": layers}).reshape(world)
+    scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("five-level", {"layers": layers}).reshape(scenario)
     assert leaf_map(shaped.snapshot.guest) == leaf_map(snapshot.guest)
     assert len(np.unique(shaped.snapshot.guest.frame)) == len(shaped.snapshot.guest) or snapshot.native
-    assert shaped.stream is world.stream
+    assert shaped.stream is scenario.stream
     assert_as_naive(shaped.snapshot, trace, machine, 1000)
 
 

@@ -18,7 +18,7 @@ from ptanalyze.core.trace import WalkStream
 from ptanalyze.kernels.replay import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
 from ptanalyze.policies import find
 from ptanalyze.policies.wasp import Thresholds, decisions, switches
-from replay_cases import HEAP, case, cases, run, world_of
+from replay_cases import HEAP, case, cases, run, scenario_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
@@ -127,9 +127,9 @@ def test_a_slow_recording_is_sampled_as_the_program_would_be():
 def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on():
     for accesses, there in (([1000] * 8, True), ([10_000] * 8, False)):
         drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
-        world = world_of(drawn)
-        vars(world)["steady"] = world.steady._replace(chunk=0)
-        done, *_ = twice(world, NAME, {"slowdown": 1})
+        scenario = scenario_of(drawn)
+        vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
+        done, *_ = twice(scenario, NAME, {"slowdown": 1})
         assert done.first.classes[1, 2] == 80, "it ends long before the daemon's first sample"
         assert done.counters.classes[1, 2] == (0 if there else 80)
         assert done.first.pages.tolist() == ([8, 8] if there else [4, 4])
@@ -147,17 +147,17 @@ def test_a_trace_of_unknown_slowdown_says_nothing_of_the_access_rate():
 
 def test_without_times_only_the_misses_decide():
     drawn = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
-    found = decisions(world_of(timed(drawn, 5, [1000] * 8)), Thresholds(1e9, 1e9, 1e9, 0.01))
+    found = decisions(scenario_of(timed(drawn, 5, [1000] * 8)), Thresholds(1e9, 1e9, 1e9, 0.01))
     assert found.steady and np.isnan(found.accesses_per_ns) and len(found.chunk) == 0
 
 
 def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
-    world = world_of(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8))
+    scenario = scenario_of(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8))
     none = WalkStream(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(9, np.int64), np.zeros((2, 3)))
     limits = Thresholds(1000, 1000, 0, 0.01)
-    assert decisions(world, limits).misses_per_access == 0.02 and decisions(world, limits).steady
-    vars(world)["again_stream"] = none
-    found = decisions(world, limits)
+    assert decisions(scenario, limits).misses_per_access == 0.02 and decisions(scenario, limits).steady
+    vars(scenario)["again_stream"] = none
+    found = decisions(scenario, limits)
     assert found.misses_per_access == 0 and not found.steady and len(found.chunk) == 1
 
 

@@ -1,4 +1,4 @@
-"""A World: its passes, and the memory that its walk stream takes."""
+"""A Scenario: its passes, and the memory that its walk stream takes."""
 
 import mmap
 import os
@@ -17,9 +17,9 @@ from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world import stream_store
-from ptanalyze.world.site import Site
-from ptanalyze.world.world import Scenario, World, captured_world
-from replay_cases import case, world_of
+from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
+from ptanalyze.world.traced_program import TracedProgram
+from replay_cases import case, scenario_of
 from strategies import build_snapshot, build_trace, place, small_machine
 
 # What a process holds of a walk stream's file does not grow with it: every pass gives back what it read.
@@ -29,8 +29,8 @@ SLACK = 6 << 20  # bytes around what is read that the kernel maps, too: pieces o
 
 
 @pytest.fixture
-def world(tmp_path):
-    """A World whose stream of 16.8 MB of pages is a mapped file: 600 chunks of the same two threads."""
+def scenario(tmp_path):
+    """A Scenario whose stream of 16.8 MB of pages is a mapped file: 600 chunks of the same two threads."""
     machine = small_machine()
     trace = build_trace([(k % 2, [(GIB + k * 4096, False, 1)]) for k in range(CHUNKS)])
     trace.chunks["time"] = np.arange(CHUNKS) * 10**6
@@ -40,9 +40,9 @@ def world(tmp_path):
         writer.append(page, page % 2 == 0, np.full(CHUNKS, WALKS // CHUNKS))
         stream = writer.seal(np.zeros((2, 3), np.int64))
     moves = Moves(autonuma=True, scan_period_ms=10_000)
-    world = World(snapshot, trace, machine, place(trace, 2, 2), moves=moves)
-    vars(world)["stream"] = stream
-    return world
+    scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2), moves=moves)
+    vars(scenario)["stream"] = stream
+    return scenario
 
 
 def held(stream):
@@ -59,33 +59,35 @@ def held(stream):
     return total
 
 
-def load_again(world, tmp_path):
-    return stream_store.load(tmp_path, "walks", CHUNKS, len(world.trace.regions), world.trace.touches)
+def load_again(scenario, tmp_path):
+    return stream_store.load(tmp_path, "walks", CHUNKS, len(scenario.trace.regions), scenario.trace.touches)
 
 
 PASSES = {
     "stored streams are looked at": load_again,
-    "history": lambda world, _: world.history,
-    "nodes of data": lambda world, _: world.data,
-    "steady part": lambda world, _: world.steady,
-    "cache pass": lambda world, _: [len(reads.page) for _, reads in world.reads()],
-    "classes of walks": lambda world, _: classify_walks(world.space, world.stream, world.placement),
-    "workload": lambda world, _: workload(world),
+    "history": lambda scenario, _: scenario.history,
+    "nodes of data": lambda scenario, _: scenario.data,
+    "steady part": lambda scenario, _: scenario.steady,
+    "cache pass": lambda scenario, _: [len(reads.page) for _, reads in scenario.reads()],
+    "classes of walks": lambda scenario, _: classify_walks(
+        scenario.space, scenario.stream, scenario.placement
+    ),
+    "workload": lambda scenario, _: workload(scenario),
 }
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_gives_back_the_stream_behind_it(world, tmp_path, name):
-    stream = world.stream
-    assert int(stream.page.max()) < len(world.trace.regions) << 9
+def test_a_pass_gives_back_the_stream_behind_it(scenario, tmp_path, name):
+    stream = scenario.stream
+    assert int(stream.page.max()) < len(scenario.trace.regions) << 9
     assert held(stream) >= stream.page.nbytes  # the look at all of them is seen
     give_back(stream.page)
-    kept = PASSES[name](world, tmp_path)
+    kept = PASSES[name](scenario, tmp_path)
     assert held(stream) <= SLACK, kept
 
 
-def test_blocks_are_all_of_an_array_and_behind_the_reader_nothing_is_held(world):
-    stream, page = world.stream, world.stream.page
+def test_blocks_are_all_of_an_array_and_behind_the_reader_nothing_is_held(scenario):
+    stream, page = scenario.stream, scenario.stream.page
     give_back(page)
     found, most = [], 0
     for block in blocks(page, 100_000):
@@ -105,34 +107,38 @@ def test_pages_that_can_be_written_to_are_never_given_back(tmp_path):
     assert (private == 7).all()
 
 
-# A World: its passes, kept when it only gets further notes, and its reads beside another simulator's.
+# A Scenario: its passes, kept when it only gets further notes, and its reads beside another simulator's.
 
 ACCESSES = 5_000 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60_000
 HEAP = 0x5600_0000_0000
 
 
-def small_world():
+def small_scenario():
     trace = build_trace([(0, [HEAP, HEAP + 4096])])
-    return world_of(case(build_snapshot([(HEAP, 1), (HEAP + 4096, 2)]), trace))
+    return scenario_of(case(build_snapshot([(HEAP, 1), (HEAP + 4096, 2)]), trace))
 
 
 @pytest.mark.twin
 def test_notes_are_added_and_every_pass_is_kept():
-    world = small_world().noted(Finding("a", "first"))
-    passes = {name: getattr(world, name) for name in ("space", "stream", "readers", "history", "data")}
-    again = world.noted(Finding("b", "second"), Finding("b", "third"))
+    scenario = small_scenario().noted(Finding("a", "first"))
+    passes = {name: getattr(scenario, name) for name in ("space", "stream", "readers", "history", "data")}
+    again = scenario.noted(Finding("b", "second"), Finding("b", "third"))
     assert [one.text for one in again.findings] == ["first", "second", "third"]
-    assert world.findings == (Finding("a", "first"),)
+    assert scenario.findings == (Finding("a", "first"),)
     assert all(vars(again)[name] is made for name, made in passes.items())
 
 
 @pytest.mark.twin
-def test_what_is_known_before_events_is_the_same_of_a_site_and_of_its_world():
-    world = small_world()
-    site = Site(world.snapshot, world.trace, world.machine, world.placement)
-    assert (site.nodes, site.sockets, site.readers) == (world.nodes, world.sockets, world.readers)
-    assert site.captured is site and world.reshaped(domains=2).captured is world
-    assert not hasattr(site, "history")
+def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_scenario():
+    scenario = small_scenario()
+    program = TracedProgram(scenario.snapshot, scenario.trace, scenario.machine, scenario.placement)
+    assert (program.nodes, program.sockets, program.readers) == (
+        scenario.nodes,
+        scenario.sockets,
+        scenario.readers,
+    )
+    assert program.captured is program and scenario.reshaped(domains=2).captured is scenario
+    assert not hasattr(program, "history")
 
 
 @pytest.mark.twin
@@ -150,16 +156,16 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     few = replace(machine.tlb, joins=1, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
-    world = captured_world(capture.snapshot, capture.trace, Scenario(machine=machine))
-    dram = sum(int(np.bitwise_count(reads.dram).sum()) for _, reads in world.reads())
+    scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
+    dram = sum(int(np.bitwise_count(reads.dram).sum()) for _, reads in scenario.reads())
 
     pages = np.concatenate([touches.page for touches in capture.trace.batches(1)])
     pages = capture.trace.regions[pages >> 9].astype(np.int64) << 9 | pages & 511
-    cpu = np.repeat(world.placement.chunk_cpu, capture.trace.chunks["touches"])
-    cpu_node = world.placement.cpu_node.tolist()
+    cpu = np.repeat(scenario.placement.chunk_cpu, capture.trace.chunks["touches"])
+    cpu_node = scenario.placement.cpu_node.tolist()
     touches = zip(cpu.tolist(), pages.tolist(), strict=True)
     other = walker.replay(capture.snapshot.guest, machine, cpu_node, touches)
-    assert len(world.stream) == sum(cpu.walks for cpu in other)
-    assert dram / len(world.stream) == pytest.approx(
-        sum(cpu.dram for cpu in other) / len(world.stream), abs=off
+    assert len(scenario.stream) == sum(cpu.walks for cpu in other)
+    assert dram / len(scenario.stream) == pytest.approx(
+        sum(cpu.dram for cpu in other) / len(scenario.stream), abs=off
     )

@@ -36,13 +36,13 @@ from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
 from .replay import must_allow
 from .setup import USED_OR_NOT, Policies, Setup, opened, policies_of, setup_of
-from .whatif import baseline_of, planned, replay_world
+from .whatif import baseline_of, planned, replay_scenario
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot, Tree
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 
 # Thin or Wide: whether a program runs on one socket or several, judged by its walks and its memory.
@@ -155,24 +155,24 @@ class Workload:
         return " ".join(f"{line}." for line in (assumed, fits) if line)
 
 
-def workload(world: World) -> Workload:
-    """Workload of a captured World; without a trace, only its memory."""
-    space, tree = world.space, world.snapshot.guest
-    walks = np.zeros(world.sockets, np.int64)
-    tables = np.zeros(world.sockets + 1, np.int64)
-    if world.traced:
-        node = world.placement.cpu_node[world.placement.chunk_cpu] // world.domains
-        np.add.at(walks, node, np.rint(world.walks_by_chunk).astype(np.int64))
-        tables += np.bincount(_walked_by(world, node).sum(axis=0), minlength=len(tables))
+def workload(scenario: Scenario) -> Workload:
+    """Workload of a captured Scenario; without a trace, only its memory."""
+    space, tree = scenario.space, scenario.snapshot.guest
+    walks = np.zeros(scenario.sockets, np.int64)
+    tables = np.zeros(scenario.sockets + 1, np.int64)
+    if scenario.traced:
+        node = scenario.placement.cpu_node[scenario.placement.chunk_cpu] // scenario.domains
+        np.add.at(walks, node, np.rint(scenario.walks_by_chunk).astype(np.int64))
+        tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     mapped = int(np.count_nonzero((tree.level == 1) & space.program_tables)) * ENTRIES * PAGE_BYTES
-    mapped += huge_bytes(world.snapshot)
-    known = [n for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
+    mapped += huge_bytes(scenario.snapshot)
+    known = [n for n in scenario.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
     frames = [int(np.diff(n.frames, axis=1).sum()) for n in known] if len(known) > 1 else [0]
     vm: tuple[bool, float] | tuple[()] = ()
-    if not world.snapshot.native:
-        vm = not world.snapshot.numa_oblivious, small_share(world.snapshot.nested)
-    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world), *vm)
+    if not scenario.snapshot.native:
+        vm = not scenario.snapshot.numa_oblivious, small_share(scenario.snapshot.nested)
+    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(scenario), *vm)
 
 
 def huge_bytes(snapshot: Snapshot) -> int:
@@ -191,21 +191,21 @@ def small_share(tree: Tree) -> float:
     return small / max(small + huge, 1)
 
 
-def on_nodes(world: World) -> tuple[str, int, int]:
+def on_nodes(scenario: Scenario) -> tuple[str, int, int]:
     """assumed, threads and node of Workload."""
-    machine, how = world.machine, world.placement.how
-    heat, threads = world.snapshot.heat, len(np.unique(world.trace.chunks["thread"]))
-    if not world.traced and heat is not None and heat.footprint is not None:
+    machine, how = scenario.machine, scenario.placement.how
+    heat, threads = scenario.snapshot.heat, len(np.unique(scenario.trace.chunks["thread"]))
+    if not scenario.traced and heat is not None and heat.footprint is not None:
         threads = int(np.ceil(heat.footprint.cpus))
     assumed = "" if threads < 2 or not how or how.startswith(RECORDED) else threads_placed(how)
-    could = world.snapshot.native and threads <= machine.cpus_per_node
+    could = scenario.snapshot.native and threads <= machine.cpus_per_node
     return assumed, threads if could else 0, machine.cpu_nodes[0]
 
 
-def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:
+def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
     """bool[sockets, touched leaf tables]: whether a node walks through a table."""
-    rows, stream = world.history.rows, world.stream
-    seen = np.zeros((world.sockets, len(rows.leaf)), bool)
+    rows, stream = scenario.history.rows, scenario.stream
+    seen = np.zeros((scenario.sockets, len(rows.leaf)), bool)
     for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
         page = stream.page[stream.offset[first] : stream.offset[last]]
         node = np.repeat(node_of_chunk[first:last], np.diff(stream.offset[first : last + 1]))
@@ -590,33 +590,33 @@ def advise(
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
     how, known = setup_of(setup, options), opened(capture)
-    world, others = known.world(how), known.others(how)
+    scenario, others = known.scenario(how), known.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
-    mapped = sum(one.extent[0] for one in (world, *others)) if share else 0
-    limits = budget(memory, updates, round(world.growth.factor * mapped))
-    report = advise_world(world, limits, how, known.provenance, horizon, others, policies)
-    return advised(report, how.machine, world.fits_caches)
+    mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
+    limits = budget(memory, updates, round(scenario.growth.factor * mapped))
+    report = advise_scenario(scenario, limits, how, known.provenance, horizon, others, policies)
+    return advised(report, how.machine, scenario.fits_caches)
 
 
-def advise_world(
-    world: World,
+def advise_scenario(
+    scenario: Scenario,
     budget: Budget,
     setup: Setup,
     provenance: Mapping[str, str] | None = None,
     horizon: float = HOUR,
-    others: Sequence[World] = (),
+    others: Sequence[Scenario] = (),
     policies: Policies = (),
 ) -> Report:
-    """Report on policies of a captured World, within a Budget; others as replay_world's.
+    """Report on policies of a captured Scenario, within a Budget; others as replay_scenario's.
 
     policies  as advise's; UsageError, with the reasons, where the capture allows none of them
     """
     refused, asked = dict[str, str](), policies_of(policies)
-    plans = planned(asked or candidates(world), baseline_of(world))
-    results, left_out = sound_results(world, plans, setup, provenance, refused, others)
+    plans = planned(asked or candidates(scenario), baseline_of(scenario))
+    results, left_out = sound_results(scenario, plans, setup, provenance, refused, others)
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked, about = rank(results, budget, horizon), workload(world)
+    ranked, about = rank(results, budget, horizon), workload(scenario)
     if others:
         about = replace(about, threads=0)  # of several processes these are the first's alone
     said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
@@ -624,19 +624,19 @@ def advise_world(
 
 
 def sound_results(
-    world: World,
+    scenario: Scenario,
     plans: Sequence[Plan],
     setup: Setup,
     provenance: Mapping[str, str] | None,
     refused: dict[str, str],
-    others: Sequence[World],
+    others: Sequence[Scenario],
 ) -> tuple[list[Result], dict[str, str]]:
-    """(results of replay_world, {policy: why}): without the plans whose own code fails."""
+    """(results of replay_scenario, {policy: why}): without the plans whose own code fails."""
     left_out: dict[str, str] = {}
     while True:
         sound = [plan for plan in plans if plan.name not in left_out]
         try:
-            return replay_world(world, sound, setup, provenance, refused, others), left_out
+            return replay_scenario(scenario, sound, setup, provenance, refused, others), left_out
         except BrokenPolicyError as error:
             left_out[error.policy] = error.why
 
@@ -670,7 +670,7 @@ class Advised:
 
 
 def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advised:
-    """Advised of a Report; fits_caches: of its World."""
+    """Advised of a Report; fits_caches: of its Scenario."""
     ranked = [advice.result for advice in report.ranked]
     table = whatif_frame(ranked, machine)
     for column in COLUMNS:
@@ -682,10 +682,10 @@ def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advi
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 
-def candidates(world: World) -> list[tuple[str, dict[str, Any]]]:
+def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
     """[(name, settings)] of policies to compare, those that the capture will refuse included."""
-    known, no_p = policies(), {"mode": "no-p"} if world.snapshot.numa_oblivious else {}
-    unfit = NO_CANDIDATES if world.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
+    known, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
+    unfit = NO_CANDIDATES if scenario.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
     names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
     return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..core.snapshot import Snapshot
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 
 TRACED = ("walks", "samples")  # weights that need a trace
@@ -149,16 +149,16 @@ def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple
     if not trace.facts.get("sampled"):
         raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
     unfiltered = replace(trace, facts={**trace.facts, "walks": True})
-    world = replace(setup, phase=ALL).world(capture.snapshot, unfiltered)
-    classes = classify_walks(world.space, world.stream, world.placement, trace=world.trace, by=by)
-    return replace(classes, weight="samples"), world.placement.how
+    scenario = replace(setup, phase=ALL).scenario(capture.snapshot, unfiltered)
+    classes = classify_walks(scenario.space, scenario.stream, scenario.placement, trace=scenario.trace, by=by)
+    return replace(classes, weight="samples"), scenario.placement.how
 
 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
-    world = replace(setup, phase=ALL).world(capture.snapshot, capture.trace, capture.cache)
-    where = world.space, world.stream, world.placement
-    return classify_walks(*where, trace=world.trace, by=by), world.placement.how
+    scenario = replace(setup, phase=ALL).scenario(capture.snapshot, capture.trace, capture.cache)
+    where = scenario.space, scenario.stream, scenario.placement
+    return classify_walks(*where, trace=scenario.trace, by=by), scenario.placement.how
 
 
 def fragmentation(
@@ -186,10 +186,10 @@ def fragmentation(
 
 def fragmented(
     capture: Capture, by: str, settings: Settings | None, setup: Setup
-) -> tuple[dict[str, Fragmentation], World | None]:
-    """({"before": Fragmentation}, with settings of ptemagnet also "after"; its World) of a capture."""
+) -> tuple[dict[str, Fragmentation], Scenario | None]:
+    """({"before": Fragmentation}, with settings of ptemagnet also "after"; its Scenario) of a capture."""
     before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:
         return before, None
-    reshaped = plan_for("ptemagnet", dict(settings)).reshape(opened(capture).world(setup))
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(opened(capture).scenario(setup))
     return before | {"after": measure(reshaped.space, by=by, filled=True)}, reshaped

@@ -38,7 +38,7 @@ from ..policies.hydra import HYDRA_OFFLINE as OFFLINE
 from ..world.address_space import NO_VMA, vma_of
 from ..world.cache_pass import first_calls
 from ..world.history import History
-from ..world.world import World
+from ..world.scenario import Scenario
 from .findings import of_run, short_region
 from .replay import Finished, Run, replay_again, replay_walks, start, system_calls
 from .setup import Setup, opened, setup_of
@@ -57,26 +57,26 @@ BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
 
 
-def vma_of_walks(world: World, page: np.ndarray) -> np.ndarray:
+def vma_of_walks(scenario: Scenario, page: np.ndarray) -> np.ndarray:
     """int64[n]: index of the VMA of each page walked for (WalkStream.page), len(vmas) for none."""
-    return vma_of(address_of_walks(world, page), world.snapshot.vmas)
+    return vma_of(address_of_walks(scenario, page), scenario.snapshot.vmas)
 
 
-def address_of_walks(world: World, page: np.ndarray) -> np.ndarray:
+def address_of_walks(scenario: Scenario, page: np.ndarray) -> np.ndarray:
     """uint64[n]: first byte of each page walked for (WalkStream.page)."""
-    region = world.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
+    region = scenario.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
     address: np.ndarray = region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12)
     return address
 
 
 class Vmas:
-    """VMAs of the snapshot that a World's walks go to, as groups; the last group is of everything else.
+    """VMAs of the snapshot that a Scenario's walks go to, as groups; the last group is of everything else.
 
     names  [name] of the groups
     """
 
-    def __init__(self, world: World) -> None:
-        self.world, self.vmas = world, world.snapshot.vmas
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario, self.vmas = scenario, scenario.snapshot.vmas
         walked = self._walked()
         self._label = np.full(len(self.vmas) + 1, len(walked), np.int32)
         self._label[walked] = np.arange(len(walked))
@@ -91,13 +91,13 @@ class Vmas:
         page = reads.page
         known, labels = self._asked
         if known is not page:
-            labels = self._label[vma_of_walks(self.world, page)]
+            labels = self._label[vma_of_walks(self.scenario, page)]
             self._asked = page, labels
         return labels
 
     def of_steps(self, history: History) -> np.ndarray:
         """int32[S]: group of each step, by the first page that it changes."""
-        steps, tables = history.steps, self.world.space.tables
+        steps, tables = history.steps, self.scenario.space.tables
         none, freed = np.isin(steps.kind, (FLUSH, RUN, TABLE_DATA)), steps.kind == FREE
         row = np.where(none | freed, 0, steps.row)
         table = np.where(freed, freed_table(steps, slice(None)), history.rows.leaf[row])
@@ -108,14 +108,16 @@ class Vmas:
 
     def _walked(self) -> np.ndarray:
         """Indices of VMAs, len(vmas) for none, of the walked pages."""
-        parts = [np.unique(vma_of_walks(self.world, page)) for page in blocks(self.world.stream.page, BATCH)]
+        parts = [
+            np.unique(vma_of_walks(self.scenario, page)) for page in blocks(self.scenario.stream.page, BATCH)
+        ]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def _name(self, vma: int) -> str:
         if vma == len(self.vmas):
             return NO_VMA
         first, past = (int(self.vmas[end][vma]) for end in ("start", "end"))
-        return f"{first:x}-{past:x} {self.world.snapshot.vma_names[vma]}".rstrip()
+        return f"{first:x}-{past:x} {self.scenario.snapshot.vma_names[vma]}".rstrip()
 
 
 @dataclass
@@ -132,19 +134,19 @@ class GroupedRun(Run):
     first_counts: Grouped | None = None
     step_group: tuple[History, np.ndarray] | None = None
 
-    def loop(self, world: World) -> Any:
+    def loop(self, scenario: Scenario) -> Any:
         return grouped_for(self.plan.guest[0].hooks)
 
     def arguments(
-        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
     ) -> tuple[Any, ...]:
-        history = world.history
+        history = scenario.history
         if self.step_group is None or self.step_group[0] is not history:
             self.step_group = history, self.vmas.of_steps(history)
         return (
-            world.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
-            world.space.tables, history.rows, history.steps, self.step_group[1], history.shootdowns, mapped,
-            self.states[0], self.counts, first, self.step, last,
+            scenario.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
+            scenario.space.tables, history.rows, history.steps, self.step_group[1], history.shootdowns,
+            mapped, self.states[0], self.counts, first, self.step, last,
         )  # fmt: skip
 
     def begin_again(self) -> None:
@@ -152,10 +154,10 @@ class GroupedRun(Run):
         self.first_counts = self.counts
         self.counts = Grouped(*map(np.zeros_like, self.counts))
 
-    def take_uncounted(self, world: World, mapped: Mapped) -> None:
+    def take_uncounted(self, scenario: Scenario, mapped: Mapped) -> None:
         counted = self.counts
         self.counts = Grouped(*(array.copy() for array in counted))
-        super().take_uncounted(world, mapped)
+        super().take_uncounted(scenario, mapped)
         self.counts = counted
 
     def parts(self) -> tuple[Grouped, Grouped]:
@@ -163,7 +165,7 @@ class GroupedRun(Run):
         the LLC."""
         traced = self.first_counts or self.counts
         again = self.counts if self.first_counts else Grouped(*map(np.zeros_like, self.counts))
-        llc = self.vmas.world.machine.llc
+        llc = self.vmas.scenario.machine.llc
         own = llc.every_share.index(llc.share)
         first, further = (of._replace(reads=at_share(of.reads, own)) for of in (traced, again))
         return first, further
@@ -176,20 +178,22 @@ def of_group(counts: Grouped, group: int) -> Counters:
     return Counters(counts.reads[group][None], sockets, events, np.zeros_like(events), none, none)
 
 
-def grouped_runs(plans: Sequence[Plan], world: World, vmas: Vmas, reader: np.ndarray) -> list[GroupedRun]:
-    """[GroupedRun] of plans on a World, before the first walk; reader: as GroupedRun."""
+def grouped_runs(
+    plans: Sequence[Plan], scenario: Scenario, vmas: Vmas, reader: np.ndarray
+) -> list[GroupedRun]:
+    """[GroupedRun] of plans on a Scenario, before the first walk; reader: as GroupedRun."""
     runs = []
     for plan in plans:
-        begun, counts = start(plan, world), empty(len(vmas), world)
+        begun, counts = start(plan, scenario), empty(len(vmas), scenario)
         known = (begun.plan, begun.states, begun.counters, begun.before)
         runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
     return runs
 
 
-def empty(groups: int, world: World) -> Grouped:
-    kinds, nodes = len(EVENT_KINDS), world.nodes
+def empty(groups: int, scenario: Scenario) -> Grouped:
+    kinds, nodes = len(EVENT_KINDS), scenario.nodes
     return Grouped(
-        np.zeros((groups, nodes, nodes, len(world.machine.llc.every_share) + 1), np.int64),
+        np.zeros((groups, nodes, nodes, len(scenario.machine.llc.every_share) + 1), np.int64),
         np.zeros((groups, nodes), np.int64),
         np.zeros((groups, len(CALLS), kinds, nodes, nodes), np.int64),
         np.zeros((kinds, nodes, nodes), np.int64),
@@ -265,32 +269,34 @@ class Degrees:
     provenance: dict[str, str] = field(default_factory=dict)
 
 
-def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
-    """Degrees of a captured World; RefusedError where Hydra cannot run on it."""
-    plan_for("hydra").check(world)
-    compile_beside(first_calls(world.space, world.placement, world.machine))
-    vmas, reader = Vmas(world), world.placement.cpu_node
-    single: list[Wanted] = [(baseline_of(world), {})]
+def degree_runs(scenario: Scenario, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
+    """Degrees of a captured Scenario; RefusedError where Hydra cannot run on it."""
+    plan_for("hydra").check(scenario)
+    compile_beside(first_calls(scenario.space, scenario.placement, scenario.machine))
+    vmas, reader = Vmas(scenario), scenario.placement.cpu_node
+    single: list[Wanted] = [(baseline_of(scenario), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
     more = not setup.move_threads
-    runs, mapped, made = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
-    known = partial(pointed, made=made, setup=setup, machine=world.machine)
+    runs, mapped, made = replayed(
+        scenario, scenario, vmas, reader, [*single, *lazy(prefetch_on), *filters], more
+    )
+    known = partial(pointed, made=made, setup=setup, machine=scenario.machine)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
     nodes = [known(run, NODE, degree) for degree, run in zip(DEGREES, runs[1:11], strict=True)]
     shot = {name: known(run, NODE, 0) for name, run in zip(FILTERS, runs[12:], strict=True)}
-    sockets = leads(world)
-    if (sockets != np.arange(world.nodes)).any():
-        shared = world.reshaped(placement=replace(world.placement, cpu_node=sockets[reader]))
-        again, *_ = replayed(shared, world, vmas, reader, lazy(prefetch_on), more)
+    sockets = leads(scenario)
+    if (sockets != np.arange(scenario.nodes)).any():
+        shared = scenario.reshaped(placement=replace(scenario.placement, cpu_node=sockets[reader]))
+        again, *_ = replayed(shared, scenario, vmas, reader, lazy(prefetch_on), more)
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
-    first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
+    first = Finished(replace(runs[0], first=None), scenario, mapped, scenario, mapped)
     said = of_run(first, Finding("by-vma", "counted by VMA, of the guest's tables"))
     traced, further = runs[0].parts()
-    said += short_region(traced.reads, further.reads, world) if more else []
+    said += short_region(traced.reads, further.reads, scenario) if more else []
     return Degrees(
-        vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, world.machine,
-        setup.costs, world.placement.how, more, tuple(said), provenance,
+        vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, scenario.machine,
+        setup.costs, scenario.placement.how, more, tuple(said), provenance,
     )  # fmt: skip
 
 
@@ -301,34 +307,39 @@ def lazy(prefetch_on: str) -> list[Wanted]:
 
 
 def replayed(
-    world: World, captured: World, vmas: Vmas, reader: np.ndarray, wanted: Sequence[Wanted], more: bool
+    scenario: Scenario,
+    captured: Scenario,
+    vmas: Vmas,
+    reader: np.ndarray,
+    wanted: Sequence[Wanted],
+    more: bool,
 ) -> tuple[list[GroupedRun], Mapped, Calls]:
-    """([GroupedRun], Mapped at the first run's end, Calls) of policies on a World, over the captured one's
+    """([GroupedRun], Mapped at the first run's end, Calls) of policies on a Scenario, over the captured one's
     reads.
 
     more  whether the steady part runs once more
     """
-    runs = grouped_runs([plan_for(policy, params) for policy, params in wanted], world, vmas, reader)
+    runs = grouped_runs([plan_for(policy, params) for policy, params in wanted], scenario, vmas, reader)
     caches = captured.caches()
-    mapped = replay_walks(runs, world, captured.reads(caches=caches), more=more)
+    mapped = replay_walks(runs, scenario, captured.reads(caches=caches), more=more)
     if not more:
-        return runs, mapped, (system_calls(world, mapped), None)
-    again = world.again()
+        return runs, mapped, (system_calls(scenario, mapped), None)
+    again = scenario.again()
     still = replay_again(runs, again, captured.again().reads(caches=caches), mapped)
-    return runs, mapped, (system_calls(world, mapped), system_calls(again, still, world.steady.chunk))
+    return runs, mapped, (system_calls(scenario, mapped), system_calls(again, still, scenario.steady.chunk))
 
 
-def leads(world: World) -> np.ndarray:
+def leads(scenario: Scenario) -> np.ndarray:
     """int16[nodes]: for each node the one whose copy its socket would share: where most of its walks are.
 
     Nodes of a socket are those within SAME_SOCKET times a node's own latency, if that splits the nodes.
     """
-    latency = world.machine.latency_cycles()
+    latency = scenario.machine.latency_cycles()
     near = latency < SAME_SOCKET * latency.diagonal()[:, None]
     if not (near == near[near.argmax(axis=1)]).all():
-        return np.arange(world.nodes, dtype=np.int16)
-    node = world.placement.cpu_node[world.placement.chunk_cpu]
-    walks = np.bincount(node, world.walks_by_chunk, world.nodes)
+        return np.arange(scenario.nodes, dtype=np.int16)
+    node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
+    walks = np.bincount(node, scenario.walks_by_chunk, scenario.nodes)
     serving: np.ndarray = np.where(near, walks[None, :], -1).argmax(axis=1).astype(np.int16)
     return serving
 
@@ -462,10 +473,10 @@ def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repea
         )
     known = opened(capture)
     known.capture.trace  # noqa: B018 - UsageError without a trace
-    world = known.world(replace(setup, cache_share=str(setup.machine.llc.share)))
-    if not len(world.stream):
+    scenario = known.scenario(replace(setup, cache_share=str(setup.machine.llc.share)))
+    if not len(scenario.stream):
         raise UsageError(f"{known.capture.directory}: no page walks in the trace: record a longer one")
-    return choose(degree_runs(world, setup, prefetch_on, known.provenance), repeat)
+    return choose(degree_runs(scenario, setup, prefetch_on, known.provenance), repeat)
 
 
 def choose(known: Degrees, repeat: float = 0.0) -> Chosen:

@@ -25,11 +25,11 @@ from ..core.errors import UsageError, plural, size_in_words
 from ..core.machine import LINE_BYTES, cache_told
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
-from ..world.world import ENTRIES_PER_LINE
+from ..world.scenario import ENTRIES_PER_LINE
 from .replay import by_socket, missed, sampled_lines
 
 if TYPE_CHECKING:
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
     from ..cost.law import Calibration
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..cost.result import Result, Series
-    from ..world.world import World
+    from ..world.scenario import Scenario
     from .replay import Finished
 
 
@@ -107,13 +107,13 @@ def bound(readers: int) -> Finding:
     return Finding("bound", text, short="savings are upper bounds")
 
 
-def cached(worlds: Sequence[World], share: float | None = None) -> list[Finding]:
+def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Finding]:
     """That the least that the machine's LLC may leave to page tables holds every line with a leaf entry of
     processes that run together; else none.
 
     share  of the LLC, in place of the least
     """
-    lines, llc = sum(world.leaf_lines for world in worlds), worlds[0].machine.llc
+    lines, llc = sum(scenario.leaf_lines for scenario in scenarios), scenarios[0].machine.llc
     if lines > llc.lines_at(share or llc.every_share[0]):
         return []
     kib = -(-lines * LINE_BYTES // 1024)
@@ -141,7 +141,7 @@ DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
 def short_region(
-    first: np.ndarray, further: np.ndarray, world: World, share: float | None = None
+    first: np.ndarray, further: np.ndarray, scenario: Scenario, share: float | None = None
 ) -> list[Finding]:
     """That the caches hold what the region reads, as it is short: the program may read more.
 
@@ -152,7 +152,7 @@ def short_region(
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
         return []
-    if not world.space.inferred_tables and cached([world], share):
+    if not scenario.space.inferred_tables and cached([scenario], share):
         return []
     text = (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "
@@ -173,26 +173,26 @@ def missing_in_longer(done: Finished) -> float:
     missed D / n. Nodes are taken together; where L is not known (tables that were gone at the snapshot), C is
     taken for D.
     """
-    world = done.world
-    read, once = lines_by_node(world)
+    scenario = done.scenario
+    read, once = lines_by_node(scenario)
     if not read:
         return 0.0
-    held, lines = world.machine.llc.lines, read / len(world.readers)
-    if world.space.inferred_tables or lines >= held:
+    held, lines = scenario.machine.llc.lines, read / len(scenario.readers)
+    if scenario.space.inferred_tables or lines >= held:
         return once / read
-    every = float(world.leaf_lines)
+    every = float(scenario.leaf_lines)
     return once / read * (every - held) / (every - lines) if every > held else 0.0
 
 
-def lines_by_node(world: World) -> tuple[int, int]:
+def lines_by_node(scenario: Scenario) -> tuple[int, int]:
     """(lines of guest leaf entries that nodes' walks read, those read once or in one go), summed."""
-    placement, stream = world.placement, world.stream
-    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    placement, stream = scenario.placement, scenario.stream
+    node = placement.cpu_node[placement.chunk_cpu] // scenario.domains
     kept, begun, left = ([np.zeros(0, np.int64)] for _ in range(3))
     for first in range(0, len(stream), BLOCK):
         page = stream.page[first : first + BLOCK]
         chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
-        line = (page // ENTRIES_PER_LINE).astype(np.int64) * world.nodes + node[chunk]
+        line = (page // ENTRIES_PER_LINE).astype(np.int64) * scenario.nodes + node[chunk]
         found, at = np.unique(line, return_index=True)
         _, back = np.unique(line[::-1], return_index=True)
         kept.append(found)
@@ -220,9 +220,9 @@ def dram_share(reads: np.ndarray) -> float:
     return float(reads[..., 1].sum() / max(reads.sum(), 1))
 
 
-def gone(world: World) -> list[Finding]:
+def gone(scenario: Scenario) -> list[Finding]:
     """Table pages that were gone at the snapshot, to be careful with where many walks go there."""
-    tables, share = world.space.inferred_tables, world.gone_share
+    tables, share = scenario.space.inferred_tables, scenario.gone_share
     if not tables:
         return []
     text = f"{tables} table pages were gone at the snapshot: placed by first touch"
@@ -241,34 +241,34 @@ def gone(world: World) -> list[Finding]:
 
 def of_run(done: Finished, counted: Finding) -> list[Finding]:
     """Findings on a run; counted: how its instructions were."""
-    world, series = done.world, done.run.series
-    space, history, facts = world.space, world.history, world.trace.facts
-    classes = by_socket(done.counted, world.domains).classes
+    scenario, series = done.scenario, done.run.series
+    space, history, facts = scenario.space, scenario.history, scenario.trace.facts
+    classes = by_socket(done.counted, scenario.domains).classes
     found = [
         counted,
-        *world.findings,
-        *region_of_interest(world.trace.events).findings,
-        *moves_told(world, done.again.data_after),
+        *scenario.findings,
+        *region_of_interest(scenario.trace.events).findings,
+        *moves_told(scenario, done.again.data_after),
     ]
     found.append(STEADY if done.warm else TRACED)
-    found += world.steady.found if done.warm else ()
-    found += silent_nodes(classes, world.placement.cpu_node, world.domains)
+    found += scenario.steady.found if done.warm else ()
+    found += silent_nodes(classes, scenario.placement.cpu_node, scenario.domains)
     found += moved(series) if series is not None else []
-    found += cache_told(world.machine, done.told)
+    found += cache_told(scenario.machine, done.told)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
         found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
     if facts.get("sampled"):
         found.append(SAMPLES)
-        found += of_samples(world) if facts.get("walks") else []
-    if len(space.snapshot.topology) == 1 and world.nodes > 1:
+        found += of_samples(scenario) if facts.get("walks") else []
+    if len(space.snapshot.topology) == 1 and scenario.nodes > 1:
         found.append(
             Finding("one-node", "recorded on one node: as captured (linux) all tables are on node 0")
         )
-    found += gone(world)
+    found += gone(scenario)
     if pages := history.premapped:
         text = f"{pages:,} pages were mapped before the region of interest began: no demand faults"
         found.append(Finding("premapped", text, numbers={"pages": pages}))
-    found += world.first_touches_unseen
+    found += scenario.first_touches_unseen
     if pages := sum(space.unresolved.values()):
         text = f"{pages} guest table pages have no known place in the host"
         found.append(Finding("unplaced", text, numbers={"pages": pages}))
@@ -324,13 +324,13 @@ def assumed_of(calibration: Calibration) -> list[Finding]:
     return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
 
 
-def of_samples(world: World) -> list[Finding]:
+def of_samples(scenario: Scenario) -> list[Finding]:
     """On reads from DRAM by a trace of sampled walks, in closed form (replay.Finished); [] where the caches
     hold all leaf lines."""
-    held, stream = world.machine.llc.lines, world.stream
+    held, stream = scenario.machine.llc.lines, scenario.stream
     if not len(stream):
         return []
-    each = sampled_lines(world)
+    each = sampled_lines(scenario)
     share = sum(missed(one, held) * one.walks for one in each.values()) / len(stream)
     if not share:
         return []
@@ -341,12 +341,12 @@ def of_samples(world: World) -> list[Finding]:
     return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]
 
 
-def must_be_enough(world: World) -> None:
+def must_be_enough(scenario: Scenario) -> None:
     """UsageError where samples of walks reach fewer leaf lines than the caches hold, and others would reach
     more: of n that reach a line once among N, n / N of further walks reach a line that none has (Good, "The
     population frequencies of species", Biometrika 40, 1953)."""
-    held = world.machine.llc.lines
-    for one in sampled_lines(world).values():
+    held = scenario.machine.llc.lines
+    for one in sampled_lines(scenario).values():
         further = np.count_nonzero(one.counts == 1) / max(one.counts.sum(), 1)
         if len(one.counts) <= held and further > UNSEEN:
             raise UsageError(

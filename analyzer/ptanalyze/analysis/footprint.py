@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..cost.result import Once
     from ..kernels.replay import Counters
-    from ..world.world import World
+    from ..world.scenario import Scenario
     from .setup import Setup
 
 MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
@@ -104,17 +104,17 @@ class Unknown(NamedTuple):
     why: str
 
 
-def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
-    """Use of processes that run together on the machine of their Worlds; None where they were not sampled so,
+def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
+    """Use of processes that run together on one machine; None where they were not sampled so,
     Unknown where that tells no reads."""
-    first = worlds[0]
-    heats = [world.snapshot.heat for world in worlds]
+    first = scenarios[0]
+    heats = [scenario.snapshot.heat for scenario in scenarios]
     each = [heat.footprint for heat in heats if heat is not None and heat.footprint is not None]
     if heats[0] is None or heats[0].footprint is None:
         return None
     if not first.space.native:
         return Unknown(f"samples of a guest say nothing of the host's tables; {COUNTED}")
-    found = together(each) if len(each) == len(worlds) > 1 else each[0] if len(worlds) == 1 else None
+    found = together(each) if len(each) == len(scenarios) > 1 else each[0] if len(scenarios) == 1 else None
     if found is None:
         return Unknown(
             "the processes were sampled in different windows, or some used no CPU: sample them together"
@@ -145,7 +145,7 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
             "the run; they take as long under every placement"
         )
     elapsed = heats[0].over or heats[0].sampled_seconds
-    tables = of_tables(found, reached(found, lines), worlds, [len(one.base) for one in each])
+    tables = of_tables(found, reached(found, lines), scenarios, [len(one.base) for one in each])
     return Use(
         reads,
         tables,
@@ -155,8 +155,8 @@ def use_of(worlds: Sequence[World], setup: Setup) -> Use | Unknown | None:
         elapsed,
         walks,
         nodes == 1,
-        spared(tables, worlds, lines),
-        (*(Finding("footprint", line) for line in notes), *data_by_node(worlds)),
+        spared(tables, scenarios, lines),
+        (*(Finding("footprint", line) for line in notes), *data_by_node(scenarios)),
     )
 
 
@@ -195,14 +195,14 @@ def reached(found: Footprint, lines: Interval) -> float:
 
 
 def of_tables(
-    found: Footprint, lines: float, worlds: Sequence[World], counts: Sequence[int]
+    found: Footprint, lines: float, scenarios: Sequence[Scenario], counts: Sequence[int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Use.tables without tables that the captures do not map any more. counts: tables of each process."""
     share, first, of_each = found.shares(lines), 0, []
-    for world, count in zip(worlds, counts, strict=True):
+    for scenario, count in zip(scenarios, counts, strict=True):
         these = slice(first, first + count)
         first += count
-        tree = world.snapshot.guest
+        tree = scenario.snapshot.guest
         key = tree.base.astype(np.uint64) | tree.level.astype(np.uint64)  # bases end in 12 zero bits
         order = np.argsort(key)
         asked = found.base[these] | found.level[these].astype(np.uint64)
@@ -214,33 +214,33 @@ def of_tables(
 
 
 def spared(
-    tables: Sequence[tuple[np.ndarray, np.ndarray]], worlds: Sequence[World], lines: Interval
+    tables: Sequence[tuple[np.ndarray, np.ndarray]], scenarios: Sequence[Scenario], lines: Interval
 ) -> float:
     """Use.small: reads of entries that map 4 KiB in 2 MiB of anonymous memory; the caches must hold the
     entries that take their place. tables: as of Use."""
     share, huge = 0.0, 0
-    for (table, part), world in zip(tables, worlds, strict=True):
-        if allowed(world.snapshot, world.trace) == DISABLED:
+    for (table, part), scenario in zip(tables, scenarios, strict=True):
+        if allowed(scenario.snapshot, scenario.trace) == DISABLED:
             continue
-        tree = world.snapshot.guest
-        may = (tree.level == 1) & one_anonymous_vma(world.snapshot, tree.base)
+        tree = scenario.snapshot.guest
+        may = (tree.level == 1) & one_anonymous_vma(scenario.snapshot, tree.base)
         share += float(part[may[table]].sum())
         huge += len(np.unique(tree.base[may] >> np.uint64(REGION_SHIFT) >> np.uint64(3)))
     return share if huge <= lines.low else 0.0
 
 
-def data_by_node(worlds: Sequence[World]) -> list[Finding]:
+def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
     """Share of the estimated walks whose page is on each node; [] where the nodes are not known."""
-    walks = np.zeros(worlds[0].machine.nodes)
-    for world in worlds:
-        heat, tree = world.snapshot.heat, world.snapshot.guest
-        if heat is None or single_node(world.space):
+    walks = np.zeros(scenarios[0].machine.nodes)
+    for scenario in scenarios:
+        heat, tree = scenario.snapshot.heat, scenario.snapshot.guest
+        if heat is None or single_node(scenario.space):
             return []
         table, slot = leaves_of(tree, heat)
         for level in np.unique(heat.level[table >= 0]).tolist():
             of = (table >= 0) & (heat.level == level)
             frames = frame(tree.entries[table[of], slot[of]], level, tree.encoding)
-            node = world.snapshot.topology.node_of_frame(frames)
+            node = scenario.snapshot.topology.node_of_frame(frames)
             known = (node >= 0) & (node < len(walks))
             walks += np.bincount(node[known], heat.walks[of][known], len(walks))
     if not walks.any():
@@ -297,26 +297,28 @@ def latencies(use: Use, servers: Sequence[np.ndarray], machine: Machine, contend
     return total if any(share.any() for _, share in use.tables) else latency[readers, readers]
 
 
-def captured_at(world: World) -> np.ndarray:
+def captured_at(scenario: Scenario) -> np.ndarray:
     """int16[T, nodes]: node of each table where it was captured, to any reader; of no known node: 0."""
-    machine = world.machine
-    node = np.asarray(world.space.tables.node).astype(np.int16)
+    machine = scenario.machine
+    node = np.asarray(scenario.space.tables.node).astype(np.int16)
     node = np.where((node >= 0) & (node < machine.nodes), node, 0)
     return np.repeat(node[:, None], machine.nodes, axis=1)
 
 
-def with_reads(count: Counters, use: Use, servers: Sequence[np.ndarray], worlds: Sequence[World]) -> Counters:
+def with_reads(
+    count: Counters, use: Use, servers: Sequence[np.ndarray], scenarios: Sequence[Scenario]
+) -> Counters:
     """Counters of estimated walks, of which some read a leaf entry from DRAM, the others from caches.
 
     Each node is taken to walk as much as the processes did.
     """
     dram = use.reads.middle * use.seconds
-    readers = worlds[0].machine.cpu_nodes
+    readers = scenarios[0].machine.cpu_nodes
     walks = count.reads.sum() / max(len(readers), 1)
     reads = np.zeros(count.reads.shape, np.float64)
     reads[..., 0] = count.reads[..., 1] * max(1 - dram / max(walks, 1), 0.0)
-    for (table, share), server, world in zip(use.tables, servers, worlds, strict=True):
-        level = np.minimum(world.space.tables.level, 3).astype(np.int64)[table]
+    for (table, share), server, scenario in zip(use.tables, servers, scenarios, strict=True):
+        level = np.minimum(scenario.space.tables.level, 3).astype(np.int64)[table]
         for reader in readers:
             np.add.at(reads, (8 * level, reader, server[table, reader], 1), dram * share)
     return count._replace(reads=np.rint(reads).astype(np.int64))

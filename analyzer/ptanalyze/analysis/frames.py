@@ -359,7 +359,7 @@ class Replayed:
 
     results  [result.Result], the baseline's first: integer arrays behind the tables
     refused  {policy: why the capture does not allow it}
-    fits_caches  World.fits_caches: nothing is said of larger runs
+    fits_caches  Scenario.fits_caches: nothing is said of larger runs
     """
 
     results: list[Result]

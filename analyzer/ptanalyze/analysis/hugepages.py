@@ -18,7 +18,7 @@ from ..formats.record import Site, read_sites
 from ..policies import availability, plan_for
 from ..world.address_space import vma_of
 from ..world.mm_events import advice
-from ..world.world import World, leaf_entries
+from ..world.scenario import Scenario, leaf_entries
 from .degrees import address_of_walks, vma_of_walks
 from .setup import Setup, opened, setup_of
 
@@ -182,29 +182,29 @@ def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **option
     without a trace or without VMAs; RefusedError where `thp` is refused.
     """
     how, known = setup_of(setup, options), opened(capture)
-    world = known.world(how)
-    if not world.traced:
+    scenario = known.scenario(how)
+    if not scenario.traced:
         raise UsageError(
             f"{known.capture.directory}: no trace, and so no walks; record one, or see classify --by vma"
         )
     plan = plan_for("thp")
-    plan.check(world)
-    shaped = plan.reshape(world)
-    runs = [(one, one.stream if how.as_traced else one.again_stream) for one in (world, shaped)]
-    mappings, walks, left = _mappings(world, shaped, runs)
+    plan.check(scenario)
+    shaped = plan.reshape(scenario)
+    runs = [(one, one.stream if how.as_traced else one.again_stream) for one in (scenario, shaped)]
+    mappings, walks, left = _mappings(scenario, shaped, runs)
     if sites := read_sites(known.capture.directory):
         mappings = with_sites(mappings, sites, *runs[0])
     return HugePages(mappings, walks, left, how.costs, tuple(shaped.findings))
 
 
 def with_sites(
-    mappings: Sequence[Mapping], sites: Sequence[Site], world: World, stream: WalkStream
+    mappings: Sequence[Mapping], sites: Sequence[Site], scenario: Scenario, stream: WalkStream
 ) -> list[Mapping]:
     """The Mappings with what asked for them. Where memory was given twice, to the later."""
     start, owner = latest(sites)
     counts = np.zeros(len(start) + 1, np.int64)
     for page in blocks(read_only(stream.page), BATCH):
-        at = np.searchsorted(start, address_of_walks(world, page), side="right")
+        at = np.searchsorted(start, address_of_walks(scenario, page), side="right")
         counts += np.bincount(at, minlength=len(counts))
     walks, length = (np.zeros(len(sites) + 1, np.int64) for _ in range(2))
     np.add.at(walks, owner, counts[1:])
@@ -235,12 +235,12 @@ def latest(sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mappings(
-    world: World, shaped: World, runs: Sequence[tuple[World, WalkStream]]
+    scenario: Scenario, shaped: Scenario, runs: Sequence[tuple[Scenario, WalkStream]]
 ) -> tuple[list[Mapping], int, int]:
-    vmas = world.snapshot.vmas
+    vmas = scenario.snapshot.vmas
     now, then = (walks_by_vma(*run) for run in runs)
-    regions, pages = _promoted(world, shaped)
-    asked = advice(world.trace.events).asked
+    regions, pages = _promoted(scenario, shaped)
+    asked = advice(scenario.trace.events).asked
     found = []
     for k in np.flatnonzero((now > 0) | (np.append(regions, 0) > 0)).tolist():
         if k == len(vmas):
@@ -248,22 +248,22 @@ def _mappings(
         start, end = int(vmas["start"][k]), int(vmas["end"][k])
         inside = bool(((asked[:, 0] < end) & (asked[:, 1] > start)).any())
         counts = int(now[k]), int(then[k]), int(pages[k]), int(regions[k])
-        found.append(Mapping(start, end, world.snapshot.vma_names[k], *counts, inside))
+        found.append(Mapping(start, end, scenario.snapshot.vma_names[k], *counts, inside))
     found.sort(key=lambda one: (-one.per_mib, -one.walks))
     return found, int(now.sum()), int(then.sum())
 
 
-def walks_by_vma(world: World, stream: WalkStream) -> np.ndarray:
+def walks_by_vma(scenario: Scenario, stream: WalkStream) -> np.ndarray:
     """int64[V + 1]: walks to each VMA, then to none."""
-    counts = np.zeros(len(world.snapshot.vmas) + 1, np.int64)
+    counts = np.zeros(len(scenario.snapshot.vmas) + 1, np.int64)
     for page in blocks(read_only(stream.page), BATCH):
-        counts += np.bincount(vma_of_walks(world, page), minlength=len(counts))
+        counts += np.bincount(vma_of_walks(scenario, page), minlength=len(counts))
     return counts
 
 
-def _promoted(world: World, shaped: World) -> tuple[np.ndarray, np.ndarray]:
+def _promoted(scenario: Scenario, shaped: Scenario) -> tuple[np.ndarray, np.ndarray]:
     """(int64[V], int64[V]): regions of each VMA that become huge, and pages of 4 KiB mapped in them."""
-    before, after, vmas = world.snapshot.guest, shaped.snapshot.guest, world.snapshot.vmas
+    before, after, vmas = scenario.snapshot.guest, shaped.snapshot.guest, scenario.snapshot.vmas
     leaf = before.level == 1
     gone = leaf & ~np.isin(before.base, after.base[after.level == 1])
     of = vma_of(before.base[gone], vmas)

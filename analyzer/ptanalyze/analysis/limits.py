@@ -18,7 +18,7 @@ from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
 from .replay import told
 from .setup import Opened, Policies, Setup, asked_or_usual
-from .whatif import chosen, replay_world
+from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
     from ..cost.result import Result
@@ -165,20 +165,22 @@ def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> t
     """`whatif.replay`, and the Limits of the run by these policies and, in addition, huge pages: what
     mainline Linux offers beside the policies that were asked for. Errors as of `replay`."""
     refused: dict[str, str] = {}
-    asked, world = asked_or_usual(policies, known.snapshot), known.world(setup)
-    plans = chosen(asked, world, setup)
-    mainline = [HUGE] if world.snapshot.native else [HUGE, RESET]
+    asked, scenario = asked_or_usual(policies, known.snapshot), known.scenario(setup)
+    plans = chosen(asked, scenario, setup)
+    mainline = [HUGE] if scenario.snapshot.native else [HUGE, RESET]
     named = {plan.name for plan in plans}
-    more = [plan_for(name) for name in mainline if name not in named] if world.traced else []
-    results = replay_world(world, [*plans, *more], setup, known.provenance, refused, known.others(setup))
+    more = [plan_for(name) for name in mainline if name not in named] if scenario.traced else []
+    results = replay_scenario(
+        scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
+    )
     besides = [one for one in results if one.policy in {plan.name for plan in more}]
-    unknown = (STRIPPED,) if HUGE in refused.keys() - named and world.growth.factor > 1 else ()
+    unknown = (STRIPPED,) if HUGE in refused.keys() - named and scenario.growth.factor > 1 else ()
     for plan in more:
         refused.pop(plan.name, None)
     results = [one for one in results if one not in besides]
     results = told(results, refused, len(results) - len(plans) + len(asked))
-    replayed = Replayed(results, setup.machine, refused, world.fits_caches)
-    return replayed, limits_of(results, workload(world), besides=besides, unknown=unknown)
+    replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
+    return replayed, limits_of(results, workload(scenario), besides=besides, unknown=unknown)
 
 
 def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) -> Limits:

@@ -24,8 +24,8 @@ from ..kernels.replay import FAULT, Counters, at_share, counters
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
-from ..world.site import LEFT_OUT
-from ..world.world import World
+from ..world.scenario import Scenario
+from ..world.traced_program import LEFT_OUT
 from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
@@ -66,12 +66,12 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
         once = _once(one, price.of(middle), price.of(-1) if one.warm else whole, prices[0], middle, setup)
         if one is base:
             once = replace(once, pays_back=None)
-        series = run.series and rated(run.series, one.world.machine, setup.costs, setup.contended)
+        series = run.series and rated(run.series, one.scenario.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
         data = _data_by_socket(one) if one is base else None
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
-        larger = one.world.growth
+        larger = one.scenario.growth
         results.append(result.of_larger(larger.factor, larger.alone))
     return results
 
@@ -87,7 +87,7 @@ def _price(
     counted = _counted(done, short, setup)
     return cost.price(
         counted.counters,
-        done.world.machine,
+        done.scenario.machine,
         setup.costs,
         baseline,
         counted.instructions,
@@ -106,11 +106,11 @@ def _away(base: Finished, far: float, setup: Setup) -> Away | None:
 
     far  walks whose data are in DRAM for sure
     """
-    counts, world, machine, costs = base.data, base.world, base.world.machine, setup.costs
+    counts, scenario, machine, costs = base.data, base.scenario, base.scenario.machine, setup.costs
     if counts is None:
         return None
-    held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(world).max(initial=0))
-    reached = world.extent[0]  # of a smaller memory, as the machine's caches are
+    held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(scenario).max(initial=0))
+    reached = scenario.extent[0]  # of a smaller memory, as the machine's caches are
     if reached <= held:
         return Away(0.0, 0.0, 0.0, 0.0, 0.0)
     if not counts.any():
@@ -136,11 +136,11 @@ def native_time(base: Finished, setup: Setup) -> Native | None:
 
     Walks of the timed run went to tables of its own machine: all local where that has one node.
     """
-    world, snapshot = base.world, base.world.captured.snapshot
-    timed, executed = snapshot.facts.get("native"), int(world.trace.chunks["instructions"].sum())
-    if not timed or not executed or world.growth.factor > 1 or snapshot.scale > 1:
+    scenario, snapshot = base.scenario, base.scenario.captured.snapshot
+    timed, executed = snapshot.facts.get("native"), int(scenario.trace.chunks["instructions"].sum())
+    if not timed or not executed or scenario.growth.factor > 1 or snapshot.scale > 1:
         return None
-    where = base.first.reads, world.machine
+    where = base.first.reads, scenario.machine
     one_node = len(snapshot.topology) == 1
     walks = cost.local_walk_cycles(*where) if one_node else cost.walk_cycles(*where, setup.contended)
     own = float(sum(walks)) / executed * timed["instructions"]
@@ -149,7 +149,7 @@ def native_time(base: Finished, setup: Setup) -> Native | None:
 
 def _data_by_socket(done: Finished) -> np.ndarray | None:
     """Result.data"""
-    return None if done.data is None else folded(done.data, 0, done.world.domains)
+    return None if done.data is None else folded(done.data, 0, done.scenario.domains)
 
 
 class Counted(NamedTuple):
@@ -167,7 +167,7 @@ class Counted(NamedTuple):
 
 def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -> Counted:
     """Where the run is not warm, it is counted as traced."""
-    before, world, warm, shares = done.run.before, done.world, done.warm, done.shares
+    before, scenario, warm, shares = done.run.before, done.scenario, done.warm, done.shares
 
     def traced(first: Counters) -> Counters:
         return first._replace(
@@ -183,11 +183,11 @@ def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -
         for (_, further, first), told in zip(shares, short, strict=True)
         if told
     ]
-    first = system_calls(world, done.mapped)
+    first = system_calls(scenario, done.mapped)
     further = system_calls(done.again, done.still, done.chunk) if warm else first
-    part, whole = (cost.instructions(world.trace, setup.costs, chunk)[0] for chunk in (done.chunk, 0))
+    part, whole = (cost.instructions(scenario.trace, setup.costs, chunk)[0] for chunk in (done.chunk, 0))
     more = len(counted) - region
-    once = collapse_ns(world, setup)
+    once = collapse_ns(scenario, setup)
     return Counted(
         Counters(*map(np.stack, zip(*counted, traced(done.first), strict=True))),
         SystemCalls(*map(np.stack, zip(*[further] * len(counted), first, strict=True))),
@@ -204,7 +204,7 @@ def _must_be_alike(base: Finished, setup: Setup) -> None:
         return
     counted = calibration.local.walk / calibration.local.walks
     known = [
-        cost.cycles_per_walk(count, base.world.machine, calibration, setup.contended)
+        cost.cycles_per_walk(count, base.scenario.machine, calibration, setup.contended)
         for share, further, first in base.shares
         for count in (further, *([first] if _short(base, share, further, first) else []))
     ]
@@ -218,19 +218,19 @@ def _must_be_alike(base: Finished, setup: Setup) -> None:
     )
 
 
-def _cpus_by_socket(world: World) -> np.ndarray:
+def _cpus_by_socket(scenario: Scenario) -> np.ndarray:
     """int64[sockets]"""
-    return np.bincount(world.placement.cpu_node // world.domains, minlength=world.sockets)
+    return np.bincount(scenario.placement.cpu_node // scenario.domains, minlength=scenario.sockets)
 
 
 def _data_beyond_caches(done: Finished) -> tuple[float, float]:
     """(walks whose data are in DRAM for sure, at any share of the LLC; reads of the node's DRAM that take as
     long as those of the LLC by walks whose data are beyond L2)."""
-    machine, stream = done.world.machine, done.again.stream
-    cpus = _cpus_by_socket(done.world)
+    machine, stream = done.scenario.machine, done.again.stream
+    cpus = _cpus_by_socket(done.scenario)
     l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
-    cpu = done.world.placement.chunk_cpu
-    socket = done.world.placement.cpu_node[cpu] // done.world.domains
+    cpu = done.scenario.placement.chunk_cpu
+    socket = done.scenario.placement.cpu_node[cpu] // done.scenario.domains
     beyond_llc, beyond_l2 = (
         _beyond_caches(stream, of, lines, done)
         for of, lines in ((socket, llc + cpus * l2), (cpu, np.full(cpu.max(initial=0) + 1, l2)))
@@ -246,10 +246,10 @@ def _with_data(done: Finished, far: float, near: float, setup: Setup) -> Setup:
 
     far, near  as of _data_beyond_caches
     """
-    machine = done.world.machine
+    machine = done.scenario.machine
     walks = max(float(done.counted.classes.sum()), 1.0)
     costs = cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0))
-    if machine.latency.contended is None or not machine.node_gb_s or done.world.domains > 1:
+    if machine.latency.contended is None or not machine.node_gb_s or done.scenario.domains > 1:
         return replace(setup, costs=costs)
     pages = pages_reached(done.again)
     traffic = Traffic(_cpus(done), pages.missing(min(far / walks, 1.0)), pages.shared)
@@ -259,30 +259,30 @@ def _with_data(done: Finished, far: float, near: float, setup: Setup) -> Setup:
 def share_told(base: Finished) -> Interval | None:
     """Share of the LLC that the data of the baseline's walks leave to page tables; None where the machine's
     own counts."""
-    machine, again, walks = base.world.machine, base.again, len(base.again.stream)
+    machine, again, walks = base.scenario.machine, base.again, len(base.again.stream)
     if not machine.llc.told or not walks:
         return None
     reads, every = base.run.counters.reads, machine.llc.every_share
     missed = [float(at_share(reads, k)[..., 1].sum()) / walks for k in range(len(every))]
-    accesses = float(base.world.trace.chunks["accesses"][base.chunk :].sum()) / walks
+    accesses = float(base.scenario.trace.chunks["accesses"][base.chunk :].sum()) / walks
     return told_share(every, missed, data_lines(accesses, 1 + float(again.hits[1]) / walks))
 
 
-def pages_reached(world: World) -> Pages:
-    """Pages that a World's walks reach. Beyond the lines of all of a node's caches each has a line of data at
-    least that no cache can have held."""
-    machine, stream, placement = world.machine, world.stream, world.placement
+def pages_reached(scenario: Scenario) -> Pages:
+    """Pages that a Scenario's walks reach. Beyond the lines of all of a node's caches each has a line of data
+    at least that no cache can have held."""
+    machine, stream, placement = scenario.machine, scenario.stream, scenario.placement
     node = placement.cpu_node[placement.chunk_cpu]
     page, offset = np.asarray(stream.page), stream.offset.tolist()
-    walks, size = np.diff(stream.offset), len(world.space.regions.va) << SLOT_BITS
-    anywhere, by_node = np.zeros(size, np.bool_), np.zeros(world.nodes, np.int64)
+    walks, size = np.diff(stream.offset), len(scenario.space.regions.va) << SLOT_BITS
+    anywhere, by_node = np.zeros(size, np.bool_), np.zeros(scenario.nodes, np.int64)
     for reader in np.unique(node[walks > 0]).tolist():
         reached = np.zeros(size, np.bool_)
         for chunk in np.flatnonzero((node == reader) & (walks > 0)).tolist():
             reached[page[offset[chunk] : offset[chunk + 1]]] = True
         by_node[reader] = np.count_nonzero(reached)
         anywhere |= reached
-    cpus = np.bincount(placement.cpu_node, minlength=world.nodes)
+    cpus = np.bincount(placement.cpu_node, minlength=scenario.nodes)
     lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
     beyond = int(np.maximum(by_node - lines, 0).sum())
     held = float(np.minimum(by_node, lines / PAGE_LINES).sum())
@@ -294,7 +294,7 @@ def _data_in_dram(done: Finished, counted: Counters) -> int:
     walks = cost.walks_with_data_in_dram(counted)
     if done.warm or not walks:
         return walks
-    return max(walks - done.world.leaf_lines * done.world.nodes, 0)
+    return max(walks - done.scenario.leaf_lines * done.scenario.nodes, 0)
 
 
 STRETCH = 8  # times the lines of a cache: walks looked at together, of which it can have held an eighth
@@ -321,7 +321,7 @@ def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: 
         before += len(chunks)
     if not order:
         return 0
-    seen = np.zeros(len(done.world.space.regions.va) << SLOT_BITS, np.int32)
+    seen = np.zeros(len(done.scenario.space.regions.va) << SLOT_BITS, np.int32)
     stretches = np.concatenate(order), np.concatenate(ends), np.concatenate(helds)
     beyond = int(pages_beyond(read_only(stream.page), stream.offset, *stretches, seen))
     faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
@@ -330,8 +330,10 @@ def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: 
 
 def _short(done: Finished, share: float, further: Counters, first: Counters) -> list[Finding]:
     """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
-    own = done.told is None and share == done.world.machine.llc.share
-    return short_region(first.reads, further.reads, done.world, None if own else share) if done.warm else []
+    own = done.told is None and share == done.scenario.machine.llc.share
+    return (
+        short_region(first.reads, further.reads, done.scenario, None if own else share) if done.warm else []
+    )
 
 
 def _with_missing(done: Finished, part: float) -> Counters:
@@ -361,13 +363,13 @@ def _result(
     **more: Any,
 ) -> Result:
     """Result of a Plan; each: without a trace, of all processes, whose counts are added."""
-    run, world = each[0].run, each[0].world
-    count = _added([by_socket(done.counted, done.world.domains) for done in each])
+    run, scenario = each[0].run, each[0].scenario
+    count = _added([by_socket(done.counted, done.scenario.domains) for done in each])
     return Result(
         policy=run.plan.name,
         params=run.plan.params,
-        machine=world.machine.name,
-        placement=world.placement.how or EVERY_NODE,
+        machine=scenario.machine.name,
+        placement=scenario.placement.how or EVERY_NODE,
         baseline=baseline,
         walks=int(count.classes.sum()),
         hits=each[0].again.hits,
@@ -379,11 +381,11 @@ def _result(
         table_pages_peak=sum(int(done.first.pages[1]) for done in each),
         single_copy=sum(done.single_copy for done in each),
         host_pages=int(count.host_pages[0]),
-        host_single_copy=sum(done.world.space.host_tables for done in each),
-        aside_pages=sum(done.world.aside_pages for done in each),
+        host_single_copy=sum(done.scenario.space.host_tables for done in each),
+        aside_pages=sum(done.scenario.aside_pages for done in each),
         price=price,
         once=once,
-        facts=run.facts(world) if len(each) == 1 else {},
+        facts=run.facts(scenario) if len(each) == 1 else {},
         findings=tuple(findings),
         provenance=provenance,
         **more,
@@ -396,52 +398,52 @@ def _added(each: Sequence[Counters]) -> Counters:
 
 def _findings(done: Finished, price: Price, short: list[Finding], setup: Setup) -> list[Finding]:
     """On the lock, too, where the price is of the region itself."""
-    lock = [] if setup.calibration else lock_held(price, _cpus(done), done.world.machine.ghz)
-    counted = cost.instructions(done.world.trace, setup.costs)[1]
+    lock = [] if setup.calibration else lock_held(price, _cpus(done), done.scenario.machine.ghz)
+    counted = cost.instructions(done.scenario.trace, setup.costs)[1]
     return [*of_run(done, counted), *short, *done.run.plan.findings, *lock]
 
 
 def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
     """bases: Price of all runs of the baseline, of which the one that is `middle` stands beside `price`."""
     base, base_traced = bases.of(middle), bases.of(-1)
-    cycles, pays, run_cycles, seconds = cycles_before(done.run, done.world, setup), None, None, None
+    cycles, pays, run_cycles, seconds = cycles_before(done.run, done.scenario, setup), None, None, None
     if done.warm:
         cycles = max(traced.management_cycles - price.management_cycles, 0.0)
         more = cycles - max(base_traced.management_cycles - base.management_cycles, 0.0)
-        executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
+        executed, _ = cost.instructions(done.scenario.trace, setup.costs, done.chunk)
         law = cost.run_law(base, setup.costs, executed, setup.calibration, setup.native)
         if law is not None:
             pays = pays_back(more, base, price, law)
             run_cycles = cost.region_cycles(price, law)
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
-        *_once_events(done), done.world.data_copied, cycles, pays, int(done.counted.classes.sum()),
+        *_once_events(done), done.scenario.data_copied, cycles, pays, int(done.counted.classes.sum()),
         run_cycles, seconds, traced.speedup, not done.warm,
     )  # fmt: skip
 
 
-def cycles_before(run: Run, world: World, setup: Setup) -> float:
+def cycles_before(run: Run, scenario: Scenario, setup: Setup) -> float:
     """Cycles of everything that is done before the first walk."""
-    spent = float(cost.management_cycles(run.before, world.machine, setup.costs))
-    return spent + collapse_ns(world, setup) * world.machine.ghz
+    spent = float(cost.management_cycles(run.before, scenario.machine, setup.costs))
+    return spent + collapse_ns(scenario, setup) * scenario.machine.ghz
 
 
-def collapse_ns(world: World, setup: Setup) -> float:
-    return cost.collapse_ns(world.data_copied, world.data_zeroed, setup.costs)
+def collapse_ns(scenario: Scenario, setup: Setup) -> float:
+    return cost.collapse_ns(scenario.data_copied, scenario.data_zeroed, setup.costs)
 
 
 def _hertz(done: Finished) -> float:
     """Cycles per second of all CPUs that walk in the counted run."""
-    return _cpus(done) * done.world.machine.ghz * 1e9
+    return _cpus(done) * done.scenario.machine.ghz * 1e9
 
 
 def _cpus(done: Finished) -> int:
-    return len(np.unique(done.world.placement.chunk_cpu[done.chunk :]))
+    return len(np.unique(done.scenario.placement.chunk_cpu[done.chunk :]))
 
 
 def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
     """(int64[kinds, nodes, nodes], of the host): before the first run, and in it beyond the further run."""
-    domains, run = done.world.domains, done.run
+    domains, run = done.scenario.domains, done.run
     before = by_socket(run.before, domains)
     own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
     if done.warm:
@@ -455,28 +457,28 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
 
 
 def static_results(
-    worlds: Sequence[World],
+    scenarios: Sequence[Scenario],
     plans: Sequence[Plan],
     setup: Setup,
     provenance: dict[str, str],
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
-    """[Result] for Plans on untouched Worlds, as replay.replay_world: no TLB, no caches, no events.
+    """[Result] for Plans on untouched Scenarios, as replay.replay_scenario: no TLB, no caches, no events.
 
-    worlds  of a process, and of those captured with it whose counts are added to its own
+    scenarios  of a process, and of those captured with it whose counts are added to its own
 
     Each leaf entry of the guest is one walk from each node, or as many as its Heat estimates: one DRAM read
     of it, and one of the host's leaf entry for its first frame; pages that the host does not map are left
     out, a note has their number. RefusedError for policies that depend on threads' accesses, unless
     `refused` takes names and reasons.
     """
-    held, use = cached(worlds), use_of(worlds, setup)
+    held, use = cached(scenarios), use_of(scenarios, setup)
     results: list[Result] = []
     base: _Untraced | None = None
     for plan in plans:
         try:
-            found = [_process(plan, world) for world in worlds]
-            one = _untraced(found, worlds, base, use, setup)
+            found = [_process(plan, scenario) for scenario in scenarios]
+            one = _untraced(found, scenarios, base, use, setup)
             base = base or one
             results.append(_untraced_result(plan, found, one, plans[0].name, held, use, setup, provenance))
         except RefusedError as error:
@@ -487,7 +489,7 @@ def static_results(
 
 
 class _Process(NamedTuple):
-    """A Plan on the World of one process; unresolved, remote: as of _count; server: as of served."""
+    """A Plan on the Scenario of one process; unresolved, remote: as of _count; server: as of served."""
 
     done: Finished
     unresolved: dict[str, int]
@@ -495,18 +497,18 @@ class _Process(NamedTuple):
     server: np.ndarray
 
 
-def _process(plan: Plan, world: World) -> _Process:
-    captured = world.snapshot.guest
+def _process(plan: Plan, scenario: Scenario) -> _Process:
+    captured = scenario.snapshot.guest
     with own_code(plan):
-        world = plan.reshape(world)
-    heat, guest = world.snapshot.heat, world.snapshot.guest
+        scenario = plan.reshape(scenario)
+    heat, guest = scenario.snapshot.heat, scenario.snapshot.guest
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
-    run, mapped = start(plan, world), world.history.mapped()
-    server = served(plan, run, world)
-    count, unresolved, remote = _count(world, server)
+    run, mapped = start(plan, scenario), scenario.history.mapped()
+    server = served(plan, run, scenario)
+    count, unresolved, remote = _count(scenario, server)
     run.counters = count._replace(pages=run.counters.pages, host_pages=run.counters.host_pages)
-    return _Process(Finished(run, world, mapped, world, mapped), unresolved, remote, server)
+    return _Process(Finished(run, scenario, mapped, scenario, mapped), unresolved, remote, server)
 
 
 class _Untraced(NamedTuple):
@@ -519,20 +521,20 @@ class _Untraced(NamedTuple):
 
 def _untraced(
     found: Sequence[_Process],
-    worlds: Sequence[World],
+    scenarios: Sequence[Scenario],
     base: _Untraced | None,
     use: Use | Unknown | None,
     setup: Setup,
 ) -> _Untraced:
     """base: of the baseline; None: these are the baseline's. A policy that reshapes has a bound only."""
     each = [one.done for one in found]
-    machine, servers = each[0].world.machine, [one.server for one in found]
+    machine, servers = each[0].scenario.machine, [one.server for one in found]
     count, once = _added([one.counted for one in each]), _untraced_once(each, setup)
     if not isinstance(use, Use) or any(
-        one.world is not world for one, world in zip(each, worlds, strict=True)
+        one.scenario is not scenario for one, scenario in zip(each, scenarios, strict=True)
     ):
         return _Untraced(cost.price(count, machine, setup.costs, contended=setup.contended), once)
-    count = with_reads(count, use, servers, worlds)
+    count = with_reads(count, use, servers, scenarios)
     for one in each:  # results count the reads of all processes in the first
         reads = np.zeros_like(one.run.counters.reads)
         if one is each[0]:
@@ -540,7 +542,7 @@ def _untraced(
         one.run.counters = one.run.counters._replace(reads=reads)
     price = cost.price(count, machine, setup.costs, contended=setup.contended)
     latency = latencies(use, servers, machine, setup.contended)
-    captured = latencies(use, [captured_at(world) for world in worlds], machine, setup.contended)
+    captured = latencies(use, [captured_at(scenario) for scenario in scenarios], machine, setup.contended)
     baseline = base.latency if base and base.latency is not None else latency
     price = timed(price, use, captured, baseline, latency, machine)
     first = base or _Untraced(price, once)
@@ -557,20 +559,20 @@ def _untraced_result(
     setup: Setup,
     provenance: dict[str, str],
 ) -> Result:
-    each, first = [process.done for process in found], found[0].done.world
-    if len(each) > 1 and any(done.world.data_copied for done in each):
+    each, first = [process.done for process in found], found[0].done.scenario
+    if len(each) > 1 and any(done.scenario.data_copied for done in each):
         raise RefusedError(ONCE_EACH, plan.name)
     readers = len(first.machine.cpu_nodes)
     how = use.findings if isinstance(use, Use) else [bound(readers)]
     if isinstance(use, Unknown):
         how = [*how, Finding(NO_RATE, use.why)]
     findings = (
-        counted_by([done.world.snapshot for done in each], first.left_out),
+        counted_by([done.scenario.snapshot for done in each], first.left_out),
         *how,
         *held,
         *elsewhere(first.snapshot, first.machine),
         *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
-        *dict.fromkeys(finding for done in each for finding in done.world.findings),
+        *dict.fromkeys(finding for done in each for finding in done.scenario.findings),
         *_left_out(sum((Counter(process.unresolved) for process in found), Counter())),
         *_sampling([process.remote for process in found], plan.name),
         *plan.findings,
@@ -582,14 +584,14 @@ def _untraced_result(
 def _untraced_once(each: Sequence[Finished], setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
     own, host = (np.sum(events, axis=0) for events in zip(*map(_once_events, each), strict=True))
-    spent = sum(cycles_before(one.run, one.world, setup) for one in each)
-    copied = sum(one.world.data_copied for one in each)
+    spent = sum(cycles_before(one.run, one.scenario, setup) for one in each)
+    copied = sum(one.scenario.data_copied for one in each)
     return Once(own, host, copied, spent, None, 0, None, None, None)
 
 
-def served(plan: Plan, run: Run, world: World) -> np.ndarray:
+def served(plan: Plan, run: Run, scenario: Scenario) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
-    space = world.space
+    space = scenario.space
     split, servers = space.guest_tables, []
     for (part, _), state, ids in zip(
         (plan.guest, plan.host),
@@ -601,28 +603,28 @@ def served(plan: Plan, run: Run, world: World) -> np.ndarray:
             served = part.initial_servers(state, ids) if part.initial_servers else None
         if served is None:
             missing = f"depends on what threads touch, and no trace tells: {RECORD}"
-            raise RefusedError(LEFT_OUT if world.left_out else missing, plan.name)
-        check_nodes(plan.name, "initial_servers returned", served, world.machine)
+            raise RefusedError(LEFT_OUT if scenario.left_out else missing, plan.name)
+        check_nodes(plan.name, "initial_servers returned", served, scenario.machine)
         servers.append(served)
     return np.concatenate(servers)
 
 
-def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], np.ndarray | None]:
+def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, int], np.ndarray | None]:
     """(Counters, pages without a class by reason, walks of samples as _remote returns them): a classification
     by servers and level of the tables."""
-    space, nodes, readers = world.space, world.nodes, world.machine.cpu_nodes
+    space, nodes, readers = scenario.space, scenario.nodes, scenario.machine.cpu_nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
     placed = _with_nodes(space, of_table, len(kinds))
     seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
     pages = seen.counts[0, 0]
-    count = counters(nodes, world.sockets, len(world.machine.llc.every_share))
+    count = counters(nodes, scenario.sockets, len(scenario.machine.llc.every_share))
     for guest, host in np.argwhere(pages).tolist():
         n = int(pages[guest, host])
         for reader in readers:
             far = _read(count, 8, kinds[guest], reader, n)
             far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
-            count.classes[reader // world.domains, 2 * far + far_host] += n
+            count.classes[reader // scenario.domains, 2 * far + far_host] += n
     return count, seen.unresolved, _remote(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
 
 

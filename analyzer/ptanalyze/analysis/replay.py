@@ -43,7 +43,7 @@ from ..world import cache_pass
 from ..world.cache_pass import no_reads
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import by_host
-from ..world.world import World
+from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 # Counts by node folded to counts by socket.
 
 
-def socket_of(world: World) -> np.ndarray:
+def socket_of(scenario: Scenario) -> np.ndarray:
     """int16[nodes]: socket of each node."""
-    return (np.arange(world.nodes) // world.domains).astype(np.int16)
+    return (np.arange(scenario.nodes) // scenario.domains).astype(np.int16)
 
 
 def folded(array: np.ndarray, axis: int, domains: int) -> np.ndarray:
@@ -81,25 +81,25 @@ def by_socket(counters: Counters, domains: int) -> Counters:
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
 
 
-def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
-    """SystemCalls of a World's region of interest from chunk `first` on; mapped: of kernels.replay."""
-    events, steps = world.trace.events, world.history.steps
+def system_calls(scenario: Scenario, mapped: Mapped, first: int = 0) -> SystemCalls:
+    """SystemCalls of a Scenario's region of interest from chunk `first` on; mapped: of kernels.replay."""
+    events, steps = scenario.trace.events, scenario.history.steps
     region = region_of_interest(events)
-    node = world.placement.cpu_node[world.placement.event_cpu]
+    node = scenario.placement.cpu_node[scenario.placement.event_cpu]
     done = np.isin(events["kind"], MEMORY_CALLS) & (events["result"] >= 0)
     done[: region.first] = done[region.end :] = False
     done &= events["chunk"] >= first
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
     others = np.zeros(len(steps.kind), bool)
-    number, shot = shootdown(steps, flushed), world.history.shootdowns
+    number, shot = shootdown(steps, flushed), scenario.history.shootdowns
     others[flushed] = shot.live[number].any(axis=1)
     broadcast = np.zeros(len(steps.kind), bool)
     broadcast[flushed] = shot.broadcast[number]
     return SystemCalls(
-        _table(events["kind"][done], node[done], world.nodes),
-        _table(steps.call[flushed], steps.node[flushed], world.nodes),
-        _table(steps.call[others], steps.node[others], world.nodes),
-        _table(steps.call[broadcast], steps.node[broadcast], world.nodes),
+        _table(events["kind"][done], node[done], scenario.nodes),
+        _table(steps.call[flushed], steps.node[flushed], scenario.nodes),
+        _table(steps.call[others], steps.node[others], scenario.nodes),
+        _table(steps.call[broadcast], steps.node[broadcast], scenario.nodes),
     )
 
 
@@ -125,13 +125,13 @@ class Lines(NamedTuple):
     walks: int
 
 
-def sampled_lines(world: World) -> dict[int, Lines]:
+def sampled_lines(scenario: Scenario) -> dict[int, Lines]:
     """{number of a cache: Lines of the sampled walks through it}."""
-    stream, placement = world.stream, world.placement
+    stream, placement = scenario.stream, scenario.placement
     chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
     line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
-    node = placement.cpu_node[placement.chunk_cpu[chunk]] // world.domains
-    first = heads(line, world.trace.chunks["thread"][chunk].astype(np.int64))
+    node = placement.cpu_node[placement.chunk_cpu[chunk]] // scenario.domains
+    first = heads(line, scenario.trace.chunks["thread"][chunk].astype(np.int64))
     return {
         one: Lines(np.unique(line[first & (node == one)], return_counts=True)[1], int((node == one).sum()))
         for one in np.unique(node).tolist()
@@ -147,17 +147,17 @@ def missed(of: Lines, held: int) -> float:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended, its World, and the pages mapped at its end.
+    """A run that has ended, its Scenario, and the pages mapped at its end.
 
-    again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    again, still  the Scenario of the further run, and what it found mapped; of the first where it was cold
     told   share of the LLC, where the capture tells it (Cache.told): the counts are between those of the
            shares beside it
     """
 
     run: Run
-    world: World
+    scenario: Scenario
     mapped: Mapped
-    again: World
+    again: Scenario
     still: Mapped
     told: Interval | None = None
 
@@ -184,7 +184,7 @@ class Finished:
         """Shares of the LLC that are priced, the best guess first."""
         if self.told is not None:
             return [self.told.middle, self.told.low, self.told.high]
-        llc = self.world.machine.llc
+        llc = self.scenario.machine.llc
         return sorted(llc.every_share, key=lambda share: share != llc.share)
 
     def _at(self, counted: Counters, share: float) -> Counters:
@@ -195,17 +195,17 @@ class Finished:
     @cached_property
     def _sampled(self) -> dict[int, Lines]:
         """sampled_lines; {} where all walks were traced, or some pages are huge."""
-        if not self.world.trace.sampled_walks:
+        if not self.scenario.trace.sampled_walks:
             return {}
-        return sampled_lines(self.world) if (self.world.space.regions.tlb_level == 1).all() else {}
+        return sampled_lines(self.scenario) if (self.scenario.space.regions.tlb_level == 1).all() else {}
 
     def _sampled_at(self, counted: Counters, share: float) -> Counters:
         """Counters with the leaf entries from DRAM that a closed form has: between two samples lie walks that
         are none, so that replayed caches hold more than those of the program."""
-        held, reads = self.world.machine.llc.lines_at(share), counted.reads.copy()
+        held, reads = self.scenario.machine.llc.lines_at(share), counted.reads.copy()
         leaf = reads[GUEST_BIT] if reads.ndim == 4 else reads
         for node, by_server in enumerate(leaf):
-            of = self._sampled.get(node // self.world.domains)
+            of = self._sampled.get(node // self.scenario.domains)
             every = by_server.sum(axis=-1)
             by_server[:, 1] = np.rint(every * (missed(of, held) if of else 0.0)).astype(np.int64)
             by_server[:, 0] = every - by_server[:, 1]
@@ -213,7 +213,7 @@ class Finished:
 
     def _replayed_at(self, counted: Counters, share: float) -> Counters:
         """Counters at a share of the LLC; between two that are counted, in a line over its logarithm."""
-        every = self.world.machine.llc.every_share
+        every = self.scenario.machine.llc.every_share
         after = min(max(bisect_left(every, share), 1), len(every) - 1) if len(every) > 1 else 0
         if every[after] == share or not after:
             return counted._replace(reads=at_share(counted.reads, after))
@@ -237,13 +237,13 @@ class Finished:
     @property
     def chunk(self) -> int:
         """First chunk of what is counted."""
-        return self.world.steady.chunk if self.warm else 0
+        return self.scenario.steady.chunk if self.warm else 0
 
     @property
     def single_copy(self) -> int:
         """Guest table pages without further copies; those that the trace's events freed, yet are in the
         snapshot, were made again."""
-        space, exists = self.world.space, self.mapped.exists
+        space, exists = self.scenario.space, self.mapped.exists
         gone = exists[space.guest_tables + space.host_tables :]
         return int(np.count_nonzero(space.program_tables)) + int(np.count_nonzero(gone))
 
@@ -280,31 +280,31 @@ def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> l
     return [replace(result, findings=(*result.findings, *said)) for result in results]
 
 
-# Where the data of the walks are while a World is replayed: the same under every policy.
+# Where the data of the walks are while a Scenario is replayed: the same under every policy.
 
 
 class DataReads:
-    """Counts of walks by their data's node: `count` is called with all Reads of a World, in order.
+    """Counts of walks by their data's node: `count` is called with all Reads of a Scenario, in order.
 
     counts  int64[nodes, nodes, shares + 1]  so far, by [walker's node, node of the data page, shares of the
             LLC at which their leaf entry comes from DRAM]
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         from ..kernels.data_migration import Pages
 
-        data = world.data
-        self.world, self.step = world, 0
-        self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(world))
-        shares = len(world.machine.llc.every_share)
-        self.counts = np.zeros((world.nodes, world.nodes, shares + 1), np.int64)
+        data = scenario.data
+        self.scenario, self.step = scenario, 0
+        self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(scenario))
+        shares = len(scenario.machine.llc.every_share)
+        self.counts = np.zeros((scenario.nodes, scenario.nodes, shares + 1), np.int64)
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
         from ..kernels.data_migration import count_data
 
-        history = self.world.history
-        where = self.world.placement.cpu_node, reads, history.rows.of_region, self.world.space.tables
+        history = self.scenario.history
+        where = self.scenario.placement.cpu_node, reads, history.rows.of_region, self.scenario.space.tables
         now = self.pages, first, self.step, self.counts
         self.step = count_data(*where, history.steps, *now)
 
@@ -337,15 +337,17 @@ class Windows:
     """`number` windows of equal time or, without times, of equal walks; `spend`: what to keep of cycles;
     `data`: count where data are even without windows."""
 
-    def __init__(self, world: World, number: int, spend: Spend | None = None, data: bool = False) -> None:
-        self.world, self.number, self.spend, self.counts_data = world, number, spend, data or number > 0
-        self.times, self.ends, self.chunks = windows_of(world, number)
+    def __init__(
+        self, scenario: Scenario, number: int, spend: Spend | None = None, data: bool = False
+    ) -> None:
+        self.scenario, self.number, self.spend, self.counts_data = scenario, number, spend, data or number > 0
+        self.times, self.ends, self.chunks = windows_of(scenario, number)
         self.marks: list[list[Mark]] = []
         self.data: list[np.ndarray] = []
 
     @cached_property
     def reads(self) -> DataReads:
-        return DataReads(self.world)
+        return DataReads(self.scenario)
 
     def pieces(self, batches: Iterable[tuple[slice, Reads]]) -> Iterator[Reads]:
         """Iterate Reads: the batches, cut where windows end."""
@@ -364,7 +366,9 @@ class Windows:
 
     def mark(self, runs: Sequence[SoFar], walk: int) -> None:
         """Mark the windows that end before `walk`."""
-        while len(self.marks) < self.number and self.ends[len(self.marks)] <= walk < len(self.world.stream):
+        while len(self.marks) < self.number and self.ends[len(self.marks)] <= walk < len(
+            self.scenario.stream
+        ):
             self._mark(runs)
 
     def _mark(self, runs: Sequence[SoFar]) -> None:
@@ -372,8 +376,8 @@ class Windows:
         self.data.append(self.reads.counts.sum(axis=-1))
 
     def _of(self, run: SoFar) -> Mark:
-        own = at_own_share(run.counters, self.world.machine)
-        now = by_socket(own, self.world.domains)
+        own = at_own_share(run.counters, self.scenario.machine)
+        now = by_socket(own, self.scenario.domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
         so_far = now.events, now.host_events, run.before.events, run.before.host_events
@@ -391,15 +395,15 @@ class Windows:
     def _series(self, marks: Sequence[Mark], mapped: Mapped) -> Series:
         columns = [np.array(column) for column in zip(*marks, strict=True)]
         classes, dram, moved, step, cycles = columns
-        world, steps = self.world, self.world.history.steps
+        scenario, steps = self.scenario, self.scenario.history.steps
         page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
         data = np.concatenate([[0], np.cumsum(page)])
         classes, dram, cycles, reads = (
             np.diff(column, axis=0, prepend=0) for column in (classes, dram, cycles, np.array(self.data))
         )
-        chunks = world.trace.chunks
+        chunks = scenario.trace.chunks
         accesses, instructions = (self._by_window(chunks[name]) for name in ("accesses", "instructions"))
-        sockets = folded(reads, 1, world.domains)
+        sockets = folded(reads, 1, scenario.domains)
         return Series(
             time_ns=self.times,
             walks=classes.sum(axis=(1, 2)),
@@ -414,8 +418,8 @@ class Windows:
             accesses=accesses,
             instructions=instructions,
             cpus=self._cpus(),
-            scale=round(world.snapshot.scale * world.growth.factor),
-            by_host=world.moves.autonuma and by_host(world),
+            scale=round(scenario.snapshot.scale * scenario.growth.factor),
+            by_host=scenario.moves.autonuma and by_host(scenario),
         )
 
     def _by_window(self, column: np.ndarray) -> np.ndarray:
@@ -425,15 +429,15 @@ class Windows:
 
     def _cpus(self) -> np.ndarray:
         """int64[N]: CPUs that run at a time in each window: of threads that change CPUs, only one each."""
-        used, thread = self.world.placement.chunk_cpu, self.world.trace.chunks["thread"]
+        used, thread = self.scenario.placement.chunk_cpu, self.scenario.trace.chunks["thread"]
         spans = [slice(*span) for span in itertools.pairwise([0, *self.chunks.tolist()])]
         distinct = [(len(np.unique(used[span])), len(np.unique(thread[span]))) for span in spans]
         return np.array([min(both) for both in distinct], np.int64)
 
 
-def windows_of(world: World, windows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def windows_of(scenario: Scenario, windows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(int64[N] ns, int64[N] walks, int64[N] chunks): ends of windows."""
-    stream, time = world.stream, world.trace.chunks["time"]
+    stream, time = scenario.stream, scenario.trace.chunks["time"]
     if not len(time) or time[0] == time[-1]:
         ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
         chunks = np.searchsorted(stream.offset, ends)
@@ -464,30 +468,36 @@ class Run:
     data: np.ndarray | None = None
 
     def replay(
-        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
+        self,
+        scenario: Scenario,
+        reads: Reads,
+        fault: np.ndarray,
+        mapped: Mapped,
+        first: int,
+        last: bool = False,
     ) -> None:
         with own_code(self.plan):
-            step = self.loop(world)(*self.arguments(world, reads, fault, mapped, first, last))
+            step = self.loop(scenario)(*self.arguments(scenario, reads, fault, mapped, first, last))
         node = wrong_node(step)
         if node is not None:
-            check_nodes(self.plan.name, "a hook returned", np.array([node]), world.machine)
+            check_nodes(self.plan.name, "a hook returned", np.array([node]), scenario.machine)
         self.step = step
 
-    def loop(self, world: World) -> Any:
+    def loop(self, scenario: Scenario) -> Any:
         with own_code(self.plan):
-            return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(world))
+            return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(scenario))
 
     def arguments(
-        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
     ) -> tuple[Any, ...]:
         """Those of the loop."""
-        history = world.history
+        history = scenario.history
         return (
-            world.placement.cpu_node,
-            socket_of(world),
+            scenario.placement.cpu_node,
+            socket_of(scenario),
             reads,
             fault,
-            world.space.tables,
+            scenario.space.tables,
             history.rows,
             history.steps,
             history.shootdowns,
@@ -517,55 +527,55 @@ class Run:
         )
         self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
-    def take_uncounted(self, world: World, mapped: Mapped) -> None:
-        """Take all steps of a World: states change, counts do not."""
+    def take_uncounted(self, scenario: Scenario, mapped: Mapped) -> None:
+        """Take all steps of a Scenario: states change, counts do not."""
         counted = self.counters
         self.counters = Counters(*(array.copy() for array in counted))
-        self.replay(world, no_reads(), np.zeros(0, np.uint8), mapped, 0, last=True)
+        self.replay(scenario, no_reads(), np.zeros(0, np.uint8), mapped, 0, last=True)
         self.counters, self.step = counted, 0
 
-    def settle(self, world: World, missing: np.ndarray) -> None:
+    def settle(self, scenario: Scenario, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
         pages = (self.first or self.counters).pages
         part, _ = self.plan.guest
         if part.implicit_tables:
             with own_code(self.plan):
-                pages[0] += part.implicit_tables(self.states[0], world, missing)
+                pages[0] += part.implicit_tables(self.states[0], scenario, missing)
         pages[1] = max(pages)
 
-    def facts(self, world: World) -> dict[str, Any]:
+    def facts(self, scenario: Scenario) -> dict[str, Any]:
         """{name: number} from reshaping and the replay."""
-        facts, sides = dict(world.facts), (self.plan.guest, self.plan.host)
+        facts, sides = dict(scenario.facts), (self.plan.guest, self.plan.host)
         both = self.counters.pages, self.counters.host_pages
         with own_code(self.plan):
             for (part, params), state, pages in zip(sides, self.states, both, strict=True):
-                facts |= part.facts(state, world, params, pages) if part.facts else {}
+                facts |= part.facts(state, scenario, params, pages) if part.facts else {}
         return facts
 
 
-def any_steps(world: World) -> bool:
-    return len(world.history.steps.at) > 0
+def any_steps(scenario: Scenario) -> bool:
+    return len(scenario.history.steps.at) > 0
 
 
-def start(plan: Plan, world: World) -> Run:
+def start(plan: Plan, scenario: Scenario) -> Run:
     """A Run of a Plan before the first walk."""
-    shares = len(world.machine.llc.every_share)
-    count, before = (counters(world.nodes, world.sockets, shares) for _ in range(2))
+    shares = len(scenario.machine.llc.every_share)
+    count, before = (counters(scenario.nodes, scenario.sockets, shares) for _ in range(2))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         happened = (before.host_events if side else before.events)[BALANCING]
         with own_code(plan):
-            states[side], (count.host_pages if side else count.pages)[:] = part.start(world, params)
+            states[side], (count.host_pages if side else count.pages)[:] = part.start(scenario, params)
             check_types(states[side])
-            check_placed(plan.name, states[side], world.machine)
+            check_placed(plan.name, states[side], scenario.machine)
             if part.setup_events:
-                part.setup_events(states[side], world, happened)
+                part.setup_events(states[side], scenario, happened)
     return Run(plan, (states[0], states[1]), count, before)
 
 
 def replay_walks(
     runs: Sequence[Run],
-    world: World,
+    scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     progress: Callable[[int], None] | None = None,
     windows: int = 0,
@@ -579,39 +589,39 @@ def replay_walks(
     spend  cycles to keep of each window
     data   count where the data of walks are: Run.data
 
-    Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
+    Runs of a batch are shared out among scenario.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
     length. Returns the final kernels.replay.Mapped.
     """
-    mapped = world.history.mapped()
-    compile_together(first_calls(runs, world, mapped))
-    cut = Windows(world, windows, spend, data and not more)
-    _carry(runs, world, batches, mapped, progress, cut)
+    mapped = scenario.history.mapped()
+    compile_together(first_calls(runs, scenario, mapped))
+    cut = Windows(scenario, windows, spend, data and not more)
+    _carry(runs, scenario, batches, mapped, progress, cut)
     if windows:
         every = cut.series([run.so_far for run in runs], mapped)
         for run, series in zip(runs, every, strict=True):
             run.series = series
     if not more:
-        _settle(runs, world, mapped)
+        _settle(runs, scenario, mapped)
     return mapped
 
 
-def _settle(runs: Sequence[Run], world: World, mapped: Mapped) -> None:
+def _settle(runs: Sequence[Run], scenario: Scenario, mapped: Mapped) -> None:
     """Account for the tables that are in the snapshot, although the trace's events freed them."""
-    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
+    missing = np.flatnonzero(~mapped.exists[: scenario.space.guest_tables] & scenario.space.program_tables)
     for run in runs:
-        run.settle(world, missing)
+        run.settle(scenario, missing)
 
 
 def replay_again(
     runs: Sequence[Run],
-    again: World,
+    again: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
     progress: Callable[[int], None] | None = None,
     data: bool = False,
 ) -> Mapped:
-    """Carry all runs through World.again, from the states in which `replay_walks` left them.
+    """Carry all runs through Scenario.again, from the states in which `replay_walks` left them.
 
     mapped  as replay_walks returned it. Run.counters restart at zero; Run.first are those of the first run.
     data    as of replay_walks
@@ -631,7 +641,7 @@ def replay_again(
     return now
 
 
-def _undo(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
+def _undo(runs: Sequence[Run], again: Scenario, mapped: Mapped) -> None:
     """Take History.undone, which no program waits for: states change, counts do not."""
     undone = again.history.undone
     if undone is None:
@@ -649,20 +659,20 @@ def _undo(runs: Sequence[Run], again: World, mapped: Mapped) -> None:
 
 def _carry(
     runs: Sequence[Run],
-    world: World,
+    scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
     progress: Callable[[int], None] | None,
     cut: Windows,
 ) -> None:
-    """Carry runs through all walks and steps of a World; cut: at its ends their counts are marked."""
-    history, parent = world.history, world.space.tables.parent
-    mark_faults = marking(any_steps(world))
+    """Carry runs through all walks and steps of a Scenario; cut: at its ends their counts are marked."""
+    history, parent = scenario.history, scenario.space.tables.parent
+    mark_faults = marking(any_steps(scenario))
     first = step = 0
-    with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
+    with ThreadPoolExecutor(max(scenario.effort.threads, 1)) as pool:
 
         def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
-            jobs = [pool.submit(run.replay, world, reads, fault, mapped, first, last) for run in runs]
+            jobs = [pool.submit(run.replay, scenario, reads, fault, mapped, first, last) for run in runs]
             for job in jobs:
                 job.result()
 
@@ -686,15 +696,15 @@ def _carry(
 
 
 def first_calls(
-    runs: Sequence[Run], world: World, mapped: Mapped
+    runs: Sequence[Run], scenario: Scenario, mapped: Mapped
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-    reads, fault, history = no_reads(), np.zeros(0, np.uint8), world.history
-    yield from cache_pass.first_calls(world.space, world.placement, world.machine)
+    reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history
+    yield from cache_pass.first_calls(scenario.space, scenario.placement, scenario.machine)
     for run in runs:
-        yield run.loop(world), partial(run.arguments, world, reads, fault, mapped, 0, False)
-    rows, steps, parent = history.rows, history.steps, world.space.tables.parent
+        yield run.loop(scenario), partial(run.arguments, scenario, reads, fault, mapped, 0, False)
+    rows, steps, parent = history.rows, history.steps, scenario.space.tables.parent
     yield (
-        marking(any_steps(world)),
+        marking(any_steps(scenario)),
         lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
     )

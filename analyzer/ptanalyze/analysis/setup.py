@@ -28,8 +28,8 @@ from ..formats.measured.machine import read_calibration
 from ..policies import Policy
 from ..world.phases import ALL, LAST
 from ..world.scaling import StandsFor, stands_for
-from ..world.site import ASSUMED, bare_snapshot
-from ..world.world import Scenario, captured_world
+from ..world.scenario import ScenarioOptions, captured_scenario
+from ..world.traced_program import ASSUMED, bare_snapshot
 
 if TYPE_CHECKING:
     from ..core.snapshot import Heat, Snapshot
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from ..cost.law import Calibration
     from ..cost.load import Traffic
     from ..cost.price import Native
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 
 MachineLike: TypeAlias = "PathLike | Machine"
@@ -120,7 +120,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup(Scenario):
+class Setup(ScenarioOptions):
     """Options of a replay, read and checked: the input of every question; `Setup.of` takes names and files.
 
     native        What the program took outside the tracer, where the capture has it: pricing.native_time.
@@ -163,8 +163,10 @@ class Setup(Scenario):
         }
         return cls(**(vars(asked) | read))
 
-    def world(self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None) -> World:
-        """The World of a Snapshot and a Trace on this machine, before any policy.
+    def scenario(
+        self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None
+    ) -> Scenario:
+        """The Scenario of a Snapshot and a Trace on this machine, before any policy.
 
         cache_dir  directory where the walk stream is kept, None: not kept
         """
@@ -172,7 +174,7 @@ class Setup(Scenario):
         asked = replace(self, phase=ALL) if self.as_traced else self
         if self.cache_share is None and self.stands_for.larger and walked is not None:
             asked = replace(asked, machine=told_by_capture(self.machine))
-        return captured_world(weighted, walked, asked, cache_dir, left_out=walked is not trace)
+        return captured_scenario(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 
 Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
@@ -341,13 +343,13 @@ class Opened:
     trace: Trace | None
     provenance: dict[str, str]
 
-    def world(self, setup: Setup) -> World:
+    def scenario(self, setup: Setup) -> Scenario:
         """The capture on the setup's machine, before any policy."""
-        return setup.world(self.snapshot, self.trace, self.capture.cache)
+        return setup.scenario(self.snapshot, self.trace, self.capture.cache)
 
-    def others(self, setup: Setup) -> list[World]:
-        """Worlds of the processes whose counts add up with this one's: processes.together."""
-        return [setup.world(one, None) for one in together(self.capture, setup.weigh)]
+    def others(self, setup: Setup) -> list[Scenario]:
+        """Scenarios of the processes whose counts add up with this one's: processes.together."""
+        return [setup.scenario(one, None) for one in together(self.capture, setup.weigh)]
 
 
 def opened(capture: CaptureLike = None) -> Opened:

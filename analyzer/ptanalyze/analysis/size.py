@@ -20,7 +20,7 @@ from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
 from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
 from .setup import Opened, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
-from .whatif import chosen, replay_world
+from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
     from ..cost.result import Result
     from ..formats.capture import Capture
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 # The size curve: the same capture as runs that are larger and larger.
 
@@ -139,7 +139,7 @@ def _curve(
         raise UsageError("--sizes: the sizes of runs take the place of --stands-for; leave it out")
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
         raise UsageError(f"--sizes {','.join(f'{one:g}' for one in times)}: factors of 2 to {MOST_SCALED}")
-    captured = known.world(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
+    captured = known.scenario(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
     trace, part, others = None, "", together(known.capture, how.weigh)
     if captured.traced:
         trace, part = _shortened(captured, within_region(captured.trace))
@@ -149,11 +149,11 @@ def _curve(
     for one in every:
         larger = StandsFor(float(one), fixed=how.stands_for.fixed)
         asking = replace(how, stands_for=larger, windows=0)
-        world = asking.world(known.snapshot, trace, known.capture.cache)
-        plans = [plan for plan in chosen(asked, world, asking) if not plan.reshaping]
-        beside = [asking.world(each, None) for each in others]
+        scenario = asking.scenario(known.snapshot, trace, known.capture.cache)
+        plans = [plan for plan in chosen(asked, scenario, asking) if not plan.reshaping]
+        beside = [asking.scenario(each, None) for each in others]
         try:
-            of_each.append(replay_world(world, plans, asking, known.provenance, {}, beside))
+            of_each.append(replay_scenario(scenario, plans, asking, known.provenance, {}, beside))
         except RefusedError as error:
             if not of_each:
                 raise
@@ -181,15 +181,15 @@ def needed_curve(
     return curve if len(curve.times) > 1 else None
 
 
-def _shortened(world: World, trace: Trace) -> tuple[Trace, str]:
+def _shortened(scenario: Scenario, trace: Trace) -> tuple[Trace, str]:
     """(the trace up to MOST_TOUCHES of its steady part, what that is in words)"""
     touches = np.cumsum(trace.chunks["touches"])
-    before = int(touches[world.steady.chunk - 1]) if world.steady.chunk else 0
+    before = int(touches[scenario.steady.chunk - 1]) if scenario.steady.chunk else 0
     last = int(np.searchsorted(touches, before + MOST_TOUCHES)) + 1
     if last >= len(touches):
         return trace, ""
-    accesses = trace.chunks["accesses"][world.steady.chunk :]
-    share = 100 * int(trace.chunks["accesses"][world.steady.chunk : last].sum()) / int(accesses.sum())
+    accesses = trace.chunks["accesses"][scenario.steady.chunk :]
+    share = 100 * int(trace.chunks["accesses"][scenario.steady.chunk : last].sum()) / int(accesses.sum())
     return part_of(trace, 0, last), f"of the first {share:.0f} % of its steady state"
 
 
@@ -290,9 +290,9 @@ def replay_two(
     refused: dict[str, str] = {}
     for known, by, fixed in zip(captures, (times * apart, times), found.fixed, strict=True):
         asking = replace(how, stands_for=StandsFor(by, fixed=fixed, alone=False))
-        world = known.world(asking)
-        plans = chosen(asked, world, asking)
-        results.append(replay_world(world, plans, asking, known.provenance, refused))
+        scenario = known.scenario(asking)
+        plans = chosen(asked, scenario, asking)
+        results.append(replay_scenario(scenario, plans, asking, known.provenance, refused))
     far = math.log(times) / math.log(apart)
     of_small = {label_of(one, results[0]): one for one in results[0]}
     extrapolated = [

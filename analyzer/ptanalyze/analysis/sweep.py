@@ -20,7 +20,7 @@ from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
 from .replay import label, told
 from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
-from .whatif import chosen, replay_snapshot, replay_world
+from .whatif import chosen, replay_scenario, replay_snapshot
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -244,11 +244,11 @@ def _cuts(policies: int, points: int, workers: int) -> list[tuple[int, int]]:
 def replayed_unit(unit: Unit) -> Part:
     """Replay a Unit; each of its Results is what a replay of the whole point would give."""
     known = opened(received(unit.capture))
-    world = known.world(unit.setup)
-    plans = chosen(unit.asked, world, unit.setup)
+    scenario = known.scenario(unit.setup)
+    plans = chosen(unit.asked, scenario, unit.setup)
     mine = [plans[0], *plans[unit.first : unit.last]]
     refused: dict[str, str] = {}
-    results = replay_world(world, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
+    results = replay_scenario(scenario, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
     whole = {label(plan, mine): label(plan, plans) for plan in mine}
     return Part(results, {whole[name]: why for name, why in refused.items()}, len(plans))
 

@@ -22,7 +22,7 @@ from .setup import Setup, opened, provenance_of, setup_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..world.world import World
+    from ..world.scenario import Scenario
 
 
 PAGE_BITS = 12
@@ -185,17 +185,17 @@ def walk_map(
     how = setup_of(setup, options)
     if known.trace is None:
         raise UsageError(f"{known.capture.directory}: no trace, so no walks over time: record the program")
-    table = counted(known.world(replace(how, phase=ALL)), how.windows or WINDOWS, rows)
+    table = counted(known.scenario(replace(how, phase=ALL)), how.windows or WINDOWS, rows)
     return described(table, provenance=known.provenance | {"machine": how.machine.name})
 
 
-def counted(world: World, windows: int, rows: int) -> DataFrame:
+def counted(scenario: Scenario, windows: int, rows: int) -> DataFrame:
     from pandas import DataFrame
 
-    times, ends, _ = windows_of(world, windows)
-    va, vmas = world.space.regions.va, world.snapshot.vmas
+    times, ends, _ = windows_of(scenario, windows)
+    va, vmas = scenario.space.regions.va, scenario.snapshot.vmas
     shift = MAP_PAGE_BITS - min((FINER * rows // max(len(va), 1)).bit_length(), MAP_PAGE_BITS)
-    counts = by_part(world.stream.page, ends, shift, len(va) << (MAP_PAGE_BITS - shift))
+    counts = by_part(scenario.stream.page, ends, shift, len(va) << (MAP_PAGE_BITS - shift))
     part = np.flatnonzero(counts.any(axis=1))
     inside = MAP_PAGE_BITS - shift
     start = (va[part >> inside] << np.uint64(REGION_SHIFT)) + (
@@ -203,7 +203,7 @@ def counted(world: World, windows: int, rows: int) -> DataFrame:
     )
     order = np.argsort(start)
     start, counts = start[order], counts[part[order]]
-    names, groups = address_space.groups(world.snapshot, "vma")
+    names, groups = address_space.groups(scenario.snapshot, "vma")
     vma = groups[address_space.vma_of(start, vmas)] if len(vmas) else np.zeros(len(start), np.int64)
     row = rows_of(vma, rows)
     first = np.flatnonzero(np.diff(row, prepend=-1))

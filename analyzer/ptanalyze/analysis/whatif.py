@@ -20,8 +20,8 @@ from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
 from ..world.phases import ALL, LAST
+from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
-from ..world.world import World
 from .findings import must_be_enough
 from .frames import Replayed
 from .pricing import priced, static_results
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
     from ..cost.result import Result
 
 
-# Plans replayed on a World: one filter pass, one cache pass, many replays; then the same once more, warm.
+# Plans replayed on a Scenario: one filter pass, one cache pass, many replays; then the same once more, warm.
 
 
-def baseline_of(world: World) -> str:
+def baseline_of(scenario: Scenario) -> str:
     """Baseline chosen by "auto"."""
-    return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
+    return "linux" if not scenario.traced or len(scenario.snapshot.topology) > 1 else "first-touch"
 
 
-def replay_world(
-    captured: World,
+def replay_scenario(
+    captured: Scenario,
     plans: Sequence[Plan],
     setup: Setup,
     provenance: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
-    others: Sequence[World] = (),
+    others: Sequence[Scenario] = (),
 ) -> list[Result]:
-    """[Result] of Plans on a captured World; the others are compared with the first.
+    """[Result] of Plans on a captured Scenario; the others are compared with the first.
 
     refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
-    others   without a trace: Worlds of processes captured with it, whose counts are added
+    others   without a trace: Scenarios of processes captured with it, whose counts are added
     """
     known = _complete(provenance)
     if not captured.traced:
@@ -71,29 +71,29 @@ def replay_world(
         compile_kernels()
     compile_beside(passes)
     done: dict[int, Finished] = {}
-    for world, runs in by_world(plans, captured, refused):
+    for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
-        done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup, data)}
+        done |= {id(run.plan): finished for run, finished in _replayed(scenario, runs, setup, data)}
     return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
 
 
 def _replayed(
-    world: World, runs: list[Run], setup: Setup, data: bool = False
+    scenario: Scenario, runs: list[Run], setup: Setup, data: bool = False
 ) -> Iterator[tuple[Run, Finished]]:
     """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold; data:
     as replay_walks'."""
-    caches = world.caches()
-    tick = _ticking(setup.progress, len(world.stream), "replaying walks")
-    reads, warm = world.reads(caches=caches), not setup.as_traced
-    spend = partial(spent, machine=world.machine, costs=setup.costs, contended=setup.contended)
-    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend, data=data)
-    again, still = world, mapped
+    caches = scenario.caches()
+    tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
+    reads, warm = scenario.reads(caches=caches), not setup.as_traced
+    spend = partial(spent, machine=scenario.machine, costs=setup.costs, contended=setup.contended)
+    mapped = replay_walks(runs, scenario, reads, tick, setup.windows, more=warm, spend=spend, data=data)
+    again, still = scenario, mapped
     if warm:
-        again = world.again()
+        again = scenario.again()
         tick = _ticking(setup.progress, len(again.stream), "replaying walks again")
         still = replay_again(runs, again, again.reads(caches=caches), mapped, tick, data)
     for run in runs:
-        yield run, Finished(run, world, mapped, again, still)
+        yield run, Finished(run, scenario, mapped, again, still)
 
 
 def compile_kernels() -> int:
@@ -101,9 +101,9 @@ def compile_kernels() -> int:
 
     A command that lacks the kernels of its passes compiles these all; others what little they lack.
     """
-    world = opened(bundled("samples") / "sysbench-memory").world(Setup.of())
+    scenario = opened(bundled("samples") / "sysbench-memory").scenario(Setup.of())
     plans = planned([(name, {"node": 0} if name == "bind" else {}) for name in POLICIES], "linux")
-    shaped = by_world(plans, world, refused={})
+    shaped = by_scenario(plans, scenario, refused={})
     calls = (call for one, runs in shaped for call in replay_calls(runs, one, one.history.mapped()))
     number: int = compile_together(calls, least=1)
     return number
@@ -140,26 +140,26 @@ def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline
 
 
 def chosen(
-    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], world: World, setup: Setup
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], scenario: Scenario, setup: Setup
 ) -> list[Plan]:
     """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others."""
-    return planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
+    return planned(policies, baseline_of(scenario) if setup.baseline == AUTO else setup.baseline)
 
 
-def by_world(
-    plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
-) -> Iterator[tuple[World, list[Run]]]:
-    """Yield (World, [Run]): plans that reshape the World alike share its passes."""
+def by_scenario(
+    plans: Sequence[Plan], scenario: Scenario, refused: dict[str, str] | None = None
+) -> Iterator[tuple[Scenario, list[Run]]]:
+    """Yield (Scenario, [Run]): plans that reshape the Scenario alike share its passes."""
     groups: dict[Hashable, list[Plan]] = {}
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)
     for alike in groups.values():
-        shaped: World | None = None
+        shaped: Scenario | None = None
         runs = []
         for plan in alike:
             try:
                 with own_code(plan):
-                    shaped = shaped or plan.reshape(world)
+                    shaped = shaped or plan.reshape(scenario)
                     plan.check(shaped)
                 runs.append(start(plan, shaped))
             except RefusedError as error:
@@ -184,10 +184,10 @@ def replay(
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
     how, known = setup_of(setup, options), opened(capture)
-    world, others, refused = known.world(how), known.others(how), dict[str, str]()
+    scenario, others, refused = known.scenario(how), known.others(how), dict[str, str]()
     asked = asked_or_usual(policies, known.snapshot)
-    results = _results(world, asked, how, known.provenance, refused, others)
-    return Replayed(results, how.machine, refused, world.fits_caches)
+    results = _results(scenario, asked, how, known.provenance, refused, others)
+    return Replayed(results, how.machine, refused, scenario.fits_caches)
 
 
 def whatif(
@@ -237,20 +237,22 @@ def replay_snapshot(
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
-    worlds = [setup.world(one, None) for one in others]
-    return _results(setup.world(snapshot, trace, cache_dir), policies, setup, provenance, refused, worlds)
+    scenarios = [setup.scenario(one, None) for one in others]
+    return _results(
+        setup.scenario(snapshot, trace, cache_dir), policies, setup, provenance, refused, scenarios
+    )
 
 
 def _results(
-    world: World,
+    scenario: Scenario,
     policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
     setup: Setup,
     provenance: Mapping[str, str] | None,
     refused: dict[str, str] | None,
-    others: Sequence[World],
+    others: Sequence[Scenario],
 ) -> list[Result]:
-    plans = chosen(policies, world, setup)
-    results = replay_world(world, plans, setup, provenance, refused, others)
+    plans = chosen(policies, scenario, setup)
+    results = replay_scenario(scenario, plans, setup, provenance, refused, others)
     return told(results, refused or {}, len(results) - len(plans) + len(policies))
 
 

@@ -353,7 +353,7 @@ def capture_of(directory: str | None) -> Capture:
     """The named capture or the default; says on stderr what a bare trace is taken for."""
     opened = open_or_default(directory)
     if not opened.has_snapshot and not opened.has_vm:
-        from ..world.site import ASSUMED
+        from ..world.traced_program import ASSUMED
 
         echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)
     return opened

@@ -35,7 +35,7 @@ from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_FREE, TABLE_NEW
 from . import static_replicas
-from .contract import Availability, Policy, PolicySide, World, captured_nodes, nodes_of
+from .contract import Availability, Policy, PolicySide, Scenario, captured_nodes, nodes_of
 from .static_replicas import AS_CAPTURED, State
 
 LINUX = Policy(
@@ -47,15 +47,15 @@ LINUX = Policy(
 )
 
 
-def _all_local(world: World, params: Strict) -> State:
+def _all_local(scenario: Scenario, params: Strict) -> State:
     """ideal: every read is local at the price of a single copy. No machine does this.
 
     Of the same reads no placement has fewer remote ones, nor, where a node's own memory is the fastest, fewer
     walk cycles. Policies that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be
     faster.
     """
-    home = np.zeros(len(world.space.tables.level), np.int16)
-    return static_replicas.one_copy(world, home, serve=np.arange(world.nodes))
+    home = np.zeros(len(scenario.space.tables.level), np.int16)
+    return static_replicas.one_copy(scenario, home, serve=np.arange(scenario.nodes))
 
 
 BOUNDED = Finding(
@@ -92,79 +92,79 @@ class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def interleave(world: World, params: InterleaveParams) -> Rule:
-    return static_replicas.INTERLEAVE, 0, turns(params.weights, world)
+def interleave(scenario: Scenario, params: InterleaveParams) -> Rule:
+    return static_replicas.INTERLEAVE, 0, turns(params.weights, scenario)
 
 
-def turns(text: str, world: World) -> list[int]:
+def turns(text: str, scenario: Scenario) -> list[int]:
     """The nodes of a round, a node as often in a row as its weight says."""
-    weights = [part.strip() for part in text.split(",")] if text else ["1"] * world.nodes
+    weights = [part.strip() for part in text.split(",")] if text else ["1"] * scenario.nodes
     known = [int(weight) for weight in weights if is_whole(weight) and int(weight) <= MOST]
-    if not len(known) == len(weights) == world.nodes or not any(known):
+    if not len(known) == len(weights) == scenario.nodes or not any(known):
         raise UsageError(
             f"policy interleave: weights = {text}: give one from 0 to {MOST} per node, not all 0; "
-            f"{nodes_of(world.machine)}"
+            f"{nodes_of(scenario.machine)}"
         )
     return [node for node, weight in enumerate(known) for _ in range(weight)]
 
 
-def bind(world: World, params: BindParams) -> Rule:
-    if params.node >= world.nodes:
-        raise UsageError(f"policy bind: node = {params.node}: {nodes_of(world.machine)}")
+def bind(scenario: Scenario, params: BindParams) -> Rule:
+    if params.node >= scenario.nodes:
+        raise UsageError(f"policy bind: node = {params.node}: {nodes_of(scenario.machine)}")
     return static_replicas.BIND, params.node, ()
 
 
-def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[PolicySide, PolicySide]:
-    """The guest's and the host's PolicySide, with tables placed by rule_of(world, params)."""
+def _parts(rule_of: Callable[[Scenario, Any], Rule]) -> tuple[PolicySide, PolicySide]:
+    """The guest's and the host's PolicySide, with tables placed by rule_of(scenario, params)."""
 
-    def guest(world: World, params: Any) -> State:
+    def guest(scenario: Scenario, params: Any) -> State:
         """The root existed before the first walk: it has the first turn."""
-        kind, node, of_round = rule_of(world, params)
-        home = static_replicas.nowhere(world)
+        kind, node, of_round = rule_of(scenario, params)
+        home = static_replicas.nowhere(scenario)
         home[0] = of_round[0] if of_round else node
         after_root = 1 if of_round else node
-        return static_replicas.one_copy(world, home, rule=(kind, after_root), turns=of_round)
+        return static_replicas.one_copy(scenario, home, rule=(kind, after_root), turns=of_round)
 
-    def host(world: World, params: Any) -> State:
-        kind, node, of_round = rule_of(world, params)
+    def host(scenario: Scenario, params: Any) -> State:
+        kind, node, of_round = rule_of(scenario, params)
         kind = static_replicas.SKIPPING if of_round else kind
         return static_replicas.one_copy(
-            world, static_replicas.nowhere(world), rule=(kind, node), turns=of_round
+            scenario, static_replicas.nowhere(scenario), rule=(kind, node), turns=of_round
         )
 
     return static_replicas.guest_part(guest), static_replicas.host_part(host)
 
 
-def _guest_by_first_touch(world: World, params: Strict) -> State:
+def _guest_by_first_touch(scenario: Scenario, params: Strict) -> State:
     """What was mapped before the region of interest is where it was first touched; the rest is to come."""
-    home = world.first_homes
-    again = static_replicas.nowhere(world)
+    home = scenario.first_homes
+    again = static_replicas.nowhere(scenario)
     again[0] = home[0]
-    return static_replicas.one_copy(world, home.copy())._replace(again=again)
+    return static_replicas.one_copy(scenario, home.copy())._replace(again=again)
 
 
-def _host_by_first_touch(world: World, params: Strict) -> State:
-    return static_replicas.one_copy(world, world.host_first_homes.copy())
+def _host_by_first_touch(scenario: Scenario, params: Strict) -> State:
+    return static_replicas.one_copy(scenario, scenario.host_first_homes.copy())
 
 
-def _in_dram(world: World, dimension: int) -> State:
+def _in_dram(scenario: Scenario, dimension: int) -> State:
     """Captured tables of a dimension, those on slow nodes on the nearest with CPUs."""
-    machine = world.machine
+    machine = scenario.machine
     near = np.arange(machine.nodes, dtype=np.int16)
     cpus, slow = np.array(machine.cpu_nodes), np.array(machine.memory_nodes)
     near[slow] = cpus[machine.latency_cycles()[slow][:, cpus].argmin(axis=1)]
-    nodes, home = near[captured_nodes(world, dimension)], static_replicas.nowhere(world)
-    first = world.space.guest_tables if dimension else 0
+    nodes, home = near[captured_nodes(scenario, dimension)], static_replicas.nowhere(scenario)
+    first = scenario.space.guest_tables if dimension else 0
     home[first : first + len(nodes)] = nodes
-    return static_replicas.one_copy(world, home)
+    return static_replicas.one_copy(scenario, home)
 
 
-def _guest_in_dram(world: World, params: Strict) -> State:
-    return _in_dram(world, 0)
+def _guest_in_dram(scenario: Scenario, params: Strict) -> State:
+    return _in_dram(scenario, 0)
 
 
-def _host_in_dram(world: World, params: Strict) -> State:
-    return _in_dram(world, 1)
+def _host_in_dram(scenario: Scenario, params: Strict) -> State:
+    return _in_dram(scenario, 1)
 
 
 # Nested tables that the host's administrator has rebuilt while the VM runs.
@@ -184,23 +184,23 @@ class ResetParams(Strict):
     node: Annotated[int, Meta(ge=0, description="of vcpus=bind")] = 0
 
 
-def _reset(world: World, params: ResetParams) -> State:
+def _reset(scenario: Scenario, params: ResetParams) -> State:
     rule: Rule = static_replicas.FIRST_TOUCH, 0, ()
     if params.vcpus == "bind":
-        rule = bind(world, BindParams(params.node))
+        rule = bind(scenario, BindParams(params.node))
     elif params.vcpus == "interleave":
-        rule = static_replicas.INTERLEAVE, 0, range(world.nodes)
-    return static_replicas.one_copy(world, static_replicas.nowhere(world), rule=rule[:2], turns=rule[2])
+        rule = static_replicas.INTERLEAVE, 0, range(scenario.nodes)
+    return static_replicas.one_copy(scenario, static_replicas.nowhere(scenario), rule=rule[:2], turns=rule[2])
 
 
-def _remake(state: State, world: World, events: np.ndarray) -> None:
+def _remake(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """All tables are freed, and made in violations, one for each page that they map."""
-    first, tables = world.space.guest_tables, world.space.host_tables
-    node, entries = world.history.home, world.entries[first : first + tables]
+    first, tables = scenario.space.guest_tables, scenario.space.host_tables
+    node, entries = scenario.history.home, scenario.entries[first : first + tables]
     events[TABLE_FREE, node, node] += tables
     events[TABLE_NEW, node, node] += tables
     events[PTE_WRITE, node, node] += int(entries.sum()) - np.count_nonzero(
-        world.space.tables.parent[first : first + tables] >= 0
+        scenario.space.tables.parent[first : first + tables] >= 0
     )
 
 

@@ -28,7 +28,7 @@ on_walk(state, tables, table, slot, node, counters) -> node
 on_step(state, tables, rows, steps, mapped, counters, step)
     Data moved (kernels.replay.DATA and above).
 
-A policy may also reshape the World before anything is replayed: other frames, other page sizes, another
+A policy may also reshape the Scenario before anything is replayed: other frames, other page sizes, another
 paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
 """
 
@@ -44,10 +44,10 @@ from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
 from ..core.machine import Machine, Strict
 from ..kernels.jit import called_hook, hook, kernel
 from ..world.page_homes import placed_by_touch
-from ..world.site import LEFT_OUT
-from ..world.world import World
+from ..world.scenario import Scenario
+from ..world.traced_program import LEFT_OUT
 
-__all__ = ["GuestHooks", "HostHooks", "Policy", "PolicySide", "World", "called_hook", "hook", "kernel"]
+__all__ = ["GuestHooks", "HostHooks", "Policy", "PolicySide", "Scenario", "called_hook", "hook", "kernel"]
 
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
@@ -67,26 +67,26 @@ class HostHooks(NamedTuple):
 class PolicySide(NamedTuple):
     """Tables of a dimension under a policy. Its state and its params are of types of the policy's own.
 
-    start(world, params) -> (state of the hooks, table pages it starts with)
-    implicit_tables(state, world, tables) -> table pages: number of pages needed to make `tables` (flat ids),
-    which the snapshot has though the trace's events had freed them: the kernel filled them on the program's
-    behalf.
+    start(scenario, params) -> (state of the hooks, table pages it starts with)
+    implicit_tables(state, scenario, tables) -> table pages: number of pages needed to make `tables` (flat
+    ids), which the snapshot has though the trace's events had freed them: the kernel filled them on the
+    program's behalf.
     initial_servers(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each
     reader before anything is touched, or None where that depends on it. Without it the policy needs a trace.
-    facts(state, world, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
+    facts(state, scenario, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
     Counters.
-    setup_events(state, world, events): counts what it takes to get from the captured tables to the policy's
-    before the first walk, into int64[kinds, nodes, nodes].
+    setup_events(state, scenario, events): counts what it takes to get from the captured tables to the
+    policy's before the first walk, into int64[kinds, nodes, nodes].
     between_runs(state, events, pages): changes the tables once, between the trace and its further run,
     counted into int64[kinds, nodes, nodes] and `pages` as in Counters.
     """
 
     hooks: GuestHooks | HostHooks
-    start: Callable[[World, Any], tuple[Any, int]]
-    implicit_tables: Callable[[Any, World, np.ndarray], int] | None = None
+    start: Callable[[Scenario, Any], tuple[Any, int]]
+    implicit_tables: Callable[[Any, Scenario, np.ndarray], int] | None = None
     initial_servers: Callable[[Any, slice], np.ndarray | None] | None = None
-    facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
-    setup_events: Callable[[Any, World, np.ndarray], None] | None = None
+    facts: Callable[[Any, Scenario, Any, np.ndarray], dict[str, Any]] | None = None
+    setup_events: Callable[[Any, Scenario, np.ndarray], None] | None = None
     between_runs: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
@@ -118,7 +118,7 @@ class Policy(NamedTuple):
     availability  how to get it on a machine; available: (params) -> the same, where they matter
     caveat        whom its line touches and what to know before it is typed, "" where there is nothing to do
     extra_needs   (params) -> names of NEEDS that these parameters require besides
-    reshape       (world, params) -> World, before anything is replayed
+    reshape       (scenario, params) -> Scenario, before anything is replayed
     scope         (params) -> names of what it acts on; policies that share a name do not go together.
                   "gPT" and "ePT" also say which of its sides take effect. None: those of its sides
     wrap_guest    (PolicySide, its params, params) -> (PolicySide, its params) put over what another policy
@@ -132,7 +132,7 @@ class Policy(NamedTuple):
     params: type[msgspec.Struct] = Strict
     source: str = ""
     needs: tuple[str, ...] = ()
-    reshape: Callable[[World, Any], World] | None = None
+    reshape: Callable[[Scenario, Any], Scenario] | None = None
     scope: Callable[[Any], Collection[str]] | None = None
     wrap_guest: Callable[[PolicySide | None, Any, Any], tuple[PolicySide, Any]] | None = None
     extra_needs: Callable[[Any], Collection[str]] | None = None
@@ -167,36 +167,38 @@ RECORD = (
     "misses, with `ptanalyze record -p PID`"
 )
 NEEDS: dict[
-    str, tuple[Callable[[World], bool], str, str]
+    str, tuple[Callable[[Scenario], bool], str, str]
 ] = {  # need -> (is it met?, the gap in words, how to fill it)
-    "trace": (lambda world: world.traced, "depends on what threads touch, and no trace tells", RECORD),
+    "trace": (lambda scenario: scenario.traced, "depends on what threads touch, and no trace tells", RECORD),
     "events": (
-        lambda world: len(world.trace.events) > 0,
+        lambda scenario: len(scenario.trace.events) > 0,
         "depends on memory-management events, and the trace has none",
         "record with `ptanalyze record` (traces of Valgrind or perf hold none)",
     ),
     "nested tables": (
-        lambda world: not world.snapshot.native,
+        lambda scenario: not scenario.snapshot.native,
         "a native capture has no host tables (ept.tables)",
         "of a VM, `ptanalyze dump vm` on its host and `ptanalyze join` that with the guest's capture",
     ),
     "node numbers": (
-        lambda world: not world.snapshot.numa_oblivious,
+        lambda scenario: not scenario.snapshot.numa_oblivious,
         "the guest's kernel needs node numbers, and this VM shows it none (NUMA-oblivious)",
         "use vmitosis-replicate:mode=no-p (the guest asks the hypervisor) or mode=no-f (it discovers groups)",
     ),
     "data nodes": (
-        lambda world: world.traced or not world.snapshot.native or len(world.snapshot.topology) > 1,
+        lambda scenario: (
+            scenario.traced or not scenario.snapshot.native or len(scenario.snapshot.topology) > 1
+        ),
         "all data of a single-node capture are on that node, and no trace tells which threads touch them",
         RECORD + ", or dump on a machine with several nodes",
     ),
     "slow nodes": (
-        lambda world: bool(world.machine.memory_nodes),
+        lambda scenario: bool(scenario.machine.memory_nodes),
         "every node of the machine has CPUs",
         "name the nodes without in a machine file: memory_nodes = [2]",
     ),
     "VMAs": (
-        lambda world: len(world.snapshot.vmas) > 0,
+        lambda scenario: len(scenario.snapshot.vmas) > 0,
         "the capture has no VMAs (maps)",
         "dump with `ptanalyze dump process`",
     ),
@@ -209,15 +211,15 @@ def nodes_in_guest(params: Any) -> Collection[str]:
     return ("node numbers",) if "gPT" in LAYERS_ACT[params.layers] else ()
 
 
-def check_needs(policy: Policy, params: Any, world: World, by_guest: bool = True) -> None:
+def check_needs(policy: Policy, params: Any, scenario: Scenario, by_guest: bool = True) -> None:
     """RefusedError names the first need of the policy that the capture lacks, and the way out.
 
     by_guest  False: the hypervisor, which knows the nodes, keeps the table that the policy acts on
     """
     for need in policy.needed(params):
         there, what, how = NEEDS[need]
-        if not there(world) and (by_guest or need != "node numbers"):
-            lacks = LEFT_OUT if world.left_out and need in OF_THE_TRACE else f"{what}: {how}"
+        if not there(scenario) and (by_guest or need != "node numbers"):
+            lacks = LEFT_OUT if scenario.left_out and need in OF_THE_TRACE else f"{what}: {how}"
             raise RefusedError(lacks, policy.name)
 
 
@@ -273,12 +275,12 @@ def _meta(field: FieldInfo) -> tuple[str, str]:
     return (f"{low}..{high}" if high is not None else f"{low} or more") if low is not None else "", doc
 
 
-def captured_nodes(world: World, dimension: int) -> np.ndarray:
+def captured_nodes(scenario: Scenario, dimension: int) -> np.ndarray:
     """int16: nodes of the guest's (0) or host's (1) tables as captured. RefusedError where a node is unknown.
 
     Of several nodes on a socket it is the first.
     """
-    space = world.space
+    space = scenario.space
     split = space.guest_tables
     part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
     sockets: np.ndarray = space.tables.node[part]
@@ -290,41 +292,41 @@ def captured_nodes(world: World, dimension: int) -> np.ndarray:
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
-    must_exist(world, sockets, file)
-    nodes: np.ndarray = sockets * np.int16(world.domains)
+    must_exist(scenario, sockets, file)
+    nodes: np.ndarray = sockets * np.int16(scenario.domains)
     return nodes
 
 
-def must_exist(world: World, sockets: np.ndarray, file: str) -> None:
+def must_exist(scenario: Scenario, sockets: np.ndarray, file: str) -> None:
     """RefusedError where one of the captured `sockets` of the tables in a file is none of the machine's."""
-    if len(sockets) and sockets.max() >= world.sockets:
+    if len(sockets) and sockets.max() >= scenario.sockets:
         raise RefusedError(
-            f"{file}: node = {sockets.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
-            "use a machine with more nodes, or first-touch"
+            f"{file}: node = {sockets.max()}: machine {scenario.machine.name} has nodes "
+            f"0..{scenario.sockets - 1}; use a machine with more nodes, or first-touch"
         )
 
 
-def guest_homes(world: World) -> tuple[np.ndarray, np.ndarray]:
+def guest_homes(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
     """(int16[T] node of each guest table at the start, the same when it is made again), -1: of who needs it.
 
     As captured, but by first touch where a capture of a single node says nothing of a machine with several:
     then this is where the policy first-touch has them too. UsageError as captured_nodes.
     """
-    home = np.full(len(world.space.tables.level), UNKNOWN_NODE, np.int16)
-    if placed_by_touch(world):
-        home[0] = world.first_homes[0]
-        return world.first_homes.copy(), home
-    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    home = np.full(len(scenario.space.tables.level), UNKNOWN_NODE, np.int16)
+    if placed_by_touch(scenario):
+        home[0] = scenario.first_homes[0]
+        return scenario.first_homes.copy(), home
+    home[: scenario.space.guest_tables] = captured_nodes(scenario, 0)
     return home, home.copy()
 
 
-def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:
+def owner_masks(scenario: Scenario, ids: np.ndarray) -> np.ndarray:
     """uint64[len(ids)]: nodes that own a VMA within the span of each guest table at the trace's end.
 
     Tables without any VMA are given to the unknown VMA's owner, the main thread's node.
     """
-    starts, ends, owners = world.history.last
-    tables = world.space.tables
+    starts, ends, owners = scenario.history.last
+    tables = scenario.space.tables
     low = tables.base[ids]
     high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * tables.level[ids].astype(np.uint64)))
     first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
@@ -332,14 +334,14 @@ def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:
     for node in np.unique(owners):
         before = np.append(0, np.cumsum(owners == node))  # VMAs of the node before each
         masks[before[last] > before[first]] |= np.uint64(1) << np.uint64(node)
-    masks[masks == 0] = np.uint64(1) << np.uint64(world.history.vma_owner[0])
+    masks[masks == 0] = np.uint64(1) << np.uint64(scenario.history.vma_owner[0])
     return masks
 
 
-def guest_exists(world: World) -> np.ndarray:
+def guest_exists(scenario: Scenario) -> np.ndarray:
     """bool[T]: guest tables (inferred ones included) that exist at the start."""
-    space = world.space
-    exists: np.ndarray = world.history.exists.copy()
+    space = scenario.space
+    exists: np.ndarray = scenario.history.exists.copy()
     exists[space.guest_tables : space.guest_tables + space.host_tables] = False
     return exists
 

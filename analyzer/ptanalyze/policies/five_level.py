@@ -14,7 +14,7 @@ from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.machine import Latency, Machine, Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
-from .contract import Availability, Policy, World
+from .contract import Availability, Policy, Scenario
 
 LAYERS = "which table gets a fifth level: the guest's (or, native, the only one), the host's, or both"
 ACTS = {"gpt": {"levels of gPT"}, "ept": {"levels of ePT"}}
@@ -25,13 +25,13 @@ class Params(Strict):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
 
 
-def reshape(world: World, params: Params) -> World:
-    """The World with a root above the roots; in a VM the guest's new root is in a frame beside the old."""
-    snapshot = world.snapshot
+def reshape(scenario: Scenario, params: Params) -> Scenario:
+    """The Scenario with a root above the roots; in a VM the guest's new root is in a frame beside the old."""
+    snapshot = scenario.snapshot
     found: list[Finding] = []
     if params.layers != "ept":
         if snapshot.guest.levels < MAX_LEVELS:
-            frame = -1 if snapshot.native else free_frame(snapshot.guest, world.space.host_of)
+            frame = -1 if snapshot.native else free_frame(snapshot.guest, scenario.space.host_of)
             snapshot = replace(snapshot, guest=with_root_above(snapshot.guest, frame))
         else:
             found.append(
@@ -44,7 +44,7 @@ def reshape(world: World, params: Params) -> World:
             found.append(
                 Finding("five-levels", "the host's tables have five levels already", policy="five-level")
             )
-    return world.reshaped(snapshot=snapshot, findings=found)
+    return scenario.reshaped(snapshot=snapshot, findings=found)
 
 
 POLICY = Policy(
@@ -73,20 +73,20 @@ class DomainsParams(Strict):
     per_socket: Annotated[int, Meta(ge=1, le=8, description=PER_SOCKET)] = 2
 
 
-def reshape_domains(world: World, params: DomainsParams) -> World:
-    """The World in which every domain is a node; tables captured on a socket are on its first domain."""
-    k, sockets = params.per_socket, world.machine.nodes
+def reshape_domains(scenario: Scenario, params: DomainsParams) -> Scenario:
+    """The Scenario in which every domain is a node; tables captured on a socket are on its first domain."""
+    k, sockets = params.per_socket, scenario.machine.nodes
     if k * sockets > MOST:
         raise UsageError(
             f"policy domains: per_socket = {k}: {sockets} sockets make {k * sockets} domains, at most {MOST}"
         )
     if k == 1:
-        return world
-    placed = world.placement
+        return scenario
+    placed = scenario.placement
     placement = replace(
         placed, cpu_node=domain_of(placed.cpu_node, k), how=f"{placed.how}, {k} domains per socket"
     )
-    return world.reshaped(machine=split(world.machine, k), placement=placement, domains=k)
+    return scenario.reshaped(machine=split(scenario.machine, k), placement=placement, domains=k)
 
 
 def split(machine: Machine, k: int) -> Machine:

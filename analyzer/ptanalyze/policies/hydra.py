@@ -45,7 +45,7 @@ from ..kernels.replay import (
     word_mask,
 )
 from ..world.history import History
-from .contract import GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook, owner_masks
+from .contract import GuestHooks, Policy, PolicySide, Scenario, called_hook, guest_exists, hook, owner_masks
 
 FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
 DEGREE = (
@@ -317,11 +317,11 @@ def shoot_down(state, number, by, node, shootdowns, counters):
 HOOKS = GuestHooks(server_of, on_walk, on_step)
 
 
-def start(world: World, params: Params) -> tuple[State, int]:
-    history, nodes = world.history, world.nodes
+def start(scenario: Scenario, params: Params) -> tuple[State, int]:
+    history, nodes = scenario.history, scenario.nodes
     entries = _owners_entries(history, nodes)
     sharers = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
-    tables = _owners_tables(world, sharers)
+    tables = _owners_tables(scenario, sharers)
     options = np.array(
         [params.prefetch, params.prefetch_on == "first", FILTERS.index(params.tlbflush)], np.int64
     )
@@ -354,28 +354,28 @@ def _owners_entries(history: History, nodes: int) -> np.ndarray:
     return entries
 
 
-def _owners_tables(world: World, sharers: np.ndarray) -> np.ndarray:
+def _owners_tables(scenario: Scenario, sharers: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each guest table page at the start: all have the root, owners what they map."""
-    tables, history = world.space.tables, world.history
-    exists = guest_exists(world)
+    tables, history = scenario.space.tables, scenario.history
+    exists = guest_exists(scenario)
     have = np.zeros(len(exists), np.uint64)
     childless = exists.copy()
     childless[tables.parent[exists & (tables.parent >= 0)]] = False
     childless[history.rows.leaf] = False
     ids = np.flatnonzero(childless)
-    have[ids] = owner_masks(world, ids)
+    have[ids] = owner_masks(scenario, ids)
     have[history.rows.leaf] |= np.bitwise_or.reduce(sharers, axis=1)
     for level in range(1, int(tables.level.max(initial=1))):
         below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))
         np.bitwise_or.at(have, tables.parent[below], have[below])
-    have[exists & (tables.parent < 0)] = np.uint64((1 << world.nodes) - 1)
+    have[exists & (tables.parent < 0)] = np.uint64((1 << scenario.nodes) - 1)
     return have
 
 
-def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
     """The kernel filled these tables for their VMAs' owners, upper levels included."""
-    parent, made = world.space.tables.parent, 0
-    for table, mask in zip(tables.tolist(), owner_masks(world, tables).tolist(), strict=True):
+    parent, made = scenario.space.tables.parent, 0
+    for table, mask in zip(tables.tolist(), owner_masks(scenario, tables).tolist(), strict=True):
         while table >= 0 and mask & ~int(state.tables[table]):
             made += (mask & ~int(state.tables[table])).bit_count()
             state.tables[table] |= np.uint64(mask)
@@ -454,15 +454,15 @@ def offline_on_step(state, tables, rows, steps, shootdowns, mapped, counters, st
             state.made[target, slot] = state.clock[0]
 
 
-def start_offline(world: World, params: Strict) -> tuple[OfflineState, int]:
-    lazy, pages = start(world, Params(prefetch=0))
-    rows, nodes = len(lazy.sharers), world.nodes
+def start_offline(scenario: Scenario, params: Strict) -> tuple[OfflineState, int]:
+    lazy, pages = start(scenario, Params(prefetch=0))
+    rows, nodes = len(lazy.sharers), scenario.nodes
     made, asked = np.zeros((rows, 512), np.int32), np.full((rows, nodes), -1, np.int32)
     return OfflineState(lazy, made, asked, np.zeros(1, np.int32)), pages
 
 
-def offline_settle(state: OfflineState, world: World, tables: np.ndarray) -> int:
-    return implicit_tables(state.lazy, world, tables)
+def offline_settle(state: OfflineState, scenario: Scenario, tables: np.ndarray) -> int:
+    return implicit_tables(state.lazy, scenario, tables)
 
 
 HYDRA_OFFLINE = Policy(

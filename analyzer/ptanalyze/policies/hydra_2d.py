@@ -36,7 +36,7 @@ from .contract import (
     HostHooks,
     Policy,
     PolicySide,
-    World,
+    Scenario,
     called_hook,
     captured_nodes,
     hook,
@@ -180,18 +180,18 @@ def update(state, table, node, events):
 HOOKS = HostHooks(server_of, on_walk, on_host_step)
 
 
-def start_host(world: World, params: Params) -> tuple[State, int]:
+def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
     """Memory: 30 bytes a table, and 64 bytes a node for each host table that not only its owner reads."""
-    space, host = world.space, world.snapshot.nested
+    space, host = scenario.space, scenario.snapshot.nested
     total = len(space.tables.level)
     owner = np.zeros(total, np.int16)
-    owner[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
-    tables, own = _owners_tables(world, owner), np.uint64(1) << owner.astype(np.uint64)
+    owner[space.guest_tables :][: space.host_tables] = captured_nodes(scenario, 1)
+    tables, own = _owners_tables(scenario, owner), np.uint64(1) << owner.astype(np.uint64)
     first = params.prefetch_on == "first"
     state = State(
         own,
         np.full(total, -1, np.int32),
-        np.zeros((space.host_tables, world.nodes, 8), np.uint64),  # pages never written take no memory
+        np.zeros((space.host_tables, scenario.nodes, 8), np.uint64),  # pages never written take no memory
         own.copy(),
         owner,
         tables,
@@ -201,19 +201,19 @@ def start_host(world: World, params: Params) -> tuple[State, int]:
     return state, int(np.bitwise_count(tables).sum())
 
 
-def _owners_tables(world: World, owner: np.ndarray) -> np.ndarray:
+def _owners_tables(scenario: Scenario, owner: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each host table page at the start: its owner, and owners of what it leads to.
 
     All have the root.
     """
-    space, tables = world.space, world.space.tables
+    space, tables = scenario.space, scenario.space.tables
     ids = np.arange(space.guest_tables, space.guest_tables + space.host_tables)
     have = np.zeros(len(tables.level), np.uint64)
     have[ids] = np.uint64(1) << owner[ids].astype(np.uint64)
     for level in range(1, int(tables.level[ids].max(initial=1))):
         below = ids[(tables.level[ids] == level) & (tables.parent[ids] >= 0)]
         np.bitwise_or.at(have, tables.parent[below], have[below])
-    have[ids[tables.parent[ids] < 0]] = np.uint64((1 << world.nodes) - 1)
+    have[ids[tables.parent[ids] < 0]] = np.uint64((1 << scenario.nodes) - 1)
     return have
 
 

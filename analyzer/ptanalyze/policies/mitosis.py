@@ -13,7 +13,16 @@ from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import RUN, TABLE_FREE, TABLE_MOVED, grow, node_now
 from . import static_replicas
-from .contract import NODES, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, replica_nodes
+from .contract import (
+    NODES,
+    GuestHooks,
+    Policy,
+    PolicySide,
+    Scenario,
+    called_hook,
+    guest_exists,
+    replica_nodes,
+)
 from .static_replicas import FOLLOW, State, nearest
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
@@ -47,21 +56,23 @@ def follow(state, to, counters):
 HOOKS = GuestHooks(static_replicas.server_of, static_replicas.on_walk, on_step)
 
 
-def start(world: World, params: Params) -> tuple[State, int]:
-    state = _state(world, params)
-    return state, int(np.count_nonzero(guest_exists(world))) * len(state.copies)
+def start(scenario: Scenario, params: Params) -> tuple[State, int]:
+    state = _state(scenario, params)
+    return state, int(np.count_nonzero(guest_exists(scenario))) * len(state.copies)
 
 
-def _state(world: World, params: Params) -> State:
+def _state(scenario: Scenario, params: Params) -> State:
     if params.mode == "replicate":
-        copies = replica_nodes("mitosis", params.nodes, world.machine)
-        return static_replicas.replicas(world, copies, nearest(copies, world.machine))
+        copies = replica_nodes("mitosis", params.nodes, scenario.machine)
+        return static_replicas.replicas(scenario, copies, nearest(copies, scenario.machine))
     if params.nodes:
         raise UsageError(
             f"policy mitosis: nodes = {params.nodes}: with mode = migrate the copy follows the process; "
             "give nodes with mode = replicate"
         )
-    state = static_replicas.replicas(world, [world.history.home], np.full(world.nodes, world.history.home))
+    state = static_replicas.replicas(
+        scenario, [scenario.history.home], np.full(scenario.nodes, scenario.history.home)
+    )
     state.rule[0] = FOLLOW
     return state
 

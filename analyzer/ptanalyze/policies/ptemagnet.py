@@ -14,7 +14,7 @@ from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..world.reservations import Reservations, measure, reserve
-from .contract import Policy, World
+from .contract import Policy, Scenario
 
 SIZES = [2**k for k in range(1, 10)]
 GROUP = "pages of a reservation, a power of two; 8: as many as a cache line of the ePT has entries"
@@ -27,21 +27,21 @@ class Params(Strict):
     reserve_limit: Annotated[int, Meta(ge=-1, description=LIMIT)] = -1
 
 
-def reshape(world: World, params: Params) -> World:
-    """The World with other guest frames; facts tell reservations and the scatter of ePT entries."""
+def reshape(scenario: Scenario, params: Params) -> Scenario:
+    """The Scenario with other guest frames; facts tell reservations and the scatter of ePT entries."""
     if params.group not in SIZES:
         sizes = ", ".join(map(str, SIZES))
         raise UsageError(f"policy ptemagnet: group = {params.group}: one of {sizes}")
-    groups = reserve(world, params.group, params.reserve_limit)
-    space = replace(world.space, snapshot=groups.snapshot)
-    return world.reshaped(
+    groups = reserve(scenario, params.group, params.reserve_limit)
+    space = replace(scenario.space, snapshot=groups.snapshot)
+    return scenario.reshaped(
         snapshot=groups.snapshot,
         facts={
             **facts(groups),
-            "ept_lines_per_gpt_line_before": measure(world.space).mean(),
+            "ept_lines_per_gpt_line_before": measure(scenario.space).mean(),
             "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
-        findings=[Finding(*one, policy="ptemagnet") for one in told(groups, world)],
+        findings=[Finding(*one, policy="ptemagnet") for one in told(groups, scenario)],
     )
 
 
@@ -69,9 +69,9 @@ def facts(groups: Reservations) -> dict[str, Any]:
     }
 
 
-def told(groups: Reservations, world: World) -> Iterator[tuple[str, str]]:
+def told(groups: Reservations, scenario: Scenario) -> Iterator[tuple[str, str]]:
     """(code, text) of findings for a reader of the results."""
-    if not world.traced:
+    if not scenario.traced:
         yield (
             "order-unknown",
             "no trace: pages fault by address, and what fewer cache lines save is not known",
@@ -83,14 +83,14 @@ def told(groups: Reservations, world: World) -> Iterator[tuple[str, str]]:
             "mapped-last",
             f"{groups.late} pages that the trace's events had freed were mapped last, by address",
         )
-    if not len(world.snapshot.vmas):
+    if not len(scenario.snapshot.vmas):
         yield "no-vmas", "the capture has no VMAs (maps); all pages are taken as anonymous memory"
     kept = [f"{pages} {reason}" for reason, pages in groups.kept.items() if pages]
     if kept:
         yield "frames-kept", f"pages that keep their frames: {', '.join(kept)}"
     if groups.counts["fallbacks"]:
         yield "no-block", f"{groups.counts['fallbacks']} faults found no block of frames left"
-    if world.traced:
+    if scenario.traced:
         yield "forks-unseen", "forks are not in traces; copies on write would get frames of their own"
 
 

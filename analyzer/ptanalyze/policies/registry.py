@@ -24,8 +24,8 @@ from .contract import (
     Availability,
     Policy,
     PolicySide,
+    Scenario,
     Setting,
-    World,
     check_needs,
     nodes_of,
     parameters,
@@ -65,24 +65,24 @@ class Plan(NamedTuple):
 
     @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:
-        """Cache key: plans with equal keys share a World."""
+        """Cache key: plans with equal keys share a Scenario."""
         return tuple(
             (policy.name, msgspec.json.encode(params)) for policy, params in self.members if policy.reshape
         )
 
-    def reshape(self, world: World) -> World:
-        """The World after all members' reshaping; RefusedError where the capture lacks a need of a policy."""
-        self.check(world)
+    def reshape(self, scenario: Scenario) -> Scenario:
+        """The Scenario as all members reshape it; RefusedError where the capture lacks a need of a policy."""
+        self.check(scenario)
         for policy, params in self.members:
             if policy.reshape:
-                world = policy.reshape(world, params)
-        return world
+                scenario = policy.reshape(scenario, params)
+        return scenario
 
-    def check(self, world: World) -> None:
-        """RefusedError where the capture behind the World lacks a need of a member."""
+    def check(self, scenario: Scenario) -> None:
+        """RefusedError where the capture behind the Scenario lacks a need of a member."""
         by_guest = not any(policy.wrap_guest for policy, _ in self.members)
         for policy, params in self.members:
-            check_needs(policy, params, world.captured, by_guest)
+            check_needs(policy, params, scenario.captured, by_guest)
 
 
 def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
@@ -298,7 +298,7 @@ def find(name: str) -> Policy:
 
 
 def members(name: str | Policy) -> list[Policy]:
-    """[Policy] of "a" or "a+b", in a fixed order: those that reshape the world first.
+    """[Policy] of "a" or "a+b", in a fixed order: those that reshape the scenario first.
 
     A Policy, known by name or not, is its own only member.
     """

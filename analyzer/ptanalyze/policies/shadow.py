@@ -39,7 +39,7 @@ from ..kernels.replay import (
 )
 from ..world.trees import shadow_table, split_tables
 from .baselines import BY_FIRST_TOUCH
-from .contract import Availability, GuestHooks, Policy, PolicySide, World, called_hook, guest_exists, hook
+from .contract import Availability, GuestHooks, Policy, PolicySide, Scenario, called_hook, guest_exists, hook
 from .static_replicas import AS_CAPTURED
 
 PLACE = (
@@ -123,52 +123,52 @@ def wrap_guest(part: PolicySide | None, params: Any, mine: Params) -> tuple[Poli
     place, _ = BY_FIRST_TOUCH if mine.place == "first-touch" else AS_CAPTURED
     acting = part or place
 
-    def start(world: World, params: Any) -> tuple[State, int]:
-        state, pages = acting.start(world, params)
-        return State(state, _split(world)), pages
+    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
+        state, pages = acting.start(scenario, params)
+        return State(state, _split(scenario)), pages
 
     def inner(ask: Callable[..., Any] | None) -> Callable[..., Any] | None:
         return ask and (lambda state, *others: ask(state.inner, *others))
 
-    def setup_events(state: State, world: World, events: np.ndarray) -> None:
+    def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
         """Every mapped page traps once as its entry is built, after the switch to shadow paging."""
-        _build(world, events)
+        _build(scenario, events)
         if acting.setup_events:
-            acting.setup_events(state.inner, world, events)
+            acting.setup_events(state.inner, scenario, events)
 
     part = PolicySide(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:]))
     return part._replace(setup_events=setup_events), params
 
 
-def _build(world: World, events: np.ndarray) -> None:
+def _build(scenario: Scenario, events: np.ndarray) -> None:
     """Count the shadow table's pages and entries that are there when the trace begins, and their exits."""
-    exists = np.flatnonzero(guest_exists(world))
-    entries = world.entries[exists]
-    pages, small = len(exists), int(entries[world.space.tables.level[exists] == 1].sum())
-    node = world.history.home
+    exists = np.flatnonzero(guest_exists(scenario))
+    entries = scenario.entries[exists]
+    pages, small = len(exists), int(entries[scenario.space.tables.level[exists] == 1].sum())
+    node = scenario.history.home
     events[TABLE_NEW, node, node] += pages
     events[PTE_WRITE, node, node] += int(entries.sum())
     events[VM_EXIT, node, node] += small
 
 
-def _split(world: World) -> np.ndarray:
+def _split(scenario: Scenario) -> np.ndarray:
     """bool[T], as shadow_table.split_tables."""
-    before = world
+    before = scenario
     while before.snapshot.native and before.origin is not None:
         before = before.origin
-    return split_tables(before.space, world.space)
+    return split_tables(before.space, scenario.space)
 
 
-def reshape(world: World, params: Params) -> World:
-    """The World with a single dimension; facts compare its table with the guest's."""
-    table = shadow_table(world.space)
+def reshape(scenario: Scenario, params: Params) -> Scenario:
+    """The Scenario with a single dimension; facts compare its table with the guest's."""
+    table = shadow_table(scenario.space)
     found = [UNMODELLED]
     if table.unmapped:
         text = f"{table.unmapped} pages of the guest that the host does not map are not mapped"
         found.append(Finding("unmapped", text, policy="shadow", numbers={"pages": table.unmapped}))
-    return world.reshaped(
+    return scenario.reshaped(
         snapshot=table.snapshot,
-        aside_pages=int(np.count_nonzero(world.space.program_tables)),
+        aside_pages=int(np.count_nonzero(scenario.space.program_tables)),
         facts={"shadow_tables_of_split_pages": table.split_tables, "shadow_pages_unmapped": table.unmapped},
         findings=found,
     )

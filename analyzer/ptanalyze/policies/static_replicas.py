@@ -43,7 +43,7 @@ from .contract import (
     GuestHooks,
     HostHooks,
     PolicySide,
-    World,
+    Scenario,
     called_hook,
     captured_nodes,
     guest_exists,
@@ -233,10 +233,10 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
 GUEST = GuestHooks(server_of, on_walk, on_step)
 HOST = HostHooks(server_of, on_nested, on_host_step)
 
-Begin: TypeAlias = Callable[[World, Any], State]  # of a World and the policy's parameters
+Begin: TypeAlias = Callable[[Scenario, Any], State]  # of a Scenario and the policy's parameters
 
 
-def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
     """Tables that the kernel filled on the program's behalf take one page a copy."""
     return len(tables) * max(len(state.copies), 1)
 
@@ -255,21 +255,21 @@ def initial_servers(state: State, ids: slice) -> np.ndarray | None:
     return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
 
 
-def copy_guest(state: State, world: World, events: np.ndarray) -> None:
+def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: replicas of the guest's tables that exist when the trace begins."""
-    space = world.space
-    exists = guest_exists(world)
-    copy_tables(world, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
+    space = scenario.space
+    exists = guest_exists(scenario)
+    copy_tables(scenario, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
 
 
-def copy_host(state: State, world: World, events: np.ndarray) -> None:
+def copy_host(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: replicas of all captured tables of the host."""
-    first = world.space.guest_tables
-    copy_tables(world, np.arange(first, first + world.space.host_tables), state.copies, events)
+    first = scenario.space.guest_tables
+    copy_tables(scenario, np.arange(first, first + scenario.space.host_tables), state.copies, events)
 
 
 def copy_tables(
-    world: World, tables: np.ndarray, copies: Sequence[int] | np.ndarray, events: np.ndarray
+    scenario: Scenario, tables: np.ndarray, copies: Sequence[int] | np.ndarray, events: np.ndarray
 ) -> None:
     """Count what it takes to copy `tables` (flat ids) to the nodes `copies`, but to those they are on.
 
@@ -280,10 +280,10 @@ def copy_tables(
     copies = np.asarray(copies)
     if not len(copies) or not len(tables):
         return
-    entries = world.entries[tables]
-    socket = world.space.tables.node[tables]
-    must_exist(world, socket, "gpt.tables" if tables[0] < world.space.guest_tables else "ept.tables")
-    home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * world.domains)
+    entries = scenario.entries[tables]
+    socket = scenario.space.tables.node[tables]
+    must_exist(scenario, socket, "gpt.tables" if tables[0] < scenario.space.guest_tables else "ept.tables")
+    home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * scenario.domains)
     for copy in copies.tolist():
         new = home != copy
         events[TABLE_NEW, copy, copy] += np.count_nonzero(new)
@@ -291,27 +291,27 @@ def copy_tables(
 
 
 def guest_part(begin: Begin) -> PolicySide:
-    """Part of the guest's tables; begin(world, params) -> State."""
+    """Part of the guest's tables; begin(scenario, params) -> State."""
 
-    def start(world: World, params: Any) -> tuple[State, int]:
-        state = begin(world, params)
-        return state, int(np.count_nonzero(guest_exists(world))) * max(len(state.copies), 1)
+    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
+        state = begin(scenario, params)
+        return state, int(np.count_nonzero(guest_exists(scenario))) * max(len(state.copies), 1)
 
     return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
 
 
 def host_part(begin: Begin) -> PolicySide:
-    """Part of the host's tables; begin(world, params) -> State."""
+    """Part of the host's tables; begin(scenario, params) -> State."""
 
-    def start(world: World, params: Any) -> tuple[State, int]:
-        state = begin(world, params)
-        return state, world.space.host_tables * max(len(state.copies), 1)
+    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
+        state = begin(scenario, params)
+        return state, scenario.space.host_tables * max(len(state.copies), 1)
 
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
 
 def one_copy(
-    world: World,
+    scenario: Scenario,
     home: np.ndarray,
     serve: np.ndarray | int = NOWHERE,
     rule: tuple[int, int] = (FIRST_TOUCH, 0),
@@ -319,20 +319,20 @@ def one_copy(
 ) -> State:
     """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
     none, how = np.zeros(0, np.int16), np.array([*rule, 1], np.int64)
-    return State(home, home.copy(), _row(world, serve), none, how, np.array(turns, np.int16))
+    return State(home, home.copy(), _row(scenario, serve), none, how, np.array(turns, np.int16))
 
 
-def replicas(world: World, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
+def replicas(scenario: Scenario, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
     """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
-    home = nowhere(world)
+    home = nowhere(scenario)
     rule = np.array((FIRST_TOUCH, 0, 0), np.int64)
     return State(
-        home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
+        home, home.copy(), _row(scenario, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
     )
 
 
-def _row(world: World, serve: np.ndarray | int) -> np.ndarray:
-    return np.broadcast_to(np.asarray(serve, np.int16), (world.nodes,)).copy()
+def _row(scenario: Scenario, serve: np.ndarray | int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(serve, np.int16), (scenario.nodes,)).copy()
 
 
 def nearest(copies: list[int], machine: Machine) -> np.ndarray:
@@ -342,26 +342,26 @@ def nearest(copies: list[int], machine: Machine) -> np.ndarray:
     return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
-def nowhere(world: World) -> np.ndarray:
+def nowhere(scenario: Scenario) -> np.ndarray:
     """int16[T]: tables that are placed when they are first needed."""
-    return np.full(len(world.space.tables.level), NOWHERE, np.int16)
+    return np.full(len(scenario.space.tables.level), NOWHERE, np.int16)
 
 
-def captured_guest(world: World, params: object = None) -> State:
+def captured_guest(scenario: Scenario, params: object = None) -> State:
     """State of the guest's tables where they were captured.
 
     Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done.
     """
-    home = nowhere(world)
-    home[: world.space.guest_tables] = captured_nodes(world, 0)
-    return one_copy(world, home)
+    home = nowhere(scenario)
+    home[: scenario.space.guest_tables] = captured_nodes(scenario, 0)
+    return one_copy(scenario, home)
 
 
-def captured_host(world: World, params: object = None) -> State:
+def captured_host(scenario: Scenario, params: object = None) -> State:
     """State of the host's tables where they were captured."""
-    home = nowhere(world)
-    home[world.space.guest_tables :][: world.space.host_tables] = captured_nodes(world, 1)
-    return one_copy(world, home)
+    home = nowhere(scenario)
+    home[scenario.space.guest_tables :][: scenario.space.host_tables] = captured_nodes(scenario, 1)
+    return one_copy(scenario, home)
 
 
 AS_CAPTURED = guest_part(captured_guest), host_part(captured_host)

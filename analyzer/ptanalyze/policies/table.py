@@ -17,7 +17,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "wasp": "wasp.POLICY",
     "tables-in-dram": "baselines.TABLES_IN_DRAM",
     "ept-reset": "baselines.EPT_RESET",
-    # policies that reshape the world, in their order
+    # policies that reshape the scenario, in their order
     "thp": "thp.POLICY",
     "ptemagnet": "ptemagnet.POLICY",
     "five-level": "five_level.POLICY",

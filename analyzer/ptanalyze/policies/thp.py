@@ -2,7 +2,7 @@
 
 Memory that the program forbids huge pages stays as it is: madvise(MADV_NOHUGEPAGE), as the trace has it, and
 all after prctl(PR_SET_THP_DISABLE). A dump alone tells only the latter. What the program asks huge pages for
-has them in the baseline already (world.world.with_advice).
+has them in the baseline already (world.scenario.with_advice).
 
 It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
 (section 4.1) measures them with all memory contiguous, and with a fragmented guest over a host that is
@@ -23,8 +23,8 @@ from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
 from ..world import trees
 from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, region_of_interest
-from ..world.world import leaf_entries
-from .contract import Availability, Policy, World
+from ..world.scenario import leaf_entries
+from .contract import Availability, Policy, Scenario
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
@@ -47,57 +47,59 @@ class Params(Strict):
     seed: Annotated[int, Meta(ge=0, description="which regions stay 4 KiB")] = 0
 
 
-def reshape(world: World, params: Params) -> World:
-    """The World with larger pages; facts tell the number of regions and wasted memory."""
-    snapshot = world.snapshot
+def reshape(scenario: Scenario, params: Params) -> Scenario:
+    """The Scenario with larger pages; facts tell the number of regions and wasted memory."""
+    snapshot = scenario.snapshot
     facts: dict[str, int] = {}
     found: list[Finding] = []
     gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
-        ranges = forbidden(world)
-        huge = trees.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed, ranges)
+        ranges = forbidden(scenario)
+        huge = trees.promote_guest(
+            scenario.space, params.min_pages, params.fragmentation, params.seed, ranges
+        )
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
         gone.append(huge.tables)
-        found += guest_findings(huge, world)
-        bloat, own = huge.bloat_pages * PAGE_BYTES, world.space.program_tables
-        found += too_much(bloat, world.snapshot.guest, own, "program", snapshot.topology)
-    if params.layers != "gpt" and not world.snapshot.native:
+        found += guest_findings(huge, scenario)
+        bloat, own = huge.bloat_pages * PAGE_BYTES, scenario.space.program_tables
+        found += too_much(bloat, scenario.snapshot.guest, own, "program", snapshot.topology)
+    if params.layers != "gpt" and not scenario.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
         huge = trees.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "ept_")
-        gone.append(world.space.guest_tables + huge.tables)
-        bloat, host = huge.bloat_pages * PAGE_BYTES, world.snapshot.nested
+        gone.append(scenario.space.guest_tables + huge.tables)
+        bloat, host = huge.bloat_pages * PAGE_BYTES, scenario.snapshot.nested
         found += too_much(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
-    copied, zeroed = collapsed(world, np.concatenate(gone))
-    shaped = world.reshaped(
+    copied, zeroed = collapsed(scenario, np.concatenate(gone))
+    shaped = scenario.reshaped(
         snapshot=snapshot,
         facts=facts,
         findings=found,
-        data_copied=world.data_copied + copied,
-        data_zeroed=world.data_zeroed + zeroed,
+        data_copied=scenario.data_copied + copied,
+        data_zeroed=scenario.data_zeroed + zeroed,
     )
     if shaped.refiltered:
         return shaped.noted(THP("refiltered", "page sizes change TLB reach: a filter pass of its own"))
     return shaped
 
 
-def forbidden(world: World) -> np.ndarray:
+def forbidden(scenario: Scenario) -> np.ndarray:
     """uint64[n, 2]: addresses where the program forbids huge pages."""
-    if allowed(world.snapshot, world.trace) == DISABLED:
+    if allowed(scenario.snapshot, scenario.trace) == DISABLED:
         return np.array([[0, ~np.uint64(0)]], np.uint64)
-    return advice(world.trace.events).forbidden
+    return advice(scenario.trace.events).forbidden
 
 
-def collapsed(world: World, tables: np.ndarray) -> tuple[int, int]:
+def collapsed(scenario: Scenario, tables: np.ndarray) -> tuple[int, int]:
     """(pages of 4 KiB copied, zeroed) to collapse what leaf tables (flat ids) map when the trace begins.
 
     What is mapped later is faulted in as whole pages: there are no small ones to collapse.
     """
-    if world.traced and region_of_interest(world.trace.events).begin is None:
+    if scenario.traced and region_of_interest(scenario.trace.events).begin is None:
         return 0, 0
-    pages = world.entries[tables]
+    pages = scenario.entries[tables]
     copied = int(pages.sum())
     return copied, PAGES * int(np.count_nonzero(pages)) - copied
 
@@ -114,13 +116,13 @@ def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
     }
 
 
-def guest_findings(huge: trees.Promoted, world: World) -> Iterator[Finding]:
-    space = world.space
+def guest_findings(huge: trees.Promoted, scenario: Scenario) -> Iterator[Finding]:
+    space = scenario.space
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
     if gone:
         yield THP("regions-gone", f"{gone} touched regions were gone at the snapshot: they stay 4 KiB")
     if huge.forbidden:
-        why = PRCTL if allowed(world.snapshot, world.trace) == DISABLED else FORBIDDEN
+        why = PRCTL if allowed(scenario.snapshot, scenario.trace) == DISABLED else FORBIDDEN
         yield THP(MADVISE, f"{huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone")
     if huge.without_block:
         text = f"{huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"

@@ -48,7 +48,7 @@ from .contract import (
     HostHooks,
     Policy,
     PolicySide,
-    World,
+    Scenario,
     called_hook,
     captured_nodes,
     guest_exists,
@@ -291,45 +291,47 @@ GUEST = GuestHooks(server_of, on_walk, on_step)
 HOST = HostHooks(server_of, on_nested, on_host_step)
 
 
-def start_guest(world: World, params: Params) -> tuple[State, int]:
-    space, past = world.space, world.history
+def start_guest(scenario: Scenario, params: Params) -> tuple[State, int]:
+    space, past = scenario.space, scenario.history
     split, total = space.guest_tables, len(space.tables.level)
-    exists = guest_exists(world)
-    home, again = guest_homes(world)
+    exists = guest_exists(scenario)
+    home, again = guest_homes(scenario)
     touched = np.zeros(total, bool)
     touched[past.rows.leaf] = True
-    count = np.zeros((total, world.nodes), np.int16)
+    count = np.zeros((total, scenario.nodes), np.int16)
     skip = touched[:split] | ~exists[:split]
-    count[:split] = count_children(world, space.snapshot.guest, skip, not space.native)
-    data = world.data.guest.copy()
-    for node in range(world.nodes):
+    count[:split] = count_children(scenario, space.snapshot.guest, skip, not space.native)
+    data = scenario.data.guest.copy()
+    for node in range(scenario.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
-    setup_events = params.verify == "start" and not by_host(world)
-    state = _state(world, home, count, data, exists, (0, split), setup_events)._replace(again=again)
+    setup_events = params.verify == "start" and not by_host(scenario)
+    state = _state(scenario, home, count, data, exists, (0, split), setup_events)._replace(again=again)
     return state, int(np.count_nonzero(exists))
 
 
-def start_host(world: World, params: Params) -> tuple[State, int]:
-    space = world.space
+def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
+    space = scenario.space
     split, tables = space.guest_tables, space.host_tables
     total = len(space.tables.level)
-    home, count = np.full(total, NOWHERE, np.int16), np.zeros((total, world.nodes), np.int16)
+    home, count = np.full(total, NOWHERE, np.int16), np.zeros((total, scenario.nodes), np.int16)
     exists = np.zeros(total, bool)
     if tables:
         mine = slice(split, split + tables)
-        home[mine], exists[mine] = captured_nodes(world, 1), True
-        count[mine] = count_children(world, space.snapshot.nested, world.data.host_row[mine] >= 0, False)
-        rows = np.flatnonzero(world.data.host_row >= 0)
-        for node in range(world.nodes):
-            on_node = np.count_nonzero(world.data.host == node, axis=1)
-            count[rows, node] = on_node[world.data.host_row[rows]]
-    data = world.data.host.copy()
-    state = _state(world, home, count, data, exists, (split, split + tables), params.verify == "start")
+        home[mine], exists[mine] = captured_nodes(scenario, 1), True
+        count[mine] = count_children(
+            scenario, space.snapshot.nested, scenario.data.host_row[mine] >= 0, False
+        )
+        rows = np.flatnonzero(scenario.data.host_row >= 0)
+        for node in range(scenario.nodes):
+            on_node = np.count_nonzero(scenario.data.host == node, axis=1)
+            count[rows, node] = on_node[scenario.data.host_row[rows]]
+    data = scenario.data.host.copy()
+    state = _state(scenario, home, count, data, exists, (split, split + tables), params.verify == "start")
     return state, tables
 
 
 def _state(
-    world: World,
+    scenario: Scenario,
     home: np.ndarray,
     count: np.ndarray,
     data: np.ndarray,
@@ -338,18 +340,18 @@ def _state(
     setup_events: bool,
 ) -> State:
     again = home.copy()
-    moved, written = np.zeros((world.nodes, world.nodes), np.int64), np.zeros(world.nodes, np.int64)
-    add_up(world.space.tables, *span, exists, home, count, setup_events, moved, written)
-    return State(home, again, count, data, world.data.host_row, moved, written)
+    moved, written = np.zeros((scenario.nodes, scenario.nodes), np.int64), np.zeros(scenario.nodes, np.int64)
+    add_up(scenario.space.tables, *span, exists, home, count, setup_events, moved, written)
+    return State(home, again, count, data, scenario.data.host_row, moved, written)
 
 
-def setup_events(state: State, world: World, events: np.ndarray) -> None:
+def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """As PolicySide.setup_events: tables are put right; their parents write the entries, on their nodes."""
     events[TABLE_MOVED] += state.moved
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
 
 
-def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
     return len(tables)
 
 

@@ -27,7 +27,7 @@ from .contract import (
     GuestHooks,
     Policy,
     PolicySide,
-    World,
+    Scenario,
     called_hook,
     guest_exists,
     hook,
@@ -134,48 +134,48 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
-    return static_replicas.implicit_tables(state.here, world, tables)
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
+    return static_replicas.implicit_tables(state.here, scenario, tables)
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray:
     return np.where(state.misplaced[ids, None], state.away.serve, state.here.serve)
 
 
-def start_guest(world: World, params: Params) -> tuple[State, int]:
-    state = _replicas(world, params)
-    return state, int(np.count_nonzero(guest_exists(world))) * len(state.here.copies)
+def start_guest(scenario: Scenario, params: Params) -> tuple[State, int]:
+    state = _replicas(scenario, params)
+    return state, int(np.count_nonzero(guest_exists(scenario))) * len(state.here.copies)
 
 
-def _replicas(world: World, params: Params) -> State:
+def _replicas(scenario: Scenario, params: Params) -> State:
     """State of the hooks; UsageError for parameters that the mode or the machine does not allow."""
     _check(params)
     if params.groups:
-        copies, serve = grouped(params.groups, world.machine)
+        copies, serve = grouped(params.groups, scenario.machine)
     else:
-        copies = replica_nodes(NAME, params.nodes, world.machine)
-        serve = nearest(copies, world.machine)
+        copies = replica_nodes(NAME, params.nodes, scenario.machine)
+        serve = nearest(copies, scenario.machine)
     if params.misplaced and len(copies) == 1:
         raise UsageError(
             f"policy {NAME}: misplaced = {params.misplaced}: one replica has no other's node to be on"
         )
-    following = np.zeros(world.nodes, np.int16)
+    following = np.zeros(scenario.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
     return State(
-        static_replicas.replicas(world, copies, serve),
-        static_replicas.replicas(world, copies, following[serve]),
-        drawn(len(world.space.tables.level), params.misplaced, params.seed),
+        static_replicas.replicas(scenario, copies, serve),
+        static_replicas.replicas(scenario, copies, following[serve]),
+        drawn(len(scenario.space.tables.level), params.misplaced, params.seed),
     )
 
 
-def copy_guest(state: State, world: World, events: np.ndarray) -> None:
+def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events of the replicas that are where they belong."""
-    static_replicas.copy_guest(state.here, world, events)
+    static_replicas.copy_guest(state.here, scenario, events)
 
 
-def start_host(world: World, params: Params) -> static_replicas.State:
-    copies = replica_nodes(NAME, params.nodes, world.machine)
-    return static_replicas.replicas(world, copies, nearest(copies, world.machine))
+def start_host(scenario: Scenario, params: Params) -> static_replicas.State:
+    copies = replica_nodes(NAME, params.nodes, scenario.machine)
+    return static_replicas.replicas(scenario, copies, nearest(copies, scenario.machine))
 
 
 def _check(params: Params) -> None:
@@ -202,17 +202,17 @@ def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
     return [group[0] for group in groups], serve
 
 
-def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
+def guest_facts(state: State, scenario: Scenario, params: Params, pages: np.ndarray) -> dict[str, int]:
     """Facts of the guest's page caches, and the number of its table pages with misplaced replicas."""
     facts = _cache_facts("gpt", state.here, params, pages)
     if params.misplaced:
-        away = state.misplaced[: world.space.guest_tables] & world.space.program_tables
+        away = state.misplaced[: scenario.space.guest_tables] & scenario.space.program_tables
         facts["gpt_tables_misplaced"] = int(np.count_nonzero(away))
     return facts
 
 
 def host_facts(
-    state: static_replicas.State, world: World, params: Params, pages: np.ndarray
+    state: static_replicas.State, scenario: Scenario, params: Params, pages: np.ndarray
 ) -> dict[str, int]:
     return _cache_facts("ept", state, params, pages)
 

@@ -38,7 +38,7 @@ from ..kernels.replay import (
     grow,
     move_target,
 )
-from ..world.site import Site
+from ..world.traced_program import TracedProgram
 from . import static_replicas
 from .baselines import BY_FIRST_TOUCH
 from .contract import (
@@ -46,7 +46,7 @@ from .contract import (
     GuestHooks,
     Policy,
     PolicySide,
-    World,
+    Scenario,
     called_hook,
     guest_exists,
     hook,
@@ -98,11 +98,11 @@ class Decisions(NamedTuple):
     misses_per_access: float
 
 
-def decisions(site: Site, limits: Thresholds) -> Decisions:
-    """Decisions over the trace of a Site. UsageError for an interval that would be sampled too often."""
-    chunks, walks, warm = site.trace.chunks, site.walks_by_chunk, site.again_walks_by_chunk
+def decisions(program: TracedProgram, limits: Thresholds) -> Decisions:
+    """Decisions over the trace of a program. UsageError for an interval that would be sampled too often."""
+    chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.again_walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
-    first = site.steady.chunk
+    first = program.steady.chunk
     counted = accesses[first:].sum()
     misses = warm[first:].sum() / counted if counted else 0.0
     span = int(time[-1] - time[first]) if len(time) > first else 0
@@ -158,9 +158,9 @@ class SteeringParams(Strict):
     layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
 
 
-def start_steering(world: World, params: SteeringParams) -> FixedCopiesState:
-    every = np.arange(world.nodes)
-    return static_replicas.replicas(world, every, steering(params.steer, world.machine))
+def start_steering(scenario: Scenario, params: SteeringParams) -> FixedCopiesState:
+    every = np.arange(scenario.nodes)
+    return static_replicas.replicas(scenario, every, steering(params.steer, scenario.machine))
 
 
 def needs(params: SteeringParams) -> tuple[str, ...]:
@@ -333,17 +333,17 @@ def switch(state, number, events, pages):
     state.now[ON] = 1 - state.now[ON]
 
 
-def start(world: World, params: Params) -> tuple[State, int]:
-    done = decisions(world, limits_of(params))
-    exists = guest_exists(world)
-    cpus, main = _who(world, done)
+def start(scenario: Scenario, params: Params) -> tuple[State, int]:
+    done = decisions(scenario, limits_of(params))
+    exists = guest_exists(scenario)
+    cpus, main = _who(scenario, done)
     seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
     state = State(
-        _linux(world),
-        static_replicas.replicas(world, np.arange(world.nodes), steering("auto", world.machine)),
+        _linux(scenario),
+        static_replicas.replicas(scenario, np.arange(scenario.nodes), steering("auto", scenario.machine)),
         exists,
-        np.where(exists, world.entries, 0),
-        world.stream.offset[done.chunk],
+        np.where(exists, scenario.entries, 0),
+        scenario.stream.offset[done.chunk],
         cpus,
         main,
         np.array([0, 0, 0, done.steady], np.int64),
@@ -360,31 +360,31 @@ def limits_of(params: Params) -> Thresholds:
     return Thresholds(interval, hysteresis, rate, params.misses_per_access)
 
 
-def _linux(world: World) -> static_replicas.State:
+def _linux(scenario: Scenario) -> static_replicas.State:
     """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
-    captured = len(world.snapshot.topology) > 1
+    captured = len(scenario.snapshot.topology) > 1
     state: static_replicas.State = (
-        static_replicas.captured_guest(world) if captured else BY_FIRST_TOUCH[0].start(world, None)[0]
+        static_replicas.captured_guest(scenario) if captured else BY_FIRST_TOUCH[0].start(scenario, None)[0]
     )
     state.rule[2] = 0
     return state
 
 
-def _who(world: World, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
+def _who(scenario: Scenario, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
     """(State.cpus, State.main) at each switch and after the trace."""
-    last = max(len(world.trace.chunks) - 1, 0)
-    mine = np.flatnonzero(world.trace.chunks["thread"] == 0)
-    cpus, main = np.zeros((len(done.chunk) + 1, world.nodes), np.int64), []
+    last = max(len(scenario.trace.chunks) - 1, 0)
+    mine = np.flatnonzero(scenario.trace.chunks["thread"] == 0)
+    cpus, main = np.zeros((len(done.chunk) + 1, scenario.nodes), np.int64), []
     for row, chunk in enumerate([*done.chunk.tolist(), last]):
         own = mine[max(np.searchsorted(mine, chunk, side="right") - 1, 0)] if len(mine) else min(chunk, last)
-        cpu = int(world.placement.chunk_cpu[own]) if len(world.placement.chunk_cpu) else 0
-        others = world.history.live.others_then(chunk, cpu)
+        cpu = int(scenario.placement.chunk_cpu[own]) if len(scenario.placement.chunk_cpu) else 0
+        others = scenario.history.live.others_then(chunk, cpu)
         cpus[row, : len(others)] = others
-        main.append(int(world.placement.cpu_node[cpu]))
+        main.append(int(scenario.placement.cpu_node[cpu]))
     return cpus, np.array(main, np.int16)
 
 
-def implicit_tables(state: State, world: World, tables: np.ndarray) -> int:
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
     """As PolicySide.implicit_tables. What these tables hold is not known: they are copied as if empty."""
     state.exists[tables] = True
     if state.now[ON]:
@@ -399,7 +399,7 @@ def between_runs(state: State, events: np.ndarray, pages: np.ndarray) -> None:
     state.now[NEXT] = len(state.at)
 
 
-def facts(state: State, world: World, params: Any, pages: np.ndarray) -> dict[str, float | None]:
+def facts(state: State, scenario: Scenario, params: Any, pages: np.ndarray) -> dict[str, float | None]:
     """Facts of the daemon's indicators in the steady part; the rate is None where nothing tells it."""
     rate, misses = state.seen.tolist()
     return {

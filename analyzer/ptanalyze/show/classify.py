@@ -15,7 +15,7 @@ from ..analysis.leaf_classes import Classification
 from ..core.columns import Section, plain
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
-from ..world.world import World
+from ..world.scenario import Scenario
 from .terminal import percent
 
 OF = {  # what a classification counts, by its weight
@@ -238,7 +238,7 @@ NOTHING = "no 4 KiB page that the host maps: nothing to measure"
 
 
 def view_fragmentation(
-    states: States, shaped: World | None, further: Section | None = None
+    states: States, shaped: Scenario | None, further: Section | None = None
 ) -> Iterator[Section]:
     """A sentence, a table of shares, what reservations cost, and what to type next."""
     aside = [f"- {line}" for line in asides(states["before"])]
@@ -266,7 +266,7 @@ def fragmentation_sentence(when: str, seen: Fragmentation) -> str:
     )
 
 
-def fragmentation_record(states: States, shaped: World | None) -> dict[str, Any]:
+def fragmentation_record(states: States, shaped: Scenario | None) -> dict[str, Any]:
     facts = {"facts": shaped.facts, "findings": plain(shaped.findings)} if shaped else {}
     return {when: record(seen) for when, seen in states.items()} | facts
 

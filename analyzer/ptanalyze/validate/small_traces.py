@@ -306,21 +306,21 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
     missed: list[float] = []
     for share in SHARES:
         setup = Setup.of(machine=sharing(room, str(share)), threads_on="round-robin", jobs=2)
-        world = setup.world(snapshot, known.trace, known.capture.cache)
-        runs = [start(plan_for(name), world) for name in ("first-touch", "mitosis")[: 1 if missed else 2]]
-        caches = world.caches()
-        mapped = replay_walks(runs, world, world.reads(caches=caches), None, 0, more=True)
-        again = world.again()
+        scenario = setup.scenario(snapshot, known.trace, known.capture.cache)
+        runs = [start(plan_for(name), scenario) for name in ("first-touch", "mitosis")[: 1 if missed else 2]]
+        caches = scenario.caches()
+        mapped = replay_walks(runs, scenario, scenario.reads(caches=caches), None, 0, more=True)
+        again = scenario.again()
         still = replay_again(runs, again, again.reads(caches=caches), mapped, None)
         reads, walks = runs[0].counters.reads, len(again.stream)
         if not missed:
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
-            made = system_calls(again, still, world.steady.chunk)
+            made = system_calls(again, still, scenario.steady.chunk)
             spent = [
                 float(cost.taken_ns(run.counters, machine, setup.costs, made).sum()) / walks for run in runs
             ]
         missed.append(float(reads[..., 1].sum()) / walks)
-    chunks = world.trace.chunks[world.steady.chunk :]
+    chunks = scenario.trace.chunks[scenario.steady.chunk :]
     return Replayed(
         program, graph, name, scale, machine.nodes * machine.cpus_per_node, walks,
         float(chunks["accesses"].sum()) / walks, float(chunks["instructions"].sum()) / walks,

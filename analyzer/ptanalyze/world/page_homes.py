@@ -53,7 +53,7 @@ from ..kernels.replay import (
 from .address_space import AddressSpace
 from .history import History
 from .mm_events import region_of_interest
-from .site import Site
+from .traced_program import TracedProgram
 
 if TYPE_CHECKING:
     from ..kernels.data_migration import Frames, Schedule, State, Where
@@ -110,9 +110,9 @@ def single_node(space: AddressSpace) -> bool:
     return space.native and len(space.snapshot.topology) < 2
 
 
-def placed_by_touch(site: Site) -> bool:
+def placed_by_touch(program: TracedProgram) -> bool:
     """Whether memory is where threads touch it first instead of where it was captured."""
-    return site.traced and single_node(site.space)
+    return program.traced and single_node(program.space)
 
 
 def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
@@ -142,25 +142,25 @@ def _unmapped(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (start[when] + REGION - np.uint64(1)) // REGION, end // REGION, when
 
 
-def table_homes(site: Site, past: History) -> np.ndarray:
+def table_homes(program: TracedProgram, past: History) -> np.ndarray:
     """int16[T]: node of each guest table that exists at the start under first touch, NOWHERE for all others.
 
     A table is where its span was touched first. Without a first touch in it a table is where the VMA of its
     lowest mapped entry was mapped, else where its lowest child is, else where the lowest VMA in its span at
     the trace's end was mapped. The root is the main thread's, which the program began with.
     """
-    tables = site.space.tables
+    tables = program.space.tables
     home = np.full(len(tables.level), NOWHERE, np.int16)
-    if not site.traced:
+    if not program.traced:
         return home
     exists = past.exists.copy()
-    exists[site.space.guest_tables :][: site.space.host_tables] = False
+    exists[program.space.guest_tables :][: program.space.host_tables] = False
     ids = np.flatnonzero(exists)
-    touches = first_touches(site.trace, site.placement)
+    touches = first_touches(program.trace, program.placement)
     home[ids] = touches.nodes_of(touches.in_span(tables.base[ids], tables.level[ids]))
     _by_mapped_entry(past, exists, home)
-    _by_last_vma(site, past, exists, home)
-    _by_child(site, exists, home)
+    _by_last_vma(program, past, exists, home)
+    _by_child(program, exists, home)
     home[exists & (tables.parent < 0)] = past.vma_owner[0]
     return home
 
@@ -172,9 +172,9 @@ def _by_mapped_entry(past: History, exists: np.ndarray, home: np.ndarray) -> Non
     home[leaf[rows]] = owners(past, rows)[np.arange(len(rows)), lowest]
 
 
-def _by_last_vma(site: Site, past: History, exists: np.ndarray, home: np.ndarray) -> None:
+def _by_last_vma(program: TracedProgram, past: History, exists: np.ndarray, home: np.ndarray) -> None:
     """Tables that lead to nothing the trace touches."""
-    tables, (starts, ends, owner) = site.space.tables, past.last
+    tables, (starts, ends, owner) = program.space.tables, past.last
     childless = exists & (home == NOWHERE)
     childless[tables.parent[exists & (tables.parent >= 0)]] = False
     ids = np.flatnonzero(childless)
@@ -184,9 +184,9 @@ def _by_last_vma(site: Site, past: History, exists: np.ndarray, home: np.ndarray
     home[ids] = np.where(inside, np.append(owner, NOWHERE)[vma], past.vma_owner[0])
 
 
-def _by_child(site: Site, exists: np.ndarray, home: np.ndarray) -> None:
+def _by_child(program: TracedProgram, exists: np.ndarray, home: np.ndarray) -> None:
     """Tables without a home get that of their child of the lowest address: children follow in that order."""
-    tables = site.space.tables
+    tables = program.space.tables
     for level in range(1, int(tables.level.max(initial=1))):
         below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))[::-1]
         below = below[home[tables.parent[below]] == NOWHERE]
@@ -201,12 +201,12 @@ def owners(past: History, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def place_pages(site: Site, past: History, node: np.ndarray) -> None:
+def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None:
     """Fill node[row, slot] (int8[L, 512]) where it is NOWHERE and the page was mapped before.
 
     Such a page is where its 2 MiB were touched first, else where its VMA was mapped.
     """
-    regions, touches = site.space.regions, first_touches(site.trace, site.placement)
+    regions, touches = program.space.regions, first_touches(program.trace, program.placement)
     spans = np.uint64(512) ** np.maximum(regions.level, 2).astype(np.uint64) // np.uint64(512 * 512)
     toucher = touches.nodes_of(touches.earliest(regions.va // spans * spans, spans))
     small, row = regions.slot < 0, past.rows.of_region
@@ -226,9 +226,9 @@ def place_pages(site: Site, past: History, node: np.ndarray) -> None:
         node[rows] = np.where(mapped & (node[rows] == NOWHERE), there, node[rows])
 
 
-def first_touches_unseen(site: Site, past: History) -> list[Finding]:
+def first_touches_unseen(program: TracedProgram, past: History) -> list[Finding]:
     """Whether memory was mapped before the region of interest without a record of its first touch."""
-    noted = (site.trace.events["kind"] == Event.FIRST_TOUCH).any()
+    noted = (program.trace.events["kind"] == Event.FIRST_TOUCH).any()
     return [WITHOUT] if past.premapped and not noted else []
 
 
@@ -239,7 +239,7 @@ def first_touches_unseen(site: Site, past: History) -> list[Finding]:
 # what the guest's kernel and other programs had used before this one is not known.
 
 
-def host_homes(site: Site, past: History, home: np.ndarray) -> np.ndarray:
+def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.ndarray:
     """int16[T]: node of each host table that what was mapped at the start needs, NOWHERE for all others.
 
     home  int16[T]: nodes of the guest's tables (table_homes)
@@ -247,19 +247,21 @@ def host_homes(site: Site, past: History, home: np.ndarray) -> np.ndarray:
     The earliest guest table decides, of those whose own page or mapped pages a host table maps. They come
     in the order of the first touches in their spans, those without any after all others.
     """
-    space, tables = site.space, site.space.tables
+    space, tables = program.space, program.space.tables
     found = np.full(len(home), NOWHERE, np.int16)
     guests = np.flatnonzero(home[: space.guest_tables] != NOWHERE)
     if space.native or not len(guests):
         return found
-    order = first_touches(site.trace, site.placement).order_of(tables.base[guests], tables.level[guests])
+    order = first_touches(program.trace, program.placement).order_of(
+        tables.base[guests], tables.level[guests]
+    )
     guests = guests[np.argsort(order, kind="stable")]
     rank = np.full(len(home), len(guests))
     rank[guests] = np.arange(len(guests))
     first = np.full(len(home) + 1, len(guests))  # the last: where nothing maps
     np.minimum.at(first, tables.host_leaf[guests], rank[guests])
-    _behind_pages(site, past, rank, first)
-    for level in range(1, site.snapshot.nested.levels):
+    _behind_pages(program, past, rank, first)
+    for level in range(1, program.snapshot.nested.levels):
         ids = np.arange(space.guest_tables, space.guest_tables + space.host_tables)
         ids = ids[(tables.level[ids] == level) & (tables.parent[ids] >= 0)]
         np.minimum.at(first, tables.parent[ids], first[ids])
@@ -268,10 +270,10 @@ def host_homes(site: Site, past: History, home: np.ndarray) -> np.ndarray:
     return found
 
 
-def _behind_pages(site: Site, past: History, rank: np.ndarray, first: np.ndarray) -> None:
+def _behind_pages(program: TracedProgram, past: History, rank: np.ndarray, first: np.ndarray) -> None:
     """Lower first[host table] to the rank of the guest tables whose mapped pages it maps."""
-    tree, host_of = site.snapshot.guest, np.append(site.space.host_of, NOWHERE)
-    rows = np.flatnonzero((past.rows.leaf < site.space.guest_tables) & past.valid.any(axis=1))
+    tree, host_of = program.snapshot.guest, np.append(program.space.host_of, NOWHERE)
+    rows = np.flatnonzero((past.rows.leaf < program.space.guest_tables) & past.valid.any(axis=1))
     for begin in range(0, len(rows), bits.BLOCK):
         block = rows[begin : begin + bits.BLOCK]
         for level in np.unique(tree.level[past.rows.leaf[block]]).tolist():
@@ -308,22 +310,22 @@ class DataNodes:
     left: "State | None" = None
 
 
-def data_nodes(site: Site, past: History) -> DataNodes:
-    """DataNodes of a Site; past: its History before data moves."""
+def data_nodes(program: TracedProgram, past: History) -> DataNodes:
+    """DataNodes of a TracedProgram; past: its History before data moves."""
     from ..kernels.data_migration import NOT_MAPPED, NOWHERE, RANGE
 
-    space, rows = site.space, past.rows
-    host, host_row = _host_nodes(site, rows)
+    space, rows = program.space, past.rows
+    host, host_row = _host_nodes(program, rows)
     node = np.full((len(rows.leaf), 512), NOWHERE, np.int8)
     known = np.flatnonzero(rows.leaf < space.guest_tables)
-    node[known] = nodes_behind(site, space.snapshot.guest, rows.leaf[known], nested=not space.native)
+    node[known] = nodes_behind(program, space.snapshot.guest, rows.leaf[known], nested=not space.native)
     moved = np.zeros(node.shape, bool)
     for k in np.flatnonzero(past.steps.kind == RANGE):
         row, lo, hi = slot_range(past.steps, k)
         moved[row, lo:hi] = True
     node[moved] = NOWHERE
-    place_pages(site, past, node)
-    _first_touch(site, rows, node)
+    place_pages(program, past, node)
+    _first_touch(program, rows, node)
     if moved.any():
         _rewind(space, rows, node, moved, host, host_row)
     mapped = np.unpackbits(past.valid.view(np.uint8), axis=1, bitorder="little").astype(bool)
@@ -331,39 +333,39 @@ def data_nodes(site: Site, past: History) -> DataNodes:
     return DataNodes(guest, host, host_row)
 
 
-def nodes_behind(site: Site, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
+def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
     from ..kernels.data_migration import read_nodes
     from ..kernels.walker import CODES
 
     out = np.empty((len(tables), 512), np.int8)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    read_nodes(entries, tables.astype(np.int64), level, code, frames(site, nested), out)
+    read_nodes(entries, tables.astype(np.int64), level, code, frames(program, nested), out)
     return out
 
 
-def count_children(site: Site, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
+def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
     from ..kernels.data_migration import count_nodes
     from ..kernels.walker import CODES
 
-    counts = np.zeros((len(tree), site.nodes), np.int16)
+    counts = np.zeros((len(tree), program.nodes), np.int16)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    count_nodes(entries, level, code, frames(site, nested), skip, counts)
+    count_nodes(entries, level, code, frames(program, nested), skip, counts)
     return counts
 
 
-def frames(site: Site, nested: bool) -> "Frames":
+def frames(program: TracedProgram, nested: bool) -> "Frames":
     """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
     from ..kernels.data_migration import Frames
     from ..kernels.walker import CODES
 
-    space = site.space
+    space = program.space
     topology = space.snapshot.topology
     nodes = () if single_node(space) else topology.nodes
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
     start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
-    node = np.where((node >= 0) & (node < site.sockets), node * site.domains, UNKNOWN_NODE)
+    node = np.where((node >= 0) & (node < program.sockets), node * program.domains, UNKNOWN_NODE)
     if not nested:
         none = np.zeros((0, 512), np.uint64)
         behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
@@ -374,9 +376,9 @@ def frames(site: Site, nested: bool) -> "Frames":
     return Frames(start, end, node.astype(np.int16), *behind)
 
 
-def _host_nodes(site: Site, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """(int8[H, 512], int32[T]): the host's tables that map data or tables of the rows."""
-    space, tables = site.space, site.space.tables
+    space, tables = program.space, program.space.tables
     touched = np.zeros(len(tables.level), bool)
     if not space.native:
         touched[_host_tables(space, rows.leaf[rows.leaf < space.guest_tables])] = True
@@ -392,7 +394,7 @@ def _host_nodes(site: Site, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     host_row[ids] = np.arange(len(ids))
     if not len(ids):
         return np.zeros((0, 512), np.int8), host_row
-    return nodes_behind(site, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
+    return nodes_behind(program, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
 
 
 def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
@@ -410,17 +412,17 @@ def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
     return np.flatnonzero(behind)
 
 
-def _first_touch(site: Site, rows: Rows, node: np.ndarray) -> None:
+def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
     from ..kernels.data_migration import first_touch
 
-    stream, placement = site.stream, site.placement
+    stream, placement = program.stream, program.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     for first, last in chunk_runs(offset, WALKS_AT_ONCE):
         page = read_only(stream.page[offset[first] : offset[last]])
         walks = page, offset[first : last + 1] - offset[first], chunk_node[first:last]
-        first_touch(*walks, rows.of_region, site.space.regions.slot, node)
+        first_touch(*walks, rows.of_region, program.space.regions.slot, node)
         give_back(page)
 
 
@@ -448,13 +450,13 @@ BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/mig
 PAGES_A_MB = 256
 
 
-def by_host(site: Site) -> bool:
+def by_host(program: TracedProgram) -> bool:
     """Whether the hypervisor moves data; UsageError for a native capture, which has no hypervisor.
 
     Under shadow paging there is a single table, rewritten whoever moves data.
     """
-    asked, snapshot = site.moves.by, site.captured.snapshot
-    if site.snapshot.native and not snapshot.native:
+    asked, snapshot = program.moves.by, program.captured.snapshot
+    if program.snapshot.native and not snapshot.native:
         return False
     if asked == "auto":
         return snapshot.numa_oblivious
@@ -463,9 +465,9 @@ def by_host(site: Site) -> bool:
     return asked == "host"
 
 
-def moves_told(site: Site, after: DataNodes | None = None) -> list[Finding]:
+def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[Finding]:
     """How data move, none where none does. after: where they are in the end."""
-    moves, told = site.moves, int(np.count_nonzero(site.trace.events["kind"] == Event.MOVE_PAGES))
+    moves, told = program.moves, int(np.count_nonzero(program.trace.events["kind"] == Event.MOVE_PAGES))
     found = []
     if told:
         text = (
@@ -474,10 +476,10 @@ def moves_told(site: Site, after: DataNodes | None = None) -> list[Finding]:
         found.append(Finding("moved-before", f"{text}touched", numbers={"events": told}))
     if not moves.autonuma:
         return found
-    who = "the hypervisor" if by_host(site) else "the kernel"
+    who = "the hypervisor" if by_host(program) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
-    marks = "its marks cost nothing" if by_host(site) else "a mark rewrites an entry in every copy"
-    time = site.trace.chunks["time"]
+    marks = "its marks cost nothing" if by_host(program) else "a mark rewrites an entry in every copy"
+    time = program.trace.chunks["time"]
     lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
     if lasts <= moves.delay_ms:
         text = (
@@ -496,27 +498,27 @@ def moves_told(site: Site, after: DataNodes | None = None) -> list[Finding]:
     return [*found, Finding("autonuma", text, numbers={"hinting_faults": faults})]
 
 
-def data_move(site: Site, past: History) -> bool:
+def data_move(program: TracedProgram, past: History) -> bool:
     """Whether any data page moves; UsageError where the machine has no such node, or the trace no times."""
     from ..kernels.data_migration import RANGE
 
     said = past.steps.kind == RANGE
-    if not site.moves.autonuma and not said.any():
+    if not program.moves.autonuma and not said.any():
         return False
-    _check(site, node_now(past.steps, said))
+    _check(program, node_now(past.steps, said))
     return True
 
 
-def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
+def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
     from ..kernels.data_migration import ANY
 
-    steps, flushes, after = _steps(site, past, data)
+    steps, flushes, after = _steps(program, past, data)
     page = steps.lo[flushes] != ANY
     chunk = steps.chunk[flushes]
-    live = np.vstack([past.shootdowns.live, _live(site, past, chunk)])
+    live = np.vstack([past.shootdowns.live, _live(program, past, chunk)])
     broadcast = np.append(past.shootdowns.broadcast, past.live.broadcast_then(chunk))
-    level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
+    level = program.space.tables.level[past.rows.leaf[steps.row[flushes]]]
     single, kernel = past.shootdowns.single, past.shootdowns.kernel
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
     one = np.append(single, alone[0]), np.append(kernel, alone[1])
@@ -541,37 +543,37 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
     return replace(data, guest=guest)
 
 
-def _check(site: Site, targets: np.ndarray) -> None:
-    if len(targets) and targets.max() >= site.sockets:
+def _check(program: TracedProgram, targets: np.ndarray) -> None:
+    if len(targets) and targets.max() >= program.sockets:
         raise UsageError(
-            f"trace: data moved to node {targets.max()}: machine {site.machine.name} has nodes "
-            f"0..{site.sockets - 1}; use a machine with more nodes"
+            f"trace: data moved to node {targets.max()}: machine {program.machine.name} has nodes "
+            f"0..{program.sockets - 1}; use a machine with more nodes"
         )
-    time = site.trace.chunks["time"]
-    if site.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
+    time = program.trace.chunks["time"]
+    if program.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
         raise UsageError(
             "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
         )
 
 
-def _live(site: Site, past: History, chunk: np.ndarray) -> np.ndarray:
+def _live(program: TracedProgram, past: History, chunk: np.ndarray) -> np.ndarray:
     """int32[n, nodes]: CPUs to interrupt when the CPU that runs each chunk shoots down."""
-    chunk_cpu = site.placement.chunk_cpu
+    chunk_cpu = program.placement.chunk_cpu
     alike, which = np.unique(chunk, return_inverse=True)
     counts = [past.live.others_then(one, int(chunk_cpu[one])) for one in alike.tolist()]
     return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]
 
 
-def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
+def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
     """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
     from ..kernels.data_migration import CHUNK, OUT, STOP, follow
 
-    stream, placement = site.stream, site.placement
-    where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
+    stream, placement = program.stream, program.placement
+    where, schedule, state = _where(program, past, data), _schedule(program), _state(program, data)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
-    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, site)).astype(np.int16))
+    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, program)).astype(np.int16))
     stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
     parts, done, given = [], False, 0
     while not done:
@@ -581,8 +583,8 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
             state.clock[STOP] = stops.pop(0)
         state.clock[OUT] = 0
         done = follow(
-            read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
-            site.space.tables, past.rows, where, schedule, events, state, out,
+            read_only(stream.page), offset, _times(program), chunk_node, program.space.regions,
+            program.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -590,27 +592,27 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
 
 
-def _scale(steps: Steps, site: Site) -> np.ndarray:
+def _scale(steps: Steps, program: TracedProgram) -> np.ndarray:
     """Domains per node of a step: an event's RANGE names a socket, whose first domain gets the data."""
     from ..kernels.data_migration import RANGE
 
-    return np.where(steps.kind == RANGE, site.domains, 1)
+    return np.where(steps.kind == RANGE, program.domains, 1)
 
 
-def _times(site: Site) -> np.ndarray:
+def _times(program: TracedProgram) -> np.ndarray:
     """int64[chunks + 1]: ns at each chunk's start; the last chunk takes no time."""
-    time = np.maximum.accumulate(site.trace.chunks["time"].astype(np.int64))
+    time = np.maximum.accumulate(program.trace.chunks["time"].astype(np.int64))
     return np.append(time, time[-1:])
 
 
-def _schedule(site: Site) -> "Schedule":
+def _schedule(program: TracedProgram) -> "Schedule":
     from ..kernels.data_migration import Schedule
 
-    moves = site.moves
+    moves = program.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
     return Schedule(
         moves.autonuma,
-        by_host(site),
+        by_host(program),
         max(round(moves.scan_period_ms * 1e6), 1),
         round(moves.delay_ms * 1e6),
         max(round(moves.scan_size_mb * PAGES_A_MB), 1),
@@ -619,13 +621,13 @@ def _schedule(site: Site) -> "Schedule":
     )
 
 
-def _where(site: Site, past: History, data: DataNodes) -> "Where":
+def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
     from ..kernels.data_migration import Where
     from ..kernels.walker import CODES
 
-    space, tables = site.space, site.space.tables
+    space, tables = program.space, program.space.tables
     guest = space.snapshot.guest
-    if by_host(site):
+    if by_host(program):
         leaves = np.flatnonzero(data.host_row >= 0)
         leaves = leaves[np.argsort(data.host_row[leaves])]
         order = np.arange(len(leaves), dtype=np.int32)
@@ -647,22 +649,22 @@ def _where(site: Site, past: History, data: DataNodes) -> "Where":
         unit[by_unit],
         mine[by_unit].astype(np.int32),
         len(past.shootdowns.single),
-        2 * (1024 + len(mine)) + _marks(site, len(order)),
+        2 * (1024 + len(mine)) + _marks(program, len(order)),
     )
 
 
-def _marks(site: Site, rows: int) -> int:
+def _marks(program: TracedProgram, rows: int) -> int:
     """The most pages that a scan of the guest's (or native) kernel marks."""
-    if not site.moves.autonuma or by_host(site):
+    if not program.moves.autonuma or by_host(program):
         return 0
-    return min(_schedule(site).scan, 512 * rows)
+    return min(_schedule(program).scan, 512 * rows)
 
 
-def _state(site: Site, data: DataNodes) -> "State":
+def _state(program: TracedProgram, data: DataNodes) -> "State":
     from ..kernels.data_migration import NEXT_SCAN, REFILLED, ROW, SLOT, State
 
-    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(site)
-    schedule, began = _schedule(site), int(times[site.begin]) if len(times) else 0
+    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(program)
+    schedule, began = _schedule(program), int(times[program.begin]) if len(times) else 0
     if data.left is None:
         clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
     else:

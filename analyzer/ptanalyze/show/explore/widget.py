@@ -26,7 +26,7 @@ from ..plots.style import node_looks, node_named, png
 
 if TYPE_CHECKING:
     from ...analysis.setup import Opened, Setup
-    from ...world.world import World
+    from ...world.scenario import Scenario
 
 
 # Tables of one dimension side by side: what a view of them shows, in columns.
@@ -274,8 +274,8 @@ def looks(one: TableMap) -> dict[str, tuple[str, str]]:
 def maps_of(known: Opened, policy: str, setup: Setup) -> dict[str, TableMap]:
     """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
     snapshot = known.snapshot
-    world = known.world(replace(setup, phase=ALL))
-    walks, near = walks_of(world) if known.trace else None, near_of(world, policy) if policy else None
+    scenario = known.scenario(replace(setup, phase=ALL))
+    walks, near = walks_of(scenario) if known.trace else None, near_of(scenario, policy) if policy else None
     split = len(snapshot.guest)
     guest = table_map(
         snapshot.guest, None if walks is None else walks[:split], None if near is None else near[:split]
@@ -286,21 +286,21 @@ def maps_of(known: Opened, policy: str, setup: Setup) -> dict[str, TableMap]:
     return {"gPT": guest, "ePT": table_map(snapshot.nested, None, None if near is None else near[split:last])}
 
 
-def walks_of(world: World) -> np.ndarray:
+def walks_of(scenario: Scenario) -> np.ndarray:
     """int64 by flat table id: walks of the trace that end in the table."""
-    regions = world.space.regions
-    page, by_region = world.stream.page, np.zeros(len(regions.va), np.int64)
+    regions = scenario.space.regions
+    page, by_region = scenario.stream.page, np.zeros(len(regions.va), np.int64)
     for at in range(0, len(page), 1 << 22):
         by_region += np.bincount(page[at : at + (1 << 22)] >> np.uint32(9), minlength=len(by_region))
-    counts = np.zeros(len(world.space.tables.level), np.int64)
+    counts = np.zeros(len(scenario.space.tables.level), np.int64)
     np.add.at(counts, regions.leaf, by_region)
     return counts
 
 
-def near_of(world: World, policy: str) -> np.ndarray:
+def near_of(scenario: Scenario, policy: str) -> np.ndarray:
     """float64 by flat table id: share of nodes whose reads a copy of their own serves, before any walk."""
     plan = plan_for(policy)
-    run = start(plan, plan.reshape(world))
-    nodes = served(plan, run, world)
+    run = start(plan, plan.reshape(scenario))
+    nodes = served(plan, run, scenario)
     share: np.ndarray = (nodes == np.arange(nodes.shape[1])).mean(axis=1)
     return share

@@ -44,8 +44,8 @@ from .page_homes import (
 )
 from .phases import ALL, SteadyPart, may_end_sooner, until
 from .scaling import AS_CAPTURED, StandsFor, growth, mapped_bytes, scaled_by, scaled_machine, scaled_moves
-from .site import Effort, Site
 from .thread_placement import ACTIVE, place
+from .traced_program import Effort, TracedProgram
 from .trees import promote_guest, within
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 # Entries that table pages hold when a trace begins: what it takes to copy them.
 
 
-def present_entries(site: Site, past: History) -> np.ndarray:
+def present_entries(program: TracedProgram, past: History) -> np.ndarray:
     """int64[T], by flat id: present entries of each table page when the trace begins, 0 where there is none.
 
     Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
     tables hold an entry for each table below.
     """
-    space = site.space
+    space = program.space
     entries = np.zeros(len(space.tables.level), np.int64)
     exists = past.exists.copy()
     entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)
@@ -88,13 +88,13 @@ def leaf_entries(tree: Tree) -> np.ndarray:
 ENTRIES_PER_LINE = LINE_BYTES // 8
 
 
-def leaf_lines(world: Site) -> int:
+def leaf_lines(scenario: TracedProgram) -> int:
     """Lines with a leaf entry of the program: by Heat those that samples found used, else all; of a VM, and
     of all that its host maps."""
-    snapshot = world.snapshot
+    snapshot = scenario.snapshot
     guest, heat = snapshot.guest, snapshot.heat
     if heat is None:
-        lines = mapped_lines(guest, world.space.program_tables[: len(guest)])
+        lines = mapped_lines(guest, scenario.space.program_tables[: len(guest)])
     else:
         table, slot = leaves_of(guest, heat)
         line = (table * ENTRIES_PER_TABLE + slot)[table >= 0] // ENTRIES_PER_LINE
@@ -115,8 +115,8 @@ BLOCK = 1 << 20  # walks that are looked at together
 
 
 @dataclass(frozen=True)
-class World(Site):
-    """A Site, its memory manager's history, and the entries that walks read.
+class Scenario(TracedProgram):
+    """A TracedProgram, its memory manager's history, and the entries that walks read.
 
     facts        of reshaping, for the Result: {name: number}
     findings     for a reader of the results
@@ -134,12 +134,12 @@ class World(Site):
     def reshaped(
         self, *, facts: dict[str, Any] | None = None, findings: Iterable[Finding] = (), **changes: Any
     ) -> Self:
-        """The World with other fields; facts and findings are added."""
+        """The Scenario with other fields; facts and findings are added."""
         facts, both = {**self.facts, **(facts or {})}, (*self.findings, *findings)
         return replace(self, facts=facts, findings=both, origin=self, **changes)
 
     def noted(self, *findings: Finding) -> Self:
-        """The same World with further findings; the passes that were made are kept."""
+        """The same Scenario with further findings; the passes that were made are kept."""
         again = copy(self)
         object.__setattr__(again, "findings", (*self.findings, *findings))
         return again
@@ -279,19 +279,19 @@ class World(Site):
         return replace(self.placement, cpu_node=(self.placement.cpu_node // self.domains).astype(np.int16))
 
 
-def untouched(snapshot: Snapshot, machine: Machine, left_out: bool = False) -> World:
-    """The World of a snapshot without touches and events; left_out: see Site."""
+def untouched(snapshot: Snapshot, machine: Machine, left_out: bool = False) -> Scenario:
+    """The Scenario of a snapshot without touches and events; left_out: see TracedProgram."""
     none = np.zeros(0, np.int32)
     trace = Trace(
         np.zeros(0, CHUNK_DTYPE), np.zeros(0, EVENT_DTYPE), np.zeros(0, THREAD_DTYPE), np.zeros(0, np.uint64),
         lambda least: iter(()), {},
     )  # fmt: skip
     placement = Placement(none, np.arange(machine.nodes, dtype=np.int16), none, "")
-    return World(snapshot, trace, machine, placement, left_out=left_out)
+    return Scenario(snapshot, trace, machine, placement, left_out=left_out)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario(Options):
+class ScenarioOptions(Options):
     """What is asked of a capture before any policy, names and files read.
 
     autonuma  how data pages move, None: by the trace's events alone
@@ -304,14 +304,14 @@ class Scenario(Options):
     jobs: int = 1
 
 
-def captured_world(
+def captured_scenario(
     snapshot: Snapshot,
     trace: Trace | None,
-    asked: Scenario,
+    asked: ScenarioOptions,
     cache_dir: str | PathLike[str] | None = None,
     left_out: bool = False,
-) -> World:
-    """The World of a Snapshot and a Trace's region of interest, up to the end of the phase that is asked for.
+) -> Scenario:
+    """The Scenario of a Snapshot and a Trace's region of interest, up to the end of the requested phase.
 
     trace      None: no page is touched and no event happens; a larger run needs a Footprint then
     cache_dir  directory where the walk stream is kept, None: not kept
@@ -324,66 +324,74 @@ def captured_world(
         asked.stands_for.must_have_a_trace()
     larger = growth(snapshot, asked.stands_for)
     if trace is None:
-        world = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
-        return replace(world, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
+        scenario = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
+        return replace(scenario, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
     trace, version = within_region(trace), linux(asked.kernel, snapshot.facts.get("kernel"))
     scale = snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
     said = *scaled_by(scale), *larger.findings
 
-    def on_machine(trace: Trace, answered: SteadyPart | None = None) -> World:
+    def on_machine(trace: Trace, answered: SteadyPart | None = None) -> Scenario:
         filtered = adding_up(asked.progress, trace.touches, "filtering touches")
         again = adding_up(asked.progress, trace.touches, "filtering touches again")
         placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
         effort = Effort(asked.jobs, cache_dir, filtered, again)
-        world = World(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
-        return with_advice(flushed(replace(world, phase=asked.phase, answered=answered, linux=version)))
+        scenario = Scenario(
+            snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said
+        )
+        return with_advice(flushed(replace(scenario, phase=asked.phase, answered=answered, linux=version)))
 
-    world = on_machine(trace)
-    if may_end_sooner(trace, asked.phase) and world.steady.end < len(trace.chunks):
-        return on_machine(until(trace, world.steady.end), world.steady)
-    return world
+    scenario = on_machine(trace)
+    if may_end_sooner(trace, asked.phase) and scenario.steady.end < len(trace.chunks):
+        return on_machine(until(trace, scenario.steady.end), scenario.steady)
+    return scenario
 
 
-def flushed(world: World) -> World:
-    """The World with a finding where shootdowns of a program on many CPUs interrupt nobody."""
-    if not (world.linux.broadcasts and world.machine.invlpgb and world.snapshot.native):
-        return world
-    if len(np.unique(world.placement.chunk_cpu)) <= ACTIVE:
-        return world
-    release = ".".join(map(str, world.linux))
+def flushed(scenario: Scenario) -> Scenario:
+    """The Scenario with a finding where shootdowns of a program on many CPUs interrupt nobody."""
+    if not (scenario.linux.broadcasts and scenario.machine.invlpgb and scenario.snapshot.native):
+        return scenario
+    if len(np.unique(scenario.placement.chunk_cpu)) <= ACTIVE:
+        return scenario
+    release = ".".join(map(str, scenario.linux))
     text = (
         f"shootdowns interrupt no CPU: Linux {release} flushes a process on more than {ACTIVE} CPUs by an "
         "instruction that this machine has (INVLPGB); --kernel 6.14 has the IPIs of before"
     )
-    return world.noted(Finding("broadcast", text))
+    return scenario.noted(Finding("broadcast", text))
 
 
-def with_advice(world: World) -> World:
-    """The World with huge pages where the program asked for them and natively has them.
+def with_advice(scenario: Scenario) -> Scenario:
+    """The Scenario with huge pages where the program asked for them and natively has them.
 
     An emulator does not pass the advice on, and its memory has none. Findings tell how much is huge here, and
     what is not though natively it is. Page tables of a program that ran natively are what it had.
     """
-    asked, snapshot, may = advice(world.trace.events), world.snapshot, allowed(world.snapshot, world.trace)
-    if "qemu" not in str(world.trace.facts.get("tracer")) or not (len(asked.asked) or len(asked.collapsed)):
-        return world
+    asked, snapshot, may = (
+        advice(scenario.trace.events),
+        scenario.snapshot,
+        allowed(scenario.snapshot, scenario.trace),
+    )
+    if "qemu" not in str(scenario.trace.facts.get("tracer")) or not (
+        len(asked.asked) or len(asked.collapsed)
+    ):
+        return scenario
     if may == DISABLED:
         text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
-        return world.noted(Finding(MADVISE, text))
+        return scenario.noted(Finding(MADVISE, text))
 
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
         given = within(bases, 1 << REGION_SHIFT, asked.collapsed)
         return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked)
 
-    space = world.space
+    space = scenario.space
     huge = promote_guest(space, 1, 0.0, 0, asked.forbidden, wanted(snapshot.guest.base))
     unseen = space.regions.leaf >= space.guest_tables + space.host_tables
     gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << np.uint64(REGION_SHIFT))))
     if huge.regions:
-        world = replace(world, snapshot=replace(snapshot, guest=huge.tree))
-    return world.noted(*advice_findings(huge.regions, gone + huge.without_block, may))
+        scenario = replace(scenario, snapshot=replace(snapshot, guest=huge.tree))
+    return scenario.noted(*advice_findings(huge.regions, gone + huge.without_block, may))
 
 
 def advice_findings(regions: int, small: int, may: str | None) -> Iterator[Finding]:

@@ -57,13 +57,13 @@ LEFT_OUT = "the trace is left out, as asked: with --weight walks it is taken"
 
 
 @dataclass(frozen=True)
-class Site:
+class TracedProgram:
     """A Snapshot and a Trace on a Machine whose CPUs the threads were placed on.
 
     domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
     moves    moves of data pages while the trace runs
     growth   of the memory, in the run that the capture stands for; `machine` is scaled already
-    origin   the Site from which this was reshaped
+    origin   the TracedProgram from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
     begin    first chunk that is run: that of the steady part in a further run
     linux    whose memory manager carries out the trace's calls
@@ -87,12 +87,12 @@ class Site:
 
     @property
     def captured(self) -> Self:
-        """The Site before any reshaping."""
+        """The TracedProgram before any reshaping."""
         return self if self.origin is None else self.origin.captured
 
     @property
     def refiltered(self) -> bool:
-        """Whether TLB misses differ from those of the Site from which this was reshaped."""
+        """Whether TLB misses differ from those of the TracedProgram from which this was reshaped."""
         return self.traced and self.origin is not None and not self._same_touches(self.origin)
 
     @property
@@ -139,7 +139,7 @@ class Site:
 
     @cached_property
     def stream(self) -> WalkStream:
-        """WalkStream; that of the original Site where page sizes are the same."""
+        """WalkStream; that of the original TracedProgram where page sizes are the same."""
         if not self.traced:
             return WalkStream(
                 np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3), np.int64)
@@ -165,8 +165,8 @@ class Site:
 
     @cached_property
     def steady(self) -> SteadyPart:
-        """The part of the trace that `again_stream` is of: that of the Site before any reshaping, so that all
-        policies are compared over the same work."""
+        """The part of the trace that `again_stream` is of: that before any reshaping, so that all policies
+        are compared over the same work."""
         if self.origin is not None:
             return self.captured.steady
         if self.answered is not None:
@@ -209,7 +209,7 @@ class Site:
         effort = self.effort
         return TlbFilter(*where, effort.threads, effort.cache_dir, progress=effort.progress)
 
-    def _same_touches(self, before: "Site") -> bool:
+    def _same_touches(self, before: "TracedProgram") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb
         same = same and before.placement.chunk_cpu is self.placement.chunk_cpu
         return same and np.array_equal(before.space.regions.tlb_level, self.space.regions.tlb_level)
