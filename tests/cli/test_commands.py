@@ -22,7 +22,7 @@ from needs import needs_root
 from ptanalyze.capture.check import Check
 from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
-from ptanalyze.capture.live.host import Symptom, examine
+from ptanalyze.capture.live.host import Capability, examine
 from ptanalyze.capture.synth.capture import must_fit
 from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
 from ptanalyze.cli import ENTRIES
@@ -412,44 +412,51 @@ def test_this_host_has_a_machine_file_too(pt, tmp_path):
 
 # `doctor`: each part of the host, whether it can be used, and how to get what is missing.
 
-PARTS = [
-    "tracer",
-    "dumper",
-    "survey",
-    "sampler",
-    "BTF",
-    "BPF and rights",
-    "perf counters",
-    "KVM",
-    "NUMA nodes",
-    "huge pages",
-    "disk",
-]
+IDS = "trace, dump, survey, heat, relocate, btf, rights, counters, kvm, vms, numactl, nodes, thp, disk"
 
 
 def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_way_to_get_it(pt, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     ran = pt("doctor")
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
-    for part in PARTS:
-        assert re.search(rf"^  (ok|--)  {part} ", ran.out, re.MULTILINE), part
-    parts = json.loads(pt("doctor", "--json").out)["result"]
-    assert {part["what"] for part in parts} >= set(PARTS) and set(parts[0]) == set(Symptom._fields)
-    for one in examine():
-        assert one.there or one.missing, one
-        assert one.found and one.gives, one
+    whole = json.loads(pt("doctor", "--json").out)
+    assert (whole["host"], whole["version"]) == (os.uname().nodename, ptanalyze.__version__)
+    assert ", ".join(part["id"] for part in whole["result"]) == IDS, "scripts know them"
+    assert f"{IDS}." in " ".join(pt("doctor", "--help").out.split())
+    for one in (Capability(**part) for part in whole["result"]):
+        assert re.search(rf"^  {'ok' if one.there else '--'}  {one.what} ", ran.out, re.MULTILINE), one
+        assert one.there is not bool(one.missing) and one.found and one.gives, one
 
 
-def test_without_native_tools_it_says_what_to_build_and_that_analysis_still_works(pt, monkeypatch, tmp_path):
+def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_them_ends_with_1(
+    pt, monkeypatch, tmp_path
+):
     monkeypatch.setattr(native, "BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
-    out = " ".join(pt("doctor").out.split())
-    assert "--  dumper" in pt("doctor").out and "make native" in out
-    assert "You can analyse captures" in out
+    ran = pt("doctor", "--require", "btf, heat,heat")
+    assert "--  dumper" in ran.out and "make native" in ran.out and "You can analyse captures" in ran.out
+    assert is_one_line(ran, 1) and ran.err.startswith("ptanalyze: required: heat: ptheat not found; ")
+    wrong = pt("doctor", "--require", "heat,trase")
+    assert (
+        is_one_line(wrong, 2)
+        and "--require trase: no such part; did you mean trace? known: trace," in wrong.err
+    )
+    there = [one.id for one in examine() if one.there]
+    assert pt("doctor", "--require", ",".join(there)).code == 0
 
 
-def test_a_program_is_there_where_the_path_has_it(pt):
-    assert ("ok  numactl" in pt("doctor").out) == (shutil.which("numactl") is not None)
+@needs_root
+def test_what_needs_root_is_missing_without_root():
+    code = (
+        "import os; os.setuid(65534)\n"
+        "from ptanalyze.capture.live.host import tool\n"
+        "for name, *needs in (['ptsurvey'], ['ptrelocate', ['CAP_SYS_PTRACE']], ['ptpingpong', []]):\n"
+        "    one = tool('', '', name, '', *needs); print(one.there, one.missing, one.found.count('CAP_'))\n"
+    )
+    kernels = "import ptanalyze.capture.live.host\n"
+    ran = subprocess.run([sys.executable, "-c", kernels + code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["False sudo 4", "False sudo 1", "True  0"]
+    assert all(one.missing != "sudo" for one in examine() if one.id in ("survey", "heat", "relocate"))
 
 
 # `ptanalyze fragmentation` on the bundled VM captures.

@@ -175,6 +175,10 @@ def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch,
     assert run(["survey", "--json", "--watch", "10s"]) == 130
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert [one["pid"] for one in first["result"]] == [7, 8] and second["result"] == []
+    found.extend([surveyed(), surveyed(pid=8)])
+    assert run(["survey", "--json", "--top", "1"]) == run(["survey", "--csv", "--top", "1"]) == 0
+    only, rows = capsys.readouterr().out.split("\npid,")
+    assert [one["pid"] for one in json.loads(only)["result"]] == [7] and rows.count("db") == 1
     assert datetime.fromisoformat(first["time"]).tzinfo and first["what"] == "survey"
 
 

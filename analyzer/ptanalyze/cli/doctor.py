@@ -2,54 +2,71 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..core.errors import this_program
-from .output import Output, emit
+from ..core.errors import UsageError, meant, program, this_program
+from ..core.version import __version__
+from . import echo
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from ..capture.live.host import Symptom
+    from ..capture.live.host import Capability
     from ..core.columns import Section
 
 
 @click.command("doctor")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, for a fleet: what, there, found, gives, missing."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON, for a fleet: host, kernel, version, and for each part id, what, there, found, gives, "
+    "missing, hint.",
 )
-def command(as_json: bool) -> None:
+@click.option(
+    "--require",
+    "required",
+    metavar="ID,...",
+    help="Exit with 1 unless all of these can be used: trace, dump, survey, heat, relocate, btf, rights, "
+    "counters, kvm, vms, numactl, nodes, thp, disk. Default: none.",
+)
+def command(as_json: bool, required: str | None) -> int:
     """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
 
-    For anything missing, it prints what that would enable and how to get it. It changes nothing; as root it
-    reads its own page tables as a test. Analysis alone needs none of this.
+    For anything missing, it prints what that would enable and how to get it. What needs root is missing
+    without root. It changes nothing; as root it reads its own page tables as a test. Analysis alone needs
+    none of this.
 
     \b
     Examples:
       ptanalyze doctor
-      sudo .venv/bin/ptanalyze doctor --json
+      sudo ptanalyze doctor --json
+      sudo ptanalyze doctor --require trace,dump,rights && echo can record
     """
     from ..capture.live.host import examine
-    from ..core.columns import Answer
+    from ..show.terminal import print_json, print_view
 
-    found = list(examine())
+    parts = {one.id: one for one in examine()}
+    asked = [name.strip() for name in required.split(",")] if required is not None else []
+    for name in asked:
+        if name not in parts:
+            known = [*parts]
+            raise UsageError(f"--require {name}: no such part; {meant(name, known)}known: {', '.join(known)}")
+    if as_json:
+        host = os.uname()
+        about = {"host": host.nodename, "kernel": host.release, "version": __version__}
+        print_json("doctor", [one._asdict() for one in parts.values()], {}, **about)
+    else:
+        print_view(view([*parts.values()]))
+    lacking = [parts[name] for name in dict.fromkeys(asked) if not parts[name].there]
+    for one in lacking:
+        echo(f"ptanalyze: required: {one.id}: {one.found}; {one.missing}", err=True)
+    return 1 if lacking else 0
 
-    def table() -> DataFrame:
-        from pandas import DataFrame
 
-        return DataFrame(found)
-
-    form = "json" if as_json else "table"
-    emit(
-        Answer("doctor", table, lambda: [one._asdict() for one in found], lambda: view(found), {}),
-        Output(form, None, None, None),
-    )
-
-
-def view(found: Sequence[Symptom]) -> Iterator[Section]:
+def view(found: Sequence[Capability]) -> Iterator[Section]:
     from rich.text import Text
 
     from ..core.columns import Section
@@ -58,17 +75,27 @@ def view(found: Sequence[Symptom]) -> Iterator[Section]:
         mark = ("  ok", "green") if one.there else ("  --", "yellow")
         lines: list[str | Text] = [Text.assemble(mark, f"  {one.what:<20} {one.found}")]
         lines.append(Text(f"{'':<8}gives {one.gives}"))
-        if one.missing:
-            lines.append(Text(f"{'':<8}{'more' if one.there else 'needs'}: {one.missing}"))
+        if one.missing or one.hint:
+            lines.append(Text(f"{'':<8}{'needs' if one.missing else 'more'}: {one.missing or one.hint}"))
         yield Section(lines=lines)
-    there = {one.what for one in found if one.there}
-    yield Section(lines=["", can(there)])
+    yield Section(lines=["", *can({one.id: one for one in found})])
 
 
-def can(there: set[str]) -> str:
-    """What to do with what is there, in a sentence."""
-    if {"tracer", "dumper", "BPF and rights"} <= there:
-        return f"You can record programs with page tables: sudo {this_program()} record -o app -- ./app"
-    if "tracer" in there:
-        return "You can record traces without page tables: ptanalyze record --no-dump -o app -- ./app"
-    return "You can analyse captures and the bundled samples: ptanalyze whatif -p hydra"
+def can(parts: dict[str, Capability]) -> list[str]:
+    """What to do with what is there, in a sentence, and the line to type."""
+    if all(parts[name].there for name in ("trace", "dump", "rights")):
+        return [
+            "You can record programs with page tables:",
+            f"  sudo {this_program()} record -o app -- ./app",
+        ]
+    if parts["trace"].there and parts["dump"].missing == "sudo":
+        return [
+            "As root you can record programs with page tables:",
+            f"  sudo {this_program()} record -o app -- ./app",
+        ]
+    if parts["trace"].there:
+        return [
+            "You can record traces without page tables:",
+            f"  {program()} record --no-dump -o app -- ./app",
+        ]
+    return ["You can analyse captures and the bundled samples:", f"  {program()} whatif -p hydra"]

@@ -72,7 +72,8 @@ BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_t
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="Print N rows, and write N processes to FILE.prom. Default: 20 rows, all processes in FILE.prom.",
+    help="The first N only, in every form of output. Default: 20 rows on a terminal; all in JSON, CSV and "
+    "FILE.prom.",
 )
 @click.option(
     "--watch",
@@ -163,7 +164,7 @@ def command(
             from ..capture.live.survey_guest import survey_guest
 
             inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
-            return survey_guest_answer(inside, top or ROWS, qmp)
+            return survey_guest_answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
             from ..capture.live.cacheline import with_walk_cost
@@ -175,7 +176,7 @@ def command(
             write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
                 echo(f"ptanalyze: wrote {prometheus}", err=True)
-        return answer(found, top or ROWS, survey.host_nodes())
+        return answer(found, top, survey.host_nodes())
 
     while True:
         made = surveyed()
@@ -187,7 +188,8 @@ def command(
         time.sleep(watch)
 
 
-def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
+def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> Answer:
+    """top: how many to give away; None: all, and ROWS of them on a terminal."""
     from ..core.columns import Answer
 
     def table() -> DataFrame:
@@ -195,13 +197,13 @@ def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
 
         from ..core.columns import described
 
-        return described(DataFrame([flat(record(one)) for one in found]))
+        return described(DataFrame([flat(record(one)) for one in found[:top]]))
 
     return Answer(
         "survey",
         table,
-        lambda: [record(one) for one in found],
-        lambda: view(found, top, nodes),
+        lambda: [record(one) for one in found[:top]],
+        lambda: view(found, top or ROWS, nodes),
         {"survey": table},
         brief=BRIEF,
     )
@@ -341,8 +343,8 @@ def row(one: Surveyed) -> dict[str, Cell]:
 # `ptanalyze survey --guest VM`: the answer about the address spaces of a guest.
 
 
-def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None) -> Answer:
-    """socket: that of QEMU which the user named, for the command that looks closer."""
+def survey_guest_answer(guest: GuestSurvey, top: int | None, socket: str | None = None) -> Answer:
+    """top: as of `answer`; socket: that of QEMU which the user named, for the command that looks closer."""
     from ..core.columns import Answer
 
     def table() -> DataFrame:
@@ -351,7 +353,7 @@ def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None)
         from ..core.columns import Finding, described
 
         return described(
-            DataFrame([flat(survey_guest_record(one)) for one in guest.found]),
+            DataFrame([flat(survey_guest_record(one)) for one in guest.found[:top]]),
             [Finding("survey", one) for one in guest.notes],
         )
 
@@ -364,19 +366,19 @@ def survey_guest_answer(guest: GuestSurvey, top: int, socket: str | None = None)
     return Answer(
         "survey-guest",
         table,
-        lambda: as_json(guest),
-        lambda: view_survey_guest(guest, top, socket),
+        lambda: as_json(guest, top),
+        lambda: view_survey_guest(guest, top or ROWS, socket),
         {"survey": drawn},
     )
 
 
-def as_json(guest: GuestSurvey) -> dict[str, object]:
+def as_json(guest: GuestSurvey, top: int | None) -> dict[str, object]:
     return {
         "vmm_pid": guest.pid,
         "by": "kernel" if guest.by_kernel else "cr3",
         "samples": guest.samples,
         "notes": [*guest.notes],
-        "found": [survey_guest_record(one) for one in guest.found],
+        "found": [survey_guest_record(one) for one in guest.found[:top]],
     }
 
 

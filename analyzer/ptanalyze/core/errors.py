@@ -282,6 +282,9 @@ UNKNOWN_NODE = -1
 # What to type for the program that runs: sudo searches no virtual environment, and not every PATH has it.
 
 
+SHORT_PATH = 32  # characters
+
+
 def program() -> str:
     """As a shell finds it: its name where the PATH has it, else its path."""
     path = _path()
@@ -292,14 +295,13 @@ def program() -> str:
 
 
 def this_program() -> str:
-    """As sudo finds it. Short, as it stands on a screen of 80 columns: a path below here, or what the shell
-    makes one of."""
+    """As sudo finds it: its path; if that is long and below another directory, what the shell makes it of, so
+    that commands fit 80 columns."""
     path = _path()
     if path is None:
         return "ptanalyze"
-    if program() == "ptanalyze" and not path.is_relative_to(Path.cwd()):
-        return '"$(which ptanalyze)"'
-    return shlex.quote(_near(path))
+    shown = shlex.quote(_near(path))
+    return '"$(which ptanalyze)"' if len(shown) > SHORT_PATH and program() == "ptanalyze" else shown
 
 
 def _path() -> Path | None:

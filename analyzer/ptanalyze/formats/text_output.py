@@ -34,13 +34,14 @@ def plain(value: object) -> Json:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def record(what: str, value: object, refused: Mapping[str, str]) -> dict[str, Json]:
+def record(what: str, value: object, refused: Mapping[str, str], **about: str) -> dict[str, Json]:
     """The object that `--json` prints: {"schema": N, "what": ..., "result": value}.
 
     refused  {policy: why the capture does not allow it}: a field of its own if there is any
+    about    further fields, before the result
     """
     said: dict[str, Json] = {"refused": plain(dict(refused))} if refused else {}
-    return {"schema": SCHEMA, "what": what, **said, "result": plain(value)}
+    return {"schema": SCHEMA, "what": what, **about, **said, "result": plain(value)}
 
 
 # TOML as this package writes it: plain values, lists, and tables of them; None is left out.

@@ -186,10 +186,10 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def print_json(what: str, value: object, refused: Mapping[str, str]) -> None:
-    """One JSON object, as json_text.record; NumPy scalars become numbers, and what is no number (NaN,
-    infinite) null."""
-    json.dump(record(what, value, refused), sys.stdout, indent=1, allow_nan=False)
+def print_json(what: str, value: object, refused: Mapping[str, str], **about: str) -> None:
+    """One JSON object, as text_output.record, with fields `about` the run; NumPy scalars become numbers, NaN
+    and infinities null."""
+    json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 
 

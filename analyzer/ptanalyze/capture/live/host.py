@@ -243,131 +243,160 @@ THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 ROOMY = 20 << 30
 
 
-class Symptom(NamedTuple):
-    """what    the part; `there`: whether it can be used
-    found   in words; gives: what one can do with it; missing: how to get it, "" where it is there"""
+class Capability(NamedTuple):
+    """A part of this host that commands use.
 
+    id     stable, for scripts (`doctor --require`); what: the same for people
+    there  whether we can use it, with the rights that we have; found: in words
+    gives  what it is for
+    missing  how to get it, "" where it is there; hint: how to get more of what is there, "" nothing more
+    """
+
+    id: str
     what: str
     there: bool
     found: str
     gives: str
     missing: str = ""
+    hint: str = ""
 
 
-def examine(place: Path = Path()) -> Iterator[Symptom]:
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}  # uapi/linux
+BPF_READER = tuple(CAPABILITIES)  # what dumps/privileges.c asks for
+STATUS = Path("/proc/self/status")
+
+
+def examine(place: Path = Path()) -> Iterator[Capability]:
     """Each part of this host; `place` is where captures would be made."""
     yield tracer()
-    yield tool("dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
-    yield tool("survey", "ptsurvey", "`survey`: every process by its remote page tables; needs root")
-    yield tool("sampler", "ptheat", "`heat`: which pages a process uses; needs root")
-    yield tool("relocation", "ptrelocate", "`relocate`: leaf tables of a process to its threads; needs root")
+    yield tool("dump", "dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
+    yield tool("survey", "survey", "ptsurvey", "`survey`: every process by its remote page tables")
+    yield tool("heat", "sampler", "ptheat", "`heat`, `record -p`: which pages a process uses")
+    yield tool(
+        "relocate", "relocation", "ptrelocate", "`relocate`: leaf tables of a process to its threads",
+        ("CAP_SYS_PTRACE",),
+    )  # fmt: skip
     yield btf()
     yield page_tables()
     yield counters()
     yield kvm()
-    yield program("qemu-system-x86_64", "VMs to try things in (tests/lab)", "apt install qemu-system-x86")
-    yield program("numactl", "runs with memory on chosen nodes, today", "apt install numactl")
+    yield program(
+        "vms", "qemu-system-x86_64", "VMs to try things in (tests/lab)", "apt install qemu-system-x86"
+    )
+    yield program("numactl", "numactl", "runs with memory on chosen nodes, today", "apt install numactl")
     yield nodes()
     yield huge_pages()
     yield disk(place)
 
 
-def program(name: str, gives: str, how: str) -> Symptom:
+def program(key: str, name: str, gives: str, how: str) -> Capability:
     path = shutil.which(name)
-    return Symptom(name, path is not None, path or "not found", gives, "" if path else how)
+    return Capability(key, name, path is not None, path or "not found", gives, "" if path else how)
 
 
-def tracer() -> Symptom:
+def tracer() -> Capability:
     gives = "`record`: traces of programs"
     try:
         found = qemu()
     except UsageError as error:
         name, _, why = str(error).partition(": ")
-        return Symptom("tracer", False, f"{name} {why.partition('; ')[0]}", gives, why.partition("; ")[2])
+        said, _, how = why.partition("; ")
+        return Capability("trace", "tracer", False, f"{name} {said}", gives, how)
     version = ".".join(map(str, found.version))
-    return Symptom("tracer", True, f"QEMU {version}, {found.path}, with {found.plugin.name}", gives)
+    return Capability(
+        "trace", "tracer", True, f"QEMU {version}, {found.path}, with {found.plugin.name}", gives
+    )
 
 
-def tool(what: str, name: str, gives: str) -> Symptom:
-    """A native tool of ours."""
+def tool(
+    key: str, what: str, name: str, gives: str, needs: Sequence[str] = BPF_READER, status: Path = STATUS
+) -> Capability:
+    """A native tool of ours, there if we also have the capabilities that it asks for."""
     try:
-        return Symptom(what, True, str(native(name)), gives)
+        found = str(native(name))
     except UsageError as error:
-        return Symptom(what, False, f"{name} not found", gives, str(error).partition("; ")[2])
+        return Capability(key, what, False, f"{name} not found", gives, str(error).partition("; ")[2])
+    if lacking := [one for one in needs if not held(CAPABILITIES[one], status)]:
+        return Capability(key, what, False, f"built, but needs root ({', '.join(lacking)})", gives, "sudo")
+    return Capability(key, what, True, found, gives)
 
 
-def btf() -> Symptom:
-    gives = "a dumper that runs on this kernel"
-    if BTF.exists():
-        return Symptom("BTF", True, str(BTF), gives)
-    return Symptom("BTF", False, f"no {BTF}", gives, "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+def held(capability: int, status: Path = STATUS) -> bool:
+    """Whether it is among our effective capabilities (proc(5): CapEff)."""
+    words = re.search(r"^CapEff:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
+    return bool(words and int(words[1], 16) >> capability & 1)
 
 
-def page_tables() -> Symptom:
+def btf() -> Capability:
+    there, how = BTF.exists(), "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+    found, gives = f"{BTF}" if there else f"no {BTF}", "a dumper that runs on this kernel"
+    return Capability("btf", "BTF", there, found, gives, "" if there else how)
+
+
+def page_tables() -> Capability:
     """Tried on ourselves: capabilities, BPF and BTF together."""
+    part = "rights", "BPF and rights"
     gives = "page tables of live processes and VMs"
     try:
         rehearse(native("ptdump"))
     except UsageError as error:
         why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
         if "not found" in why:
-            return Symptom("BPF and rights", False, "not tried without the dumper", gives, "see dumper")
-        return Symptom("BPF and rights", False, why, gives, "sudo")
-    return Symptom("BPF and rights", True, "read our own page tables", gives)
+            return Capability(*part, False, "not tried without the dumper", gives, "see dumper")
+        return Capability(*part, False, why, gives, "sudo")
+    return Capability(*part, True, "read our own page tables", gives)
 
 
-def counters() -> Symptom:
+def counters() -> Capability:
+    part = "counters", "perf counters"
     gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
     if not shutil.which("perf"):
-        return Symptom("perf counters", False, "no perf", gives, PERF)
+        return Capability(*part, False, "no perf", gives, PERF)
     units = [path.name for path in COUNTERS.glob("cpu*")] if COUNTERS.is_dir() else []
     if not units:
-        return Symptom(
-            "perf counters", False, "this CPU shows none (a VM without a virtual PMU)", gives,
-            "run `perf stat` on real hardware, calibrate from its output here",
-        )  # fmt: skip
+        how = "run `perf stat` on real hardware, calibrate from its output here"
+        return Capability(*part, False, "this CPU shows none (a VM without a virtual PMU)", gives, how)
     level = int(PARANOID.read_text()) if PARANOID.exists() else 0
-    if level > 2 and os.geteuid():
-        return Symptom("perf counters", False, f"perf_event_paranoid is {level}", gives, "sudo")
-    return Symptom("perf counters", True, ", ".join(units), gives)
+    if level > 2 and not held(CAPABILITIES["CAP_PERFMON"]) and not held(CAPABILITIES["CAP_SYS_ADMIN"]):
+        return Capability(*part, False, f"perf_event_paranoid is {level}", gives, "sudo")
+    return Capability(*part, True, ", ".join(units), gives)
 
 
-def kvm() -> Symptom:
+def kvm() -> Capability:
     gives = "`dump vm`: nested page tables of VMs"
-    device = Path("/dev/kvm")
+    device, found, how = Path("/dev/kvm"), "/dev/kvm", ""
     if not device.exists():
-        return Symptom(
-            "KVM", False, "no /dev/kvm", gives, "real hardware or nested virtualization; kvm module"
-        )
-    if not os.access(device, os.R_OK | os.W_OK):
-        return Symptom("KVM", False, "/dev/kvm: no permission", gives, "join the group kvm, or sudo")
-    return Symptom("KVM", True, "/dev/kvm", gives)
+        found, how = "no /dev/kvm", "real hardware or nested virtualization; kvm module"
+    elif not os.access(device, os.R_OK | os.W_OK):
+        found, how = "/dev/kvm: no permission", "join the group kvm, or sudo"
+    return Capability("kvm", "KVM", not how, found, gives, how)
 
 
-def nodes() -> Symptom:
+def nodes() -> Capability:
     count = max(len(list(NODES.glob("node[0-9]*"))), 1)
     gives = "captures of where a kernel placed page tables on several nodes"
     missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
-    return Symptom("NUMA nodes", count > 1, f"{count}", gives, missing)
+    return Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
 
 
-def huge_pages() -> Symptom:
-    gives = "2 MiB pages: what the policy thp estimates"
+def huge_pages() -> Capability:
+    part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
     if not THP.exists():
-        return Symptom("huge pages", False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
+        return Capability(*part, False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
     chosen = re.search(r"\[(\w+)\]", THP.read_text())
     state = chosen[1] if chosen else "unknown"
-    how = f"echo always | sudo tee {THP}"
-    return Symptom("huge pages", state != "never", state, gives, "" if state == "always" else how)
+    how = "" if state == "always" else f"echo always | sudo tee {THP}"
+    never = state == "never"
+    return Capability(*part, not never, state, gives, how if never else "", "" if never else how)
 
 
-def disk(place: Path) -> Symptom:
+def disk(place: Path) -> Capability:
     free = shutil.disk_usage(place).free
     seconds = free / GROWTH
     found = f"{free / 1e9:.0f} GB free here"
     gives = f"traces of {seconds:.0f} s of one thread's own time and more"
     missing = "" if free > ROOMY else "free space, or --max-bytes"
-    return Symptom("disk", free > ROOMY, found, gives, missing)
+    return Capability("disk", "disk", free > ROOMY, found, gives, missing)
 
 
 # Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel.
