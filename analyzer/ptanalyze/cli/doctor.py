@@ -37,7 +37,7 @@ def command(as_json: bool, required: str | None) -> int:
 
     For anything missing, it prints what that would enable and how to get it. What needs root is missing
     without root. It changes nothing; as root it reads its own page tables as a test. Analysis alone needs
-    none of this.
+    none of this. The manual's page on permissions lists the rights that each command needs.
 
     \b
     Examples:

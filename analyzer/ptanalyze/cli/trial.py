@@ -117,6 +117,7 @@ def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
     from ..analysis.run_time import calibrate
     from ..core.errors import PtanalyzeError
+    from ..formats.atomic import give_to_caller
     from ..formats.measured.machine import write_calibration
 
     counted = {
@@ -137,6 +138,7 @@ def write(file: str, done: Trial) -> None:
         echo(f"{file}: not written: {error}", err=True)
         return
     write_calibration(file, calibration)
+    give_to_caller(Path(file))
     echo(f"{file}: written; next: ptanalyze predict {file}")
 
 

@@ -171,13 +171,14 @@ def caller() -> tuple[int, int] | None:
     return int(uid), int(gid)
 
 
-def give_to_caller(directory: Path) -> None:
-    """Under sudo, make a directory and the files in it the caller's; else change nothing."""
-    if (to := caller()) is None:
+def give_to_caller(made: Path) -> None:
+    """Under sudo, make a file, or a directory and the files in it, the caller's; else, and to a device or a
+    link, change nothing."""
+    if (to := caller()) is None or made.is_symlink() or not (made.is_file() or made.is_dir()):
         return
-    for path in directory.rglob("*"):
+    for path in made.rglob("*"):
         os.chown(path, *to, follow_symlinks=False)
-    os.chown(directory, *to)
+    os.chown(made, *to)
 
 
 def take_over(path: Path, user: int) -> None:
