@@ -21,7 +21,7 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.hugepages import Asked, Mapping, latest, walks_by_vma, with_sites
+from ptanalyze.analysis.hugepages import Asked, HugePages, Mapping, latest, walks_by_vma, with_sites
 from ptanalyze.analysis.hugepages import huge_pages as huge_pages_of
 from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
@@ -663,6 +663,9 @@ def test_each_mapping_comes_with_its_line(name, said):
     one = Mapping(0x200000, 0x400000, name, 100, 20, 128, 1, False)
     assert one.line.startswith(said) and one._replace(asked=True).line.startswith("nothing")
     assert (one.saved, one.huge_bytes, one.waste_bytes, one.per_mib) == (80, 2 << 20, 384 * 4096, 40)
+    small = one._replace(left=0, regions=0, pages=0)  # spared by its neighbours: nothing to type for it
+    assert small.line == (one.line if name.startswith("/") else "-")
+    assert HugePages([small, one], 200, 100, None, ()).best == one
 
 
 # Allocation sites: whose walks they are, by the latest that was given the memory.

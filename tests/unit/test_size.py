@@ -420,10 +420,11 @@ def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_r
     with pytest.raises(UsageError, match=r"l1_2m = 24 entries.*stripped.*a smaller run"):
         size_curve(some, "mitosis", setup, (4, 64))
     none = recorded(tmp_path / "none", huge=0)
-    large = Setup.of(machine="vmitosis-cascade-lake", stands_for=64)
+    large = Setup.of(machine="vmitosis-cascade-lake", stands_for=64, threads_on="0,0")
     assert whatif(none, ["mitosis", "thp"], large)["policy"].tolist()[1:] == ["mitosis"]
     replayed, limits = replay_beside_mainline(opened(none), "mitosis", large)
     assert STRIPPED in limits.unknown and len(replayed.results) == 2 and not replayed.refused
+    assert "page size" not in limits.sentence
     assert not replay_beside_mainline(opened(none), "mitosis", setup)[1].unknown
 
 

@@ -81,12 +81,14 @@ class Mapping(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What to type, or to write, for this mapping alone; NO_LINE where Linux has no huge pages for it."""
+        """What to type, or to write, for this mapping alone; NO_LINE where no huge page fits it."""
         call = f"madvise((void *){self.start:#x}, {self.end - self.start:#x}, MADV_HUGEPAGE)"
         if self.sites:
             call = f"madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at {self.sites[0].by}"
         if self.asked:
             return "nothing: the program asks already"
+        if not self.regions and (not self.name or self.name.startswith("[")):
+            return NO_LINE
         if self.name == "[heap]":
             return availability("thp").line
         if self.name.startswith("["):
@@ -148,9 +150,14 @@ class HugePages:
         return f"Huge pages for {where} at {best.start:#x} save {share:.0f} % of all page walks."
 
     @property
+    def to_type(self) -> list[Mapping]:
+        """The mappings that save walks and have a line."""
+        return [one for one in self.mappings if one.saved > 0 and one.line != NO_LINE]
+
+    @property
     def best(self) -> Mapping | None:
         """The mapping that saves most walks."""
-        most = max(self.mappings, key=lambda one: one.saved, default=None)
+        most = max((one for one in self.mappings if one.regions), key=lambda one: one.saved, default=None)
         return most if most and most.saved > 0 else None
 
     @property
@@ -178,7 +185,8 @@ class HugePages:
 def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **options: Any) -> HugePages:
     """Walks that 2 MiB pages save in each VMA, all of them made huge together. Arguments as of `replay`.
 
-    Walks are those of a further run of the region, warm, or of the run as traced (Setup.cold). UsageError
+    A mapping too small for huge pages saves walks, too, where its neighbours leave TLB entries to it. Walks
+    are those of a further run of the region, warm, or of the run as traced (Setup.cold). UsageError
     without a trace or without VMAs; RefusedError where `thp` is refused.
     """
     how, known = setup_of(setup, options), opened(capture)

@@ -227,10 +227,15 @@ def _verdict(kind: str, parts: Sequence[Part], base: Result, huge: Result | None
     """shown: whether what is to be careful about with huge pages is told elsewhere."""
     first, over = parts[0], label_of(base)
     if kind == NOTHING:
+        sizes = any(part.kind == PAGES for part in parts)
+        gain = "nothing to gain" if sizes else "nothing to gain from placement"
         if max(part.gain.high for part in parts) < POSSIBLE:
-            return "Nothing to gain: neither page tables, nor data, nor page size limit this run."
+            limits = (
+                "neither page tables, nor data, nor page size" if sizes else "neither page tables nor data"
+            )
+            return _sentence(f"{gain}: {limits} limit this run")
         most = interval(max(parts, key=lambda part: part.gain.high).gain)
-        return f"Probably nothing to gain: at most {most}; perf counters tell: ptanalyze calibrate --help."
+        return f"Probably {gain}: at most {most}; perf counters tell: ptanalyze calibrate --help."
     if kind == PAGES and huge is not None:
         more = peak_bytes(huge) - peak_bytes(base)
         memory = f", for {size_in_words(more)} more memory" if more > 0 else ""

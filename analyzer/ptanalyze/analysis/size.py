@@ -99,7 +99,7 @@ class SizeCurve:
         until = f"Its leaf entries fit the caches up to {size_in_words(self.fits)}"
         if not self.turns:
             most = size_in_words(larger[-1]["bytes"])
-            return f"{until}; no policy gains in a run of up to {larger[-1]['stands_for']:g}x ({most})."
+            return f"{until}; no placement gains in a run of up to {larger[-1]['stands_for']:g}x ({most})."
         sizes = "; ".join(_at(size) for size in larger)
         of = f" ({self.part})" if self.part else ""
         return f"{until}. {name} for a larger run: {sizes}{of}."

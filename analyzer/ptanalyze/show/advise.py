@@ -262,9 +262,7 @@ def view_huge_pages(found: HugePages) -> Iterator[Section]:
     ]
     yield Section(lines=[found.sentence, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
     more = [f"{len(rows) - MAPPINGS} more mappings with --json."] if len(rows) > MAPPINGS else []
-    lines = [
-        line for one in found.mappings[:3] if one.saved > 0 for line in typed(f"{one.start:x}", one.line)
-    ]
+    lines = [line for one in found.to_type[:3] for line in typed(f"{one.start:x}", one.line)]
     for one in found.mappings[:3]:
         for site in one.sites[:3]:
             share = f"{100 * site.walks / max(one.walks, 1):.0f} % of its walks"
