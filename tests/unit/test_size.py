@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from captures import write_trace
 from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
-from ptanalyze.analysis.limits import STRIPPED, replay_beside_mainline
+from ptanalyze.analysis.limits import STRIPPED, TABLES, replay_beside_mainline
 from ptanalyze.analysis.replay import Finished
 from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
@@ -394,6 +394,12 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     assert curve.frame["stands_for"].tolist() == [n for n in curve.times for _ in range(2)]
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]
+    large = Setup.of(machine=machine, cache_share="0.25", stands_for=16)
+    parts = replay_beside_mainline(opened(capture), "mitosis", large)[1].parts
+    bound = next(part.gain for part in parts if part.kind == TABLES)
+    assert [*bound] == pytest.approx(
+        one.loc[1, ["speedup_low", "speedup", "speedup_high"]].tolist(), rel=1e-3
+    )
 
 
 def recorded(directory, huge):

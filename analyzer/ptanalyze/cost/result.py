@@ -414,12 +414,13 @@ class Result:
     def of_larger(self, times: float, alone: bool = True) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        Its speed-up is known less: see BY_SIZE; not where it is not `alone`.
+        Its speed-ups are known less: see BY_SIZE; not where it is not `alone`.
         """
         if times == 1:
             return self
         unsure = min(BY_SIZE * math.log(times, 4), 1.0) if alone else 0.0
-        speedup = self.price.speedup and less_sure(self.price.speedup, unsure)
+        ratios = {name: getattr(self.price, name) for name in ("speedup", "local_tables", "local_data")}
+        ratios = {name: ratio and less_sure(ratio, unsure) for name, ratio in ratios.items()}
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
         grown = {name: round(getattr(self, name) * times) for name in (*pages, "aside_pages")}
         held = {
@@ -433,7 +434,7 @@ class Result:
         return replace(
             self,
             **grown,
-            price=replace(self.price, speedup=speedup),
+            price=replace(self.price, **ratios),
             once=self.once.of_larger(times),
             facts=self.facts | held,
             findings=(*self.findings, *[note] * alone),
