@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers and scatters: one instruction, many addresses. Kits from about 3.20 on describe them as operands of elements
+ * Operands under a mask. Gathers and scatters: one instruction, many addresses. Kits from about 3.20 on describe them as operands of elements
  * (IARG_MULTI_ELEMENT_OPERAND; pin.mk looks whether the kit has it), older ones as a list of accesses.
  */
 #ifndef PTT_PIN_ELEMENTS_H
@@ -28,6 +28,9 @@ static inline VOID call_with_elements(INS ins, AFUNPTR function, REG claimed) {
                                      operand, IARG_END);
 }
 
+/* Whether a mask decides if the operand is accessed (IARG_MEMORYOP_MASKED_ON). */
+static inline bool is_masked(INS ins, UINT32) { return REG_valid(INS_MaskRegister(ins)) || INS_IsMaskMov(ins); }
+
 #else
 
 typedef const PIN_MULTI_MEM_ACCESS_INFO pin_elements;
@@ -42,6 +45,11 @@ template <class F> static inline VOID each_element(pin_elements *all, F access) 
 static inline VOID call_with_elements(INS ins, AFUNPTR function, REG claimed) {
     INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_REG_VALUE, claimed, IARG_MULTI_MEMORYACCESS_EA,
                              IARG_END);
+}
+
+/* These kits do not name masks: vectors may have one. */
+static inline bool is_masked(INS ins, UINT32 operand) {
+    return INS_MemoryOperandSize(ins, operand) >= 16 || INS_IsMaskMov(ins);
 }
 
 #endif

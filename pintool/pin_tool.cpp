@@ -12,14 +12,46 @@
 #include "pin_elements.h"
 #include "tracer.h"
 
-/* The register holds the address of the thread's slot, 0 when there is none. A slot holds NULL when its thread is not
- * traced. A forked child cannot set a register, its fork callback's CONTEXT is read only; it can set the slot. */
+/* The register holds the address of the thread's slot. A slot points to `untraced` when its thread is not traced (any more),
+ * so that what is inlined finds a thread. A forked child cannot set a register, its fork callback's CONTEXT is read only; it
+ * can set the slot. */
 static REG slot_register;
-static ptt_thread *slots[PTT_LIVE_THREADS]; /* by Pin's number of the thread */
+static ptt_thread untraced; /* its last page is none */
+static ptt_thread *slots[PTT_LIVE_THREADS], *no_slot = &untraced; /* by Pin's number of the thread */
+static const int never = 0;
+static const int *recording = &never; /* the session's, while there is one */
 
-static inline ptt_thread *thread_in(ptt_thread *const *slot) { return slot ? *slot : NULL; }
+static inline ptt_thread *thread_in(ptt_thread *const *slot) { return *slot == &untraced ? NULL : *slot; }
+
+static ptt_thread *started() {
+    ptt_thread *thread = tracer_thread();
+    return thread ? thread : &untraced;
+}
+
+static VOID follow_session() { recording = ptt_session ? &ptt_session->recording : &never; }
 
 /* ---- accesses: the hot path ---- */
+
+/* Pin inlines functions without jumps and calls: what happens to most accesses stands in these. */
+
+/* 0 when the access happens and was counted as part of the last touch, or when it does not happen; 1: any_access. */
+static ADDRINT PIN_FAST_ANALYSIS_CALL is_more(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store, BOOL happens) {
+    ptt_thread *thread = *slot;
+    ptt_slot *recent = thread->strip.recent;
+    ADDRINT page = address >> 12, end = (address + bytes - 1) >> 12;
+    ADDRINT other = (recent->key[store] ^ page) | (end ^ page) | (ADDRINT)(recent->merged >= PTT_FULL);
+    ADDRINT same = (ADDRINT)(other == 0) & (ADDRINT)(*recording != 0) & (ADDRINT)happens;
+    /* Elsewhere if there is nothing to count: who ends the session may be emptying the slot. */
+    uint64_t *merged = (uint64_t *)((ADDRINT)&thread->credit ^ (((ADDRINT)&thread->credit ^ (ADDRINT)&recent->merged) & -same));
+    *merged = (*merged + 2 * same) | (store & same);
+    return (ADDRINT)happens & ~same;
+}
+
+static ADDRINT PIN_FAST_ANALYSIS_CALL is_any(ptt_thread **, ADDRINT, UINT32, UINT32, BOOL happens) { return happens; }
+
+static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread **slot, UINT32 instructions) {
+    (*slot)->instructions += instructions & -(UINT32)(*recording != 0);
+}
 
 static inline VOID on_access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
     if (ptt_session->recording)
@@ -40,16 +72,23 @@ static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread **slot, ADDRINT add
     on_access(thread, address, bytes, store);
 }
 
-static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread **slot, UINT32 instructions) {
-    ptt_thread *thread = thread_in(slot);
-    if (thread && ptt_session->recording) thread->instructions += instructions;
+/* happens: the IARG that says whether the access does. Not the calls with "Predicated" in their names: Pin calls the function
+ * of such an If even if the predicate is false. */
+template <class... A> static VOID instrument_access(INS ins, UINT32 operand, UINT32 store, A... happens) {
+    UINT32 bytes = (UINT32)INS_MemoryOperandSize(ins, operand);
+    AFUNPTR condition = tracer_counts() ? (AFUNPTR)is_any : (AFUNPTR)is_more;
+    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)any_access;
+    INS_InsertIfCall(ins, IPOINT_BEFORE, condition, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, slot_register,
+                     IARG_MEMORYOP_EA, operand, IARG_UINT32, bytes, IARG_UINT32, store, happens..., IARG_END);
+    INS_InsertThenCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, slot_register,
+                       IARG_MEMORYOP_EA, operand, IARG_UINT32, bytes, IARG_UINT32, store, IARG_END);
 }
 
-static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
-    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)any_access;
-    INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, slot_register,
-                             IARG_MEMORYOP_EA, operand, IARG_UINT32, (UINT32)INS_MemoryOperandSize(ins, operand),
-                             IARG_UINT32, store, IARG_END);
+static VOID instrument_operand(INS ins, UINT32 operand, UINT32 store) {
+    if (is_masked(ins, operand))
+        instrument_access(ins, operand, store, IARG_MEMORYOP_MASKED_ON, operand);
+    else
+        instrument_access(ins, operand, store, IARG_EXECUTING);
 }
 
 static VOID elements_access(ptt_thread **slot, pin_elements *all) {
@@ -69,8 +108,8 @@ static VOID instrument(TRACE trace, VOID *) {
         for (INS ins = BBL_InsHead(block); INS_Valid(ins); ins = INS_Next(ins)) {
             if (INS_HasMemoryVector(ins)) call_with_elements(ins, (AFUNPTR)elements_access, slot_register);
             for (UINT32 operand = 0; INS_IsStandardMemop(ins) && operand < INS_MemoryOperandCount(ins); operand++) {
-                if (INS_MemoryOperandIsRead(ins, operand)) instrument_access(ins, operand, 0);
-                if (INS_MemoryOperandIsWritten(ins, operand)) instrument_access(ins, operand, 1);
+                if (INS_MemoryOperandIsRead(ins, operand)) instrument_operand(ins, operand, 0);
+                if (INS_MemoryOperandIsWritten(ins, operand)) instrument_operand(ins, operand, 1);
             }
         }
     }
@@ -110,9 +149,9 @@ static VOID image_loaded(IMG image, VOID *) {
 static ptt_thread **slot_in(const CONTEXT *context) { return (ptt_thread **)PIN_GetContextReg(context, slot_register); }
 
 static VOID thread_starts(THREADID number, CONTEXT *context, INT32, VOID *) {
-    ptt_thread **slot = number < PTT_LIVE_THREADS ? &slots[number] : NULL;
-    if (slot)
-        *slot = tracer_thread();
+    ptt_thread **slot = number < PTT_LIVE_THREADS ? &slots[number] : &no_slot;
+    if (slot != &no_slot)
+        *slot = started();
     else
         ptt_thread_lost();
     PIN_SetContextReg(context, slot_register, (ADDRINT)slot);
@@ -126,7 +165,7 @@ static VOID call_begins(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, V
     ADDRINT number = PIN_GetSyscallNumber(context, standard);
     if (number == __NR_clone3 && PIN_SafeCopy(&flags, (VOID *)arguments[0], sizeof flags) == sizeof flags)
         arguments[0] = flags; /* clone_args.flags comes first */
-    if (tracer_call(thread, (int64_t)number, arguments)) *slot = NULL;
+    if (tracer_call(thread, (int64_t)number, arguments)) *slot = &untraced;
 }
 
 static VOID call_returns(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, VOID *) {
@@ -139,9 +178,10 @@ static VOID call_returns(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, 
 
 static VOID forked(THREADID, const CONTEXT *context, VOID *) {
     if (!tracer_is_child()) return;
-    for (ptt_thread *&thread : slots) thread = NULL; /* they were the parent's */
+    follow_session();
+    for (ptt_thread *&thread : slots) thread = &untraced; /* they were the parent's */
     ptt_thread **slot = slot_in(context);
-    if (slot) *slot = tracer_thread();
+    if (slot != &no_slot) *slot = started();
 }
 
 static VOID process_exits(INT32, VOID *) { tracer_exit(); }
@@ -186,6 +226,8 @@ int main(int argc, char *argv[]) {
         LOG("ptanalyze: wrong options, or the trace file cannot be written\n");
         return 1;
     }
+    follow_session();
+    ptt_strip_clear(&untraced.strip);
     if (!PIN_IsAttaching()) record_own_maps(0); /* of a running program most maps are its own */
     slot_register = PIN_ClaimToolRegister();
     TRACE_AddInstrumentFunction(instrument, NULL);

@@ -1,6 +1,7 @@
 """The tracer for Pin without Pin."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -26,7 +27,6 @@ def words(command, **environment):
 
 
 def fake_kit(place, rules):
-    """A kit whose program only says its version."""
     (place / "source/tools/Config").mkdir(parents=True)
     (place / "source/tools/Config/makefile.config").write_text(rules)
     (place / "pin").write_text("#!/bin/sh\necho Pin 0.0\n")
@@ -34,14 +34,14 @@ def fake_kit(place, rules):
     return place
 
 
-@pytest.mark.parametrize(
-    ("there", "says"),
-    [
-        (None, "PIN_ROOT is not set: get a Pin 3 kit for Linux (gcc) from Intel, unpack it"),
-        ((), "no program pin in it"),
-        (("pin",), "no source/tools/Config/makefile.config; unpack the whole kit"),
-    ],
-)
+WITHOUT = [
+    (None, "PIN_ROOT is not set: get a Pin 3 kit for Linux (gcc) from Intel, unpack it"),
+    ((), "no program pin in it"),
+    (("pin",), "no source/tools/Config/makefile.config; unpack the whole kit"),
+]
+
+
+@pytest.mark.parametrize(("there", "says"), WITHOUT)
 def test_without_a_kit_one_line_says_what_to_do(tmp_path, there, says):
     for name in there or ():
         (tmp_path / name).touch(0o755)
@@ -60,8 +60,7 @@ def test_an_interpreter_without_ptanalyze_and_a_report_that_cannot_be_written_ar
 
 def test_a_kit_that_does_not_build_leaves_a_report_that_says_why(tmp_path):
     kit = fake_kit(tmp_path / "kit", "$(error this kit is broken)\n")
-    done = words([SCRIPT, tmp_path / "report"], PIN_ROOT=str(kit))
-    report = (tmp_path / "report").read_text()
+    done, report = words([SCRIPT, tmp_path / "report"], PIN_ROOT=str(kit)), (tmp_path / "report").read_text()
     assert done.returncode == 1 and report == done.stdout
     assert "Pin 0.0" in report and "not built:" in report and "this kit is broken" in report
 
@@ -79,24 +78,19 @@ def test_the_probes_find_nothing_wrong_with_the_tracer_that_was_tested_otherwise
     assert [row[0] for row in rows] == list(PROBES) and done.returncode == 0
     assert [row[3] for row in rows if row[0] != "gather"] == ["ok"] * 4
     assert rows[-1][3:] in (["ok"], ["not", "run:", "this", "CPU", "has", "no", "AVX2"])
-    assert [row[2] for row in rows[:4]] == [
-        "0",
-        "0",
-        "0",
-        "3",
-    ]  # after exec the trace is shorter than the run
+    assert [row[2] for row in rows[:4]] == ["0", "0", "0", "3"]  # exec: the trace is shorter than the run
 
 
-@pytest.mark.parametrize(
-    ("probe", "capture", "says"),
-    [
-        ("gather", "plain", "page 0 has (accesses, store) (6, True), not (1, False)"),
-        ("plain", "fork", "page 32 has (accesses, store) None, not (6, True); 32 pages seen"),
-        ("threads", "plain", "not four different ones"),
-        ("exec", "fork", "the trace ended by exit, not exec"),
-        ("fork", "exec", "the trace ended by exec, not exit"),
-    ],
-)
+WRONG = [
+    ("gather", "plain", "page 0 has (accesses, store) (6, True), not (1, False)"),
+    ("plain", "fork", "page 32 has (accesses, store) None, not (6, True); 32 pages seen"),
+    ("threads", "plain", "not four different ones"),
+    ("exec", "fork", "the trace ended by exit, not exec"),
+    ("fork", "exec", "the trace ended by exec, not exit"),
+]
+
+
+@pytest.mark.parametrize(("probe", "capture", "says"), WRONG)
 def test_the_judge_says_what_is_wrong(ran, probe, capture, says):
     _, logs = ran
     assert says in runpy.run_path(str(JUDGE))["judge"](probe, logs / capture, int(base_of(logs, capture), 16))
@@ -117,6 +111,8 @@ def base_of(logs, probe):
 WRITER = ("tracer", "writer", "session_file", "watcher", "control", "own_maps")
 KITS = {"3.7": [], "current": ["-DPTT_PIN_ELEMENTS"]}  # how a kit describes gathers
 GATHERED = {50, 51, 53}  # 52 is masked out
+PLAYED = {40: (5, True), 41: (2, True), 42: (2, True), 45: (1, True)}  # 43: not executed, 44: masked out
+INLINED = ("is_more", "is_any", "block_executed")
 
 
 @pytest.fixture(scope="module", params=KITS)
@@ -125,46 +121,9 @@ def tool(request, tmp_path_factory):
     program = tmp_path_factory.mktemp("pin") / "tool"
     sources = [ROOT / "pintool/pin_tool.cpp", *(ROOT / f"pintool/build/{name}.o" for name in WRITER)]
     includes = [f"-I{ROOT / where}" for where in ("tests/native/programs/pin", "pintool")]
-    flags = ["-std=c++17", "-Wall", *KITS[request.param]]
+    flags = ["-std=c++17", "-O2", "-Wall", *KITS[request.param]]
     subprocess.run(["g++", *flags, *includes, "-o", program, *sources], check=True)
     return program
-
-
-def pages(path):
-    wait_written(path)
-    trace = read_trace(path)
-    return {
-        int(trace.regions[page >> 9]) << 9 | int(page & 511)
-        for batch in trace.batches(1 << 10)
-        for page in batch.page
-    }
-
-
-@pytest.mark.parametrize("follow", ["off", "on"])
-def test_a_forked_child_goes_on_traced_only_when_followed(tool, tmp_path, follow):
-    command = [tool, "-out", tmp_path / "t.ptt", "-follow_fork", follow]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    child, status, _ = done.stdout.split()
-    assert status == "0" and pages(tmp_path / "t.ptt") == {100, 101} | GATHERED
-    assert (tmp_path / f"t.{child}.ptt").exists() == (follow == "on")
-    assert follow == "off" or pages(tmp_path / f"t.{child}.ptt") == {102, 512 + 102}
-
-
-def first_touches(path):
-    """Addresses of the FIRST_TOUCH events of a trace that may have no touches."""
-    wait_written(path)
-    data = map_file(path)
-    frames, offset, _ = read_frames(path, data, read_header(path, data))
-    events, _ = read_events(path, data, frames, offset, frames["kind"] == CHUNK, 0)
-    return events["a"][events["kind"] == Event.FIRST_TOUCH].tolist()
-
-
-def test_a_forked_child_inherits_the_tables_that_fork_copied_and_with_them_what_was_touched(tool, tmp_path):
-    command = [tool, "-out", tmp_path / "t.ptt", "-follow_fork", "on", "-roi_marker", "on"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    child, _, _ = done.stdout.split()
-    assert first_touches(tmp_path / "t.ptt") == [0]
-    assert first_touches(tmp_path / f"t.{child}.ptt") == [1 << 21]
 
 
 def accesses(path):
@@ -179,12 +138,65 @@ def accesses(path):
     return found
 
 
-@pytest.mark.parametrize("options", [(), ("-roi_accesses", "1000000")])
-def test_a_gather_reads_each_element_that_its_mask_lets_through(tool, tmp_path, options):
-    subprocess.run([tool, "-out", tmp_path / "t.ptt", *options], check=True, timeout=60, capture_output=True)
-    found = accesses(tmp_path / "t.ptt")
-    assert {page: found[page] for page in GATHERED} == dict.fromkeys(GATHERED, (1, False))
-    assert found[100] == (1, True)
+def run(tool, trace, *options):
+    command = [tool, "-out", trace, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+@pytest.mark.parametrize("follow", ["off", "on"])
+def test_a_forked_child_goes_on_traced_only_when_followed(tool, tmp_path, follow):
+    child, status, _ = run(tool, tmp_path / "t.ptt", "-follow_fork", follow)
+    assert status == "0" and accesses(tmp_path / "t.ptt").keys() == {100, 101, *GATHERED, *PLAYED}
+    assert (tmp_path / f"t.{child}.ptt").exists() == (follow == "on")
+    assert follow == "off" or accesses(tmp_path / f"t.{child}.ptt").keys() == {102, 512 + 102}
+
+
+def first_touches(path):
+    wait_written(path)
+    data = map_file(path)
+    frames, offset, _ = read_frames(path, data, read_header(path, data))
+    events, _ = read_events(path, data, frames, offset, frames["kind"] == CHUNK, 0)
+    return events["a"][events["kind"] == Event.FIRST_TOUCH].tolist()
+
+
+def test_a_forked_child_inherits_the_tables_that_fork_copied_and_with_them_what_was_touched(tool, tmp_path):
+    child, _, _ = run(tool, tmp_path / "t.ptt", "-follow_fork", "on", "-roi_marker", "on")
+    assert first_touches(tmp_path / "t.ptt") == [0]
+    assert first_touches(tmp_path / f"t.{child}.ptt") == [1 << 21]
+
+
+@pytest.mark.parametrize("options", [(), ("-instructions", "on"), ("-roi_accesses", "1000000")])
+def test_every_access_that_happens_is_counted_inlined_or_not(tool, tmp_path, options):
+    run(tool, tmp_path / "t.ptt", *options)
+    wait_written(tmp_path / "t.ptt")
+    assert read_trace(tmp_path / "t.ptt").chunks["instructions"].sum() == 15 * ("-instructions" in options)
+    gathered = dict.fromkeys(GATHERED, (1, False))  # each element that the mask lets through
+    assert accesses(tmp_path / "t.ptt") == {**PLAYED, **gathered, 100: (1, True), 101: (1, True)}
+
+
+def test_what_pin_is_to_inline_has_no_jumps_and_no_calls(tool):
+    """What it inlines, by its manual ("Rewriting Conditional Analysis Code")."""
+    listed = words(["objdump", "-d", "--no-show-raw-insn", "-C", tool]).stdout
+    for name in INLINED:
+        body = re.search(rf"<{name}\(.*?>:\n(.*?)\n\n", listed, re.DOTALL)[1]
+        does = [line.split()[1] for line in body.splitlines()]
+        assert does.count("ret") == 1 and not [word for word in does if re.match("j|call|rep", word)]
+
+
+def test_the_tool_leaves_undefined_only_what_libraries_of_kits_define(tmp_path):
+    """Without a kit, its calls by name; with PIN_ROOT, compiled by the kit's rules, all symbols."""
+    known = set((ROOT / "tests/native/programs/pin/kit_symbols.txt").read_text().split("\n"))
+    sources = [(ROOT / f"pintool/{name}").read_text() for name in ("pin_tool.cpp", "pin_elements.h")]
+    calls = set(re.findall(r"\b((?:INS|BBL|TRACE|PIN|IMG|RTN)_[A-Z][A-Za-z]+)\(", "".join(sources)))
+    assert len(calls) > 40
+    assert not [name for name in calls if not any(f"{len(name)}{name}E" in symbol for symbol in known)]
+    if kit := os.environ.get("PIN_ROOT"):
+        rules = ["make", "-k", "-f", "pin.mk", f"PIN_ROOT={kit}", "TARGET=intel64", f"OBJDIR={tmp_path}/"]
+        subprocess.run(rules, cwd=ROOT / "pintool", capture_output=True, timeout=300, check=False)
+        objects = [tmp_path / f"{name}.o" for name in ("pin_tool", *WRITER)]
+        listed = words(["nm", *objects]).stdout.splitlines()
+        own = {line.split()[2] for line in listed if len(line.split()) == 3}
+        assert {line.split()[1] for line in listed if " U " in line} - own <= known
 
 
 def test_the_tool_notes_what_it_had_mapped_but_not_the_stack_that_the_kernel_gave_the_program(tool, tmp_path):
@@ -200,6 +212,4 @@ def test_the_tool_notes_what_it_had_mapped_but_not_the_stack_that_the_kernel_gav
 
 @pytest.mark.parametrize("bound", [(), ("-roi_start_symbol", "main")])
 def test_symbols_are_read_only_for_a_region_that_is_bound_by_them(tool, tmp_path, bound):
-    command = [tool, "-out", tmp_path / "t.ptt", *bound]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split()[2] == str(int(bool(bound)))
+    assert run(tool, tmp_path / "t.ptt", *bound)[2] == str(int(bool(bound)))
