@@ -532,14 +532,13 @@ def test_a_budget_that_is_none_is_refused_by_its_option(pt, sample):
 
 def test_policies_says_what_each_needs_and_follows(pt):
     listed = {row["name"]: row for row in result_of(pt("policies", "--json"))}
-    assert (
-        listed["hydra"]["needs"] == ["trace", "node numbers"]
-        and "sections 3 and 4" in listed["hydra"]["source"]
-    )
+    assert listed["hydra"]["needs"] == ["trace", "node numbers"]
+    assert "sections 3 and 4" in listed["hydra"]["source"]
     assert listed["vmitosis-replicate"]["acts_on"] == ["ePT", "gPT"]
     assert all(row["source"] for row in listed.values())
-    one = pt("policies", "hydra").out
-    assert "prefetch" in one and "mitosis" not in one
+    one, few, every = (pt("policies", *more).out for more in (["hydra"], [], ["--full"]))
+    assert "prefetch" in one and "mitosis" not in one and "prefetch" in every and "prefetch" not in few
+    assert all(few.count(f"\n {name} ") == 1 for name in listed) and few.index(" thp ") < few.index(" wasp ")
     assert pt("policies", "wonder").code == 2
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import complete
+from .options import full_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 @click.command("policies")
 @click.argument("names", nargs=-1, shell_complete=complete.policies)
+@full_option
 @output_options()
-def command(names: tuple[str, ...], output: Output) -> None:
-    """List the placement policies: what they do and need, the design they model, and their parameters.
+def command(names: tuple[str, ...], full: bool, output: Output) -> None:
+    """List the placement policies: those of the Linux you have, and those of research kernels.
 
-    With NAMES, list only those. Policies that act on different things combine: -p ptemagnet+hydra.
+    With NAMES, or --full, also what they need, the design they model, and their parameters. Policies that act
+    on different things combine: -p ptemagnet+hydra.
 
     \b
     Examples:
@@ -41,7 +44,36 @@ def command(names: tuple[str, ...], output: Output) -> None:
         return list_policies(chosen)
 
     records = [record(policy) for policy in chosen]
-    emit(Answer("policies", table, lambda: records, lambda: view(chosen), {"policies": table}), output)
+    emit(
+        Answer(
+            "policies",
+            table,
+            lambda: records,
+            lambda: view(chosen) if full or names else short(chosen),
+            {"policies": table},
+        ),
+        output,
+    )
+
+
+def short(chosen: Sequence[Policy]) -> Iterator[Section]:
+    """A line or two each, by what it takes to have it."""
+    from ..core.columns import Section
+    from ..core.errors import program
+    from ..policies import NOT_MAINLINE, RESEARCH
+
+    groups: dict[str, list[Policy]] = {}
+    for policy in chosen:
+        how = policy.availability
+        title = "Mainline Linux" if how.line else "Research kernels" if how == RESEARCH else "Bounds"
+        groups.setdefault(title, []).append(policy)
+    for title, policies in groups.items():
+        rows = [{"policy": one.name, "what it does": one.doc.partition(";")[0]} for one in policies]
+        yield Section(title, rows, [""])
+    typed = f"{program()} policies NAME (or --full)"
+    yield Section(
+        lines=[f"Research kernels: {NOT_MAINLINE}; such a kernel has to be built.", f"Details: {typed}"]
+    )
 
 
 def view(chosen: Sequence[Policy]) -> Iterator[Section]:
