@@ -263,7 +263,7 @@ def describe_heat(heat: Heat) -> Rows:
     lengths = zip(heat.samples.sum(axis=0).tolist(), heat.seconds.tolist(), strict=True)
     return {
         "samples": int(heat.samples.sum()),
-        "sampled (s)": round(heat.sampled_seconds, 3),
+        "page rates are from windows of together (s)": round(heat.sampled_seconds, 3),
         "lengths as measured (ms)": ", ".join(f"{n} of {in_ms(seconds)}" for n, seconds in lengths),
         "pages used": len(heat.address),
         "pages used in every sample": int(np.count_nonzero(heat.saturated)),

@@ -18,6 +18,60 @@ if TYPE_CHECKING:
     from ..core.columns import Section
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
+SUBJECTS = {  # of checks, before the colon of their names
+    "files": "The capture's files",
+    "gpt": "The program's page tables",
+    "ept": "The nested tables",
+    "vmas": "The memory areas (VMAs)",
+    "pages": "The mapped pages",
+    "dump": "The dump",
+    "heat": "The samples",
+    "vm": "The VM",
+    "trace": "The trace",
+    "live": "The live VM",
+    "processes": "The processes",
+}
+PASSED = {  # what is true where a check passes, after its subject
+    "as sealed": "are as sealed",
+    "as long as sealed": "are as long as sealed",
+    "levels": "lie one level below their parents",
+    "ranges": "lie in their parents' ranges",
+    "links": "are linked by their parents' entries",
+    "closed": "lack no table that an entry refers to",
+    "frames once": "have distinct page frames",
+    "places once": "have distinct places",
+    "frames in nodes": "lie in the memory of known nodes",
+    "nodes agree": "are on the nodes that their frames say",
+    "whole": "did not change meanwhile",
+    "known": "were read, not inferred",
+    "sorted": "are in order and do not overlap",
+    "in VMAs": "lie in memory areas",
+    "in nodes": "are in the memory of known nodes",
+    "quiet": "was taken while no page table changed",
+    "complete": "has as many tables as the kernel counts",
+    "pagemap agrees": "agrees with /proc/PID/pagemap",
+    "pagemap shows": "has no page that pagemap hides",
+    "pages mapped": "are of mapped pages",
+    "roots": "have all their roots",
+    "guest-physical": "map guest-physical addresses",
+    "inside slots": "map memory slots only",
+    "as many leaves as KVM": "have as many leaf entries as KVM counts",
+    "slots known": "has known memory slots",
+    "vCPUs placed": "has its vCPUs on known nodes",
+    "one boot": "is the same boot on both sides",
+    "tables in ept": "has host memory behind all tables of the guest",
+    "pages in ept": "has host memory behind all pages of the guest",
+    "touches": "has touches",
+    "in order": "is in the order of time",
+    "threads known": "has only threads that started",
+    "touch count": "has as many touches as its chunks say",
+    "access count": "as many accesses",
+    "covered by VMAs": "touches only memory that was mapped",
+    "pages in the dump": "touches pages whose tables are in the dump",
+    "finished": "ended with the program or its region",
+    "pages as in pagemap": "maps the pages that pagemap shows",
+    "there": "are all in the capture",
+}
 
 
 @click.command("check")
@@ -146,6 +200,15 @@ def subject(finding: Check) -> str:
     return finding.name.partition(": ")[0]
 
 
+def sentence(*passed: Check) -> str:
+    """What checks of one subject found true: "The mapped pages lie in memory areas and ..."."""
+    clauses = [PASSED.get(one.name.partition(": ")[2], f"{one.name} is ok") for one in passed]
+    if (about := SUBJECTS.get(subject(passed[0]))) is None:
+        return f"{passed[0].name} passed every check"
+    *first, last = clauses
+    return f"{about} {', '.join(first)}{' and ' if first else ''}{last}."
+
+
 def line(finding: Check, *more: Check) -> Section:
     """more: those of the same subject that passed as well."""
     from textwrap import wrap
@@ -157,8 +220,9 @@ def line(finding: Check, *more: Check) -> Section:
 
     word = finding.verdict.upper() if finding.verdict == "failed" else finding.verdict
     count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
-    said = f"{finding.name} {count}{finding.reason}".rstrip()
-    said += "".join(f", {one.name.partition(': ')[2]}" for one in more)
+    said = f"{finding.name}: {count}{finding.reason}"
+    if finding.verdict == "ok" and not finding.reason:
+        said = sentence(finding, *more)
     first, *others = wrap(said, SCREEN - 9) or [""]
     lines = [Text.assemble((f"{word:>8}", MARKS[finding.verdict]), f" {first}")]
     return Section(lines=[*lines, *(" " * 9 + other for other in others)])

@@ -131,6 +131,7 @@ def sample_each(
             for one in ran.values():
                 one.send_signal(signal.SIGTERM)
         said = {pid: one.communicate()[1] for pid, one in ran.items()}
+    lasted = min(time.monotonic() - began, seconds)  # less where the process has ended
     for pid in refused(ran):
         raise UsageError(reason(said[pid]))
     if early and all(one.returncode == NO_SAMPLE for one in ran.values()):
@@ -144,7 +145,11 @@ def sample_each(
         if code := ran[pid].returncode:
             found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(reason(said[pid]))
         else:
-            found[pid] = [*sampled(pid, out), *([kept] if early else []), *never_cleared(pid, out)]
+            found[pid] = [
+                *sampled(pid, out, lasted),
+                *([kept] if early else []),
+                *never_cleared(pid, out),
+            ]
     return found
 
 
@@ -205,12 +210,13 @@ def started(
         yield ran
 
 
-def sampled(pid: int, out: Path) -> list[str]:
+def sampled(pid: int, out: Path, elapsed: float) -> list[str]:
     """A line on a file of samples."""
     cost = costs(out)
+    times = cost["readings"] / cost["samples"]
     return [
-        f"{cost['samples']:.0f} samples of PID {pid}, {cost['seconds']:.3g} s in all, from accessed bits of "
-        f"{cost['tables']:.0f} tables, read {cost['readings'] / cost['samples']:.0f} times each; per sample "
+        f"{cost['samples']:.0f} samples of PID {pid} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
+        f"of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} times each; per sample "
         f"{cost['clear_ms']:.2g} ms to clear, {cost['read_ms']:.2g} ms to read"
     ]
 
