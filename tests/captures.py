@@ -182,11 +182,11 @@ def walks_by_chunk(trace, snapshot, tlb):
 # Files of samples of accessed bits, written from plain lists.
 
 
-def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):
+def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base, ms: 0.5):
     """samples: [(ms, {(first byte of a page, its level)})], in the order of time.
 
     handling  ns to clear and to read, each sample
-    within    the part of these that is within the window of the table at `base`
+    within    the part of these that is within the window of the table at `base`, of samples of `ms`
     """
     header = np.array([(MAGIC, SINGLE, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
     records = []
@@ -197,7 +197,7 @@ def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base: 0.5):
             table = address >> (12 + 9 * level) << (12 + 9 * level), level
             tables[table] = tables.get(table, 0) | 1 << slot
         for (base, level), bits in tables.items():
-            window = ms * 10**6 + round(sum(handling) * within(base))
+            window = ms * 10**6 + round(sum(handling) * within(base, ms))
             records.append((base, level, 0, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
         records.append((0, 0, 0, 0, [ms * 10**6, *handling, 9, ms * 10**6, 0, 0, 0]))
     path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
@@ -244,7 +244,7 @@ def evenly(pages, samples=40):
     address, level = (np.array(column) for column in zip(*at, strict=True))
     return Heat(
         address.astype(np.uint64), level.astype(np.uint8), seen.reshape(-1, BATCHES, 1),
-        np.full((BATCHES, 1), each), np.array([0.1]), np.zeros(1), np.zeros(len(at)),
+        np.full((BATCHES, 1), each), np.array([0.1]), np.zeros(1), np.zeros((len(at), 1)),
     )  # fmt: skip
 
 

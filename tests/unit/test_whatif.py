@@ -418,7 +418,7 @@ def test_of_heat_the_lines_of_used_pages_count():
         np.ones((BATCHES, 1), np.int64),
         np.ones(1),
         np.zeros(1),
-        np.zeros(64),
+        np.zeros((64, 1)),
     )
     assert bounds(replace(native(), heat=heat), 8)[0].finding(CACHED) and not bounds(native(), 8)[0].finding(
         CACHED

@@ -68,8 +68,8 @@ class Heat:
     samples  int64[BATCHES, L]
     seconds  float64[L]     mean length of the samples, the shortest first: all cleared, none read yet
     handling float64[L]     mean seconds that clearing and reading took
-    within   float64[P]     part of these within the page's window, which begins when its table is cleared and
-                            ends when that is read: about 1 for what is cleared first
+    within   float32[P, L]  part of these within the page's window, which begins when its table is cleared and
+                            ends when that is read: about 1 for what is cleared first and read last
     over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
     footprint  of its leaf lines; None where each clearing was read once only
 
@@ -120,23 +120,25 @@ class Heat:
         return every
 
     @cached_property
-    def _alike(self) -> np.ndarray:
-        """uint64[P]: pages with equal numbers have windows that differ by less than ALIKE."""
-        window = np.log(self.seconds[0] + self.within * self.handling[0]) / ALIKE
-        alike: np.ndarray = np.rint(window - window.min(initial=np.inf)).astype(np.uint64)
-        return alike
+    def _alike(self) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64[P] of each page, float64[K, L] s: mean windows of pages that differ by less than ALIKE)."""
+        new = np.append(True, (self.within[1:] != self.within[:-1]).any(axis=1))[: len(self.within)]
+        windows = self.seconds + self.within[new] * self.handling
+        steps = np.rint(np.log(windows) / ALIKE).astype(np.int64)
+        _, kind, times = np.unique(steps, axis=0, return_inverse=True, return_counts=True)
+        mean = np.zeros((len(times), len(self.seconds)))
+        np.add.at(mean, kind.reshape(-1), windows)
+        return kind.reshape(-1)[np.cumsum(new) - 1].astype(np.uint64), mean / times[:, None]
 
     def _walks(self, seen: np.ndarray, samples: np.ndarray) -> np.ndarray:
         place = np.cumprod(np.append(1, samples[:-1] + 1))
-        kinds = self._alike.max(initial=0) + np.uint64(1)
-        pattern = (seen @ place).astype(np.uint64) * kinds + self._alike
-        patterns, which = np.unique(pattern, return_inverse=True)
+        kind, windows = self._alike
+        kinds = np.uint64(max(len(windows), 1))
+        patterns, which = np.unique((seen @ place).astype(np.uint64) * kinds + kind, return_inverse=True)
         of_pattern = (patterns // kinds).astype(np.int64)[:, None] // place % (samples + 1)
-        within = np.bincount(which, self.within) / np.bincount(which)
-        windows = self.seconds + within[:, None] * self.handling
         time = float(samples @ (self.seconds + self.handling))
         scale = self.over / self.sampled_seconds if self.over else 1.0
-        walks = (rates(of_pattern, samples, windows) * time * scale)[which]
+        walks = (rates(of_pattern, samples, windows[patterns % kinds]) * time * scale)[which]
         return np.diff(np.floor(np.cumsum(walks) + 0.5).astype(np.int64), prepend=0)
 
 

@@ -220,7 +220,7 @@ def pages(
     records: np.ndarray, group: np.ndarray, samples: np.ndarray, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(uint64[P] address, uint8[P] level, uint8 or uint16[P, groups]: records with the page's bit set,
-    float64[P]: the part of the time to clear and read within its window).
+    float32[P, L]: the part of the time to clear and read within its window, in samples of each length).
 
     group  int64[records], below samples.size; `samples` int64: how many there are of each
     times  float64[records, 2] of beyond_length
@@ -232,32 +232,40 @@ def pages(
     last = np.append(first[1:], len(records))
     dtype = np.uint8 if samples.max() < 256 else np.uint16
     found = [
-        pages_of(records[some], group[some], samples.size, dtype, times[some])
+        pages_of(records[some], group[some], samples.shape, dtype, times[some])
         for k in range(0, len(first), BLOCK)
         for some in [slice(first[k], last[min(k + BLOCK, len(first)) - 1])]
     ]
-    empty = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros((0, samples.size), dtype), np.zeros(0)
+    empty = [np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros((0, samples.size), dtype)]
+    empty.append(np.zeros((0, samples.shape[1]), np.float32))
     address, level, seen, within = (np.concatenate(column) for column in zip(empty, *found, strict=True))
     order = np.argsort(address, kind="stable")
     return address[order], level[order], seen[order], within[order]
 
 
 def pages_of(
-    records: np.ndarray, group: np.ndarray, groups: int, dtype: type, times: np.ndarray
+    records: np.ndarray, group: np.ndarray, shape: tuple[int, int], dtype: type, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same of few tables, whose records follow one another."""
+    """The same of few tables, whose records follow one another; shape: batches, lengths.
+
+    Of a length in which a table has no record its windows are taken to be as in all others together.
+    """
     starts = np.append(True, records["base"][1:] != records["base"][:-1])
     starts[1:] |= records["level"][1:] != records["level"][:-1]
     tables, which = records[starts], np.cumsum(starts) - 1
     bits = np.unpackbits(records["word"].view(np.uint8), axis=1, bitorder="little").reshape(-1, 512)
-    counts: np.ndarray = np.zeros((len(tables), groups, 512), dtype)
+    counts: np.ndarray = np.zeros((len(tables), shape[0] * shape[1], 512), dtype)
     np.add.at(counts, (which, group), bits)
     counts = counts.transpose(0, 2, 1)
     table, slot = np.nonzero(counts.any(axis=2))
     level = tables["level"][table]
     address = tables["base"][table] + (slot.astype(np.uint64) << (np.uint64(3) + np.uint64(9) * level))
-    beyond, spent = (np.bincount(which, column) for column in times.T)
-    return address, level.astype(np.uint8), counts[table, slot], (beyond / np.maximum(spent, 1))[table]
+    beyond, spent = np.zeros((2, len(tables), shape[1]))
+    np.add.at(beyond, (which, group % shape[1]), times[:, 0])
+    np.add.at(spent, (which, group % shape[1]), times[:, 1])
+    every = beyond.sum(axis=1, keepdims=True) / np.maximum(spent.sum(axis=1, keepdims=True), 1)
+    within = np.where(spent > 0, beyond / np.maximum(spent, 1), every).astype(np.float32)
+    return address, level.astype(np.uint8), counts[table, slot], within[table]
 
 
 def read_records(path: Path) -> tuple[int, np.ndarray]:
