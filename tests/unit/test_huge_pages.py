@@ -134,7 +134,12 @@ def test_a_fragmented_guest_over_a_host_that_is_not():
 def test_pages_that_nobody_mapped_are_bloat():
     pages = [(GIB + k * REGION + slot * PAGE, 5 + slot) for k in range(2) for slot in range(3 + k)]
     snapshot = build_snapshot(pages, vmas=[(GIB, 2 * GIB, "")])
-    assert ask(snapshot, "thp")[-1].facts["bloat_bytes"] == (1024 - 7) * PAGE
+    thp = ask(snapshot, "thp")[-1]
+    assert thp.facts["bloat_bytes"] == (1024 - 7) * PAGE
+    careful = HugePages([], 1, 1, COSTS, thp.findings).careful
+    assert careful == [
+        "Careful: huge pages add 4.0 MiB to the 28 KiB that the program has: it uses few pages of each 2 MiB."
+    ]
     some = ask(snapshot, "thp", params={"min_pages": 4})[-1].facts
     assert (some["regions_promoted"], some["bloat_bytes"]) == (1, 508 * PAGE)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pandas import DataFrame
 
-from ..core.columns import Finding, described
+from ..core.columns import CAREFUL, Finding, described
 from ..core.errors import UsageError
 from ..core.machine import Costs
 from ..core.trace import WalkStream, blocks, read_only
@@ -161,6 +161,11 @@ class HugePages:
         return most if most and most.saved > 0 else None
 
     @property
+    def careful(self) -> list[str]:
+        """What speaks against all of it: more memory than the program, or a node, has."""
+        return [f"Careful: {one.text}." for one in self.findings if one.weight == CAREFUL]
+
+    @property
     def advice(self) -> list[str]:
         """What to know before typing a line."""
         said = [
@@ -287,5 +292,6 @@ def as_record(found: HugePages) -> dict[str, Any]:
         "walks": found.walks,
         "walks_with_huge_pages": found.left,
         "mappings": found.frame.to_dict("records"),
+        "careful": found.careful,
         "advice": found.advice,
     }

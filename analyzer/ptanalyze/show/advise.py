@@ -260,7 +260,9 @@ def view_huge_pages(found: HugePages) -> Iterator[Section]:
         )
         for one in found.mappings
     ]
-    yield Section(lines=[found.sentence, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
+    yield Section(
+        lines=[found.sentence, *found.careful, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])]
+    )
     more = [f"{len(rows) - MAPPINGS} more mappings with --json."] if len(rows) > MAPPINGS else []
     lines = [line for one in found.to_type[:3] for line in typed(f"{one.start:x}", one.line)]
     for one in found.mappings[:3]:
