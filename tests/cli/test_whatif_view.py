@@ -197,7 +197,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
     share = re.search(r"Page walks take at least (\d+) % of this run. How much more, perf counters", said)
     assert share and 0 < int(share[1]) < 100
     assert said.startswith("Page size, not placement: huge pages give ")
-    assert "Type today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in said
+    assert "Type today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app (for memory from malloc)" in said
     assert re.search(r"local page tables would give [\d.]+x", said, re.I) and "local data would give" in said
     [row] = [line for line in lines if line.startswith(" hydra ")]
     assert "research kernel" in row and "none of Mitosis" in said

@@ -14,6 +14,7 @@ from ..core.columns import CACHED, DATA_NODES
 from ..core.errors import size_in_words, this_program
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, availability, plan_for
+from ..policies.contract import Availability
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
 from .replay import told
@@ -211,7 +212,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
         sentence = f"probably nothing to gain from placing page tables: {tables.known}"
     typed, why = "", ""
     if kind == PAGES:
-        typed = availability(HUGE).line
+        typed, why, _ = availability(HUGE)
     elif kind == TABLES and about.threads == 1:
         typed, why = relocate(), "rebuilds its tables near its one busy CPU"
     elif kind == TABLES and about.may_fit_one_node:
@@ -258,11 +259,11 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if kind == NOTHING:
         return "", ""
     huge = next((one for one in within if one.policy == HUGE and effect(one, base) > 0), None)
-    typed = "" if huge is None else availability(HUGE).line
+    typed, when, _ = availability(HUGE) if huge else Availability()
     if about.vm is not None:
         return _today_of_a_vm(kind, typed, base, within, about)
     if kind == PAGES:
-        return typed, ""
+        return typed, when
     if about.fits:
         return about.on_its_node, f"its {about.threads} threads fit a node; its memory must, too"
     if about.thin and kind == DATA:
@@ -273,7 +274,7 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
         if about.shared <= PRIVATE:
             return NUMA_BALANCING, "moves pages to their users"
         return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
-    return typed, ""
+    return typed, when
 
 
 def _today_of_a_vm(
@@ -288,7 +289,7 @@ def _today_of_a_vm(
             "then start the VM again: QEMU asks for huge pages at its start",
         )
     if kind == PAGES:
-        return f"{IN_GUEST}{huge}", ""
+        return f"{IN_GUEST}{huge}", availability(HUGE).when
     outside = f"migratepages VMM_PID all {node}", "the guest's memory, its tables with it, follows its vCPUs"
     if kind == DATA and about.thin:
         return (f"{guest}migratepages PID all {node}", "its data follow its threads") if about.vm else outside
@@ -308,7 +309,7 @@ def _today_of_a_vm(
         return availability(RESET, reset.params).line, f"{why}{rest}"
     if about.thin:
         return own
-    return f"{IN_GUEST}{huge}" if huge else "", ""
+    return (f"{IN_GUEST}{huge}", availability(HUGE).when) if huge else ("", "")
 
 
 def _research(base: Result, within: Sequence[Result], kind: str) -> str:
