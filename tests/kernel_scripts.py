@@ -10,7 +10,7 @@ import numpy as np
 from naive import policies as naive
 from naive.memory_manager import Memory
 from naive.replay import event_now, make
-from ptanalyze.analysis.replay import Run, replay_walks, start
+from ptanalyze.analysis.replay import PolicyRun, replay_walks, start
 from ptanalyze.core.trace import Event, Reads
 from ptanalyze.policies import plan_for
 from replay_cases import case, events, scenario_of
@@ -161,8 +161,8 @@ def leaf_reads(case):
     )  # fmt: skip
 
 
-class Watched(Run):
-    """A Run that keeps what is mapped."""
+class Watched(PolicyRun):
+    """A PolicyRun that keeps what is mapped."""
 
     def replay(self, scenario, reads, fault, mapped, first, last=False):
         self.mapped = mapped

@@ -68,12 +68,12 @@ def scenario_of(case, threads=1):
     scenario = Scenario(
         case.snapshot, case.trace, case.machine, case.placement, Effort(threads), linux=kernel
     )
-    vars(scenario).update(space=case.space, stream=case.stream, again_stream=case.stream)
+    vars(scenario).update(space=case.space, stream=case.stream, steady_stream=case.stream)
     return scenario
 
 
 def run(case, name, params=None, batch=1 << 20, threads=1):
-    """The Run of one policy over a Case."""
+    """The PolicyRun of one policy over a Case."""
     plan = plan_for(name, params)
     scenario = plan.reshape(scenario_of(case, threads))
     done = start(plan, scenario)

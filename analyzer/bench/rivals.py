@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from ptanalyze.cost.law import LOCAL, Calibration, Run, counted, placement
+from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
 from ptanalyze.cost.predict import predict_walks
 from ptanalyze.validate.leave_one_out import calibrated, of_ports
 from ptanalyze.validate.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
@@ -47,9 +47,9 @@ class Known:
 
     family: str
     workload: str
-    local: Run
-    there: Mapping[str, Run]
-    huge: Run | None
+    local: MeasuredRun
+    there: Mapping[str, MeasuredRun]
+    huge: MeasuredRun | None
     others: list[Point]
     law: partial[Calibration]
 
@@ -149,12 +149,12 @@ def _from_huge(known: Known) -> Models:
     }
 
 
-def _from_two(known: Known, second: Run, where: str) -> Models:
+def _from_two(known: Known, second: MeasuredRun, where: str) -> Models:
     through = line(_point(known.local), _point(second))
     return {(TWO, LAW): _law(known.law(second, where)), (TWO, "line through both"): through}
 
 
-def _rows(known: Known, config: str, target: Run, models: Models) -> Iterator[dict[str, Any]]:
+def _rows(known: Known, config: str, target: MeasuredRun, models: Models) -> Iterator[dict[str, Any]]:
     walk, measured = _point(target)
     over = _point(known.local)[1]
     about = {"family": known.family, "workload": known.workload, "config": config}
@@ -163,7 +163,7 @@ def _rows(known: Known, config: str, target: Run, models: Models) -> Iterator[di
         yield about | {"known": given, "model": name} | found
 
 
-def _counted(configs: Mapping[str, Run]) -> dict[str, Run]:
+def _counted(configs: Mapping[str, MeasuredRun]) -> dict[str, MeasuredRun]:
     return {name: run for name, run in configs.items() if run.walk is not None}
 
 
@@ -172,11 +172,11 @@ def _counts(name: str) -> bool:
     return not where.tables_local and where.data == LOCAL
 
 
-def _point(run: Run) -> Point:
+def _point(run: MeasuredRun) -> Point:
     return counted(run.walk, "run: walk cycles"), counted(run.cycles, "run: cycles")
 
 
-def _added(run: Run, local: Run) -> Point:
+def _added(run: MeasuredRun, local: MeasuredRun) -> Point:
     here, there = _point(local), _point(run)
     return (there[0] - here[0]) / here[1], there[1] / here[1] - 1
 

@@ -12,7 +12,7 @@ import pytest
 from command_line import is_one_line
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
-from ptanalyze.cost.law import Run
+from ptanalyze.cost.law import MeasuredRun
 from ptanalyze.validate.prior import mean_run, ports, runs
 from ptanalyze.validate.row import KINDS, NOT_REPRODUCIBLE, published
 
@@ -344,7 +344,11 @@ def test_a_run_that_perf_saw_in_part_contradicts_its_own_clock(pt, perf):
         for key in (("mitosis", "0", "2"), ("linux", "0", "1"))
     )
     files = [
-        perf(Run(float(r["cycles"]), float(r["dtlb_load_misses.walk_duration"]), 0.0), name, native=True)
+        perf(
+            MeasuredRun(float(r["cycles"]), float(r["dtlb_load_misses.walk_duration"]), 0.0),
+            name,
+            native=True,
+        )
         for r, name in ((one, "whole"), (part, "part"))
     ]
     known = ("--local", files[0], "--remote", files[1], "--placement", "L:0.25,R:0.75")

@@ -98,7 +98,7 @@ def test_a_recorded_region_run_once_more_is_not_interrupted_by_its_loader_s_call
         for trace in (recorded, bare)
     )
     assert len(once.stream) >= PAGES
-    assert len(once.again_stream) == len(without.again_stream) == 0
+    assert len(once.steady_stream) == len(without.steady_stream) == 0
 
 
 def test_a_symbol_that_is_not_there_is_said(known, out):

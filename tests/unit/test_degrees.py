@@ -209,7 +209,7 @@ def test_degrees_and_whatif_have_one_price(process, degree, cold):
     alone = replay_scenario(scenario_of(process), plans, setup)
     for result, tier, steps in zip(alone, (ONE, NODE), (None, degree), strict=True):
         point = next(p for p in known.points if (p.tier, p.degree) == (tier, steps))
-        counted = point.traced if cold else point.again
+        counted = point.traced if cold else point.steady
         assert counted.walks.sum() == pytest.approx(result.price.guest_walk_cycles)
         if not process.space.host_tables:
             assert counted.management.sum() == pytest.approx(result.price.management_cycles)
@@ -410,7 +410,7 @@ def test_a_trace_so_short_that_the_caches_hold_its_lines_says_so(tmp_path):
 
 def test_of_threads_that_move_only_the_trace_is_counted(made):
     found = chosen(made, Setup.of(move_threads="0:1@50%"))
-    assert all(not point.again.walks.any() for point in found.known.points)
+    assert all(not point.steady.walks.any() for point in found.known.points)
     assert "no estimate for a longer run" in sentence(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost import law as stored_prior
-from ptanalyze.cost.law import Run, exposed_share, overlap, placement, shared
+from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, shared
 from ptanalyze.cost.predict import predict_placement
 from ptanalyze.validate.leave_one_out import (
     BASU,
@@ -171,9 +171,9 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
     def more(family, use=("fit", "check")):
         found = runs(family, use)
         if family == "thin-2D-4K":
-            found["other"] = {"LL": Run(seconds=100.0), "RRI": Run(seconds=200.0)}
+            found["other"] = {"LL": MeasuredRun(seconds=100.0), "RRI": MeasuredRun(seconds=200.0)}
         if family == "native-thin":
-            found["other"] = {"LP-LD": Run(1e12, 4e11, 0.0), "RPI-LD": Run(2e12, 1.3e12, 0.0)}
+            found["other"] = {"LP-LD": MeasuredRun(1e12, 4e11, 0.0), "RPI-LD": MeasuredRun(2e12, 1.3e12, 0.0)}
         return found
 
     def forget():
@@ -330,7 +330,7 @@ def test_what_a_second_run_misses_is_stretched_in_the_prediction(table):
     """Half of the noise is stretched: slowed by 1 % more, the second run slows the prediction by gain."""
     configs = runs("native-thin")["GUPS"]
     local, second = configs["LP-LD"], configs["RP-LD"]
-    more = Run(second.cycles * 1.001, second.gpt, second.ept)
+    more = MeasuredRun(second.cycles * 1.001, second.gpt, second.ept)
     known = calibrated("native-thin", "GUPS")
     before, after = (predict_placement(known(local, r, "RP-LD"), "RPI-LD").middle for r in (second, more))
     line = table[(table.family == "native-thin") & (table.method == TIMES) & (table.workload == "GUPS")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ptanalyze import whatif
-from ptanalyze.analysis.replay import replay_again, replay_walks, start
+from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import (
@@ -340,8 +340,8 @@ def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_coun
         scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
         run, caches = start(plan_for("hydra"), scenario), scenario.caches()
         mapped = replay_walks([run], scenario, scenario.reads(caches=caches), more=True)
-        again = scenario.again()
-        replay_again([run], again, again.reads(caches=caches), mapped)
+        again = scenario.steady_state()
+        replay_steady_state([run], again, again.reads(caches=caches), mapped)
         return run
 
     every = counts(sharing(SMALL, "0.125:0.5"))

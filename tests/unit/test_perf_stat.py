@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.cost.law import Run, placement
+from ptanalyze.cost.law import MeasuredRun, placement
 from ptanalyze.formats.measured.perf_stat import (
     one_walker,
     partial,
@@ -297,7 +297,7 @@ def test_texts_without_refills_are_refused_in_one_line(file, content, why):
 
 def test_amd_counts_walks_but_not_their_cycles(file):
     counts = {"cycles": 100, "ls_l1_d_tlb_miss.all_l2_miss": 30}
-    assert read_run(file(text(counts))) == Run(100.0, None, None, 260.012345678, 0.999)
+    assert read_run(file(text(counts))) == MeasuredRun(100.0, None, None, 260.012345678, 0.999)
     assert read_run(file(text(counts)), native=True).ept == 0.0
 
 
@@ -332,7 +332,7 @@ def test_separated_values_have_an_elapsed_time_if_it_was_counted(file):
 
 def test_an_elapsed_time_alone_is_a_run(file):
     lines = text({"page-faults": 12})
-    assert read_run(file(lines)) == Run(None, None, None, 260.012345678, 0.999)
+    assert read_run(file(lines)) == MeasuredRun(None, None, None, 260.012345678, 0.999)
     without_clock = lines.replace("seconds time elapsed", "").replace("msec task-clock", "of it")
     with pytest.raises(CaptureError, match=r"cycles.*missing"):
         read_run(file(without_clock))

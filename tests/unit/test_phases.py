@@ -163,7 +163,7 @@ def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for(
     scenario = whole_run(FILL + WORK + end, "last")
     last = len(scenario.trace.chunks)
     assert scenario.steady.chunk == 40 and 60 <= last <= 64
-    assert len(scenario.stream) == last * EACH and len(scenario.again_stream) == (last - 40) * EACH
+    assert len(scenario.stream) == last * EACH and len(scenario.steady_stream) == (last - 40) * EACH
     assert scenario.trace.touches == last * EACH == sum(len(t.page) for t in scenario.trace.batches(1))
     assert (
         "3 phases: 1 has 54 % of the walks (thread 0 alone, 100 % of the first touches); "
@@ -175,12 +175,12 @@ def test_the_steady_state_is_that_of_the_last_phase_unless_another_is_asked_for(
     )
     assert "--roi-start-access 40960" in scenario.steady.found[0].text
     fill = whole_run(FILL + WORK + end, "1")
-    assert (fill.steady.chunk, len(fill.trace.chunks), len(fill.again_stream)) == (0, 40, 40 * EACH)
+    assert (fill.steady.chunk, len(fill.trace.chunks), len(fill.steady_stream)) == (0, 40, 40 * EACH)
     third = whole_run(FILL + WORK + end, "3")
     assert (third.steady.chunk, len(third.trace.chunks)) == (last, 74)
-    assert len(third.again_stream) == (74 - last) * EACH
+    assert len(third.steady_stream) == (74 - last) * EACH
     every = whole_run(FILL + WORK + end, "all")
-    assert (every.steady.chunk, len(every.again_stream)) == (0, 74 * EACH)
+    assert (every.steady.chunk, len(every.steady_stream)) == (0, 74 * EACH)
 
 
 def test_memory_that_is_freed_after_the_phase_is_there_in_its_further_run():
@@ -188,7 +188,7 @@ def test_memory_that_is_freed_after_the_phase_is_there_in_its_further_run():
     unmap = [(64, 0, Event.MUNMAP, (HEAP, 40 * EACH * PAGE), 0)]
     scenario = whole_run(FILL + WORK + [(0, 0)] * 10, "2", unmap)
     assert len(scenario.trace.chunks) <= 64
-    assert not len(scenario.again().history.steps.at)
+    assert not len(scenario.steady_state().history.steps.at)
     assert not any(one.code == "region-never-begins" for one in scenario.findings)
 
 

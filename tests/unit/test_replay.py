@@ -13,7 +13,7 @@ from captures import without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
 from ptanalyze.analysis.advise import missing, verdict
-from ptanalyze.analysis.replay import replay_again, replay_walks, start
+from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.columns import SHORT
@@ -52,9 +52,9 @@ def twice(scenario, name, params=None):
     run = start(plan, scenario)
     reads = [list(scenario.reads(caches=caches))]
     mapped = replay_walks([run], scenario, reads[0], more=True)
-    again = scenario.again()
+    again = scenario.steady_state()
     reads.append(list(again.reads(caches=caches)))
-    replay_again([run], again, reads[1], mapped)
+    replay_steady_state([run], again, reads[1], mapped)
     return run, *reads
 
 
@@ -126,8 +126,8 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
     every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
     scenario = scenario_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
     again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
-    vars(scenario).update(again_stream=again, steady=scenario.steady._replace(chunk=begin))
-    steps = scenario.again().history.steps
+    vars(scenario).update(steady_stream=again, steady=scenario.steady._replace(chunk=begin))
+    steps = scenario.steady_state().history.steps
     assert steps.at[steps.kind == CLEAR].tolist() == at
 
 
@@ -236,10 +236,10 @@ def test_tlbs_are_as_the_first_run_left_them(tmp_path_factory, seed, many, cache
                 *(scenario.snapshot, scenario.trace, scenario.machine, scenario.placement),
                 Effort(1, directory),
             )
-            assert scenario.again_stream.page.tolist() == naive_again(scenario)
-    assert scenario.again_stream.page.tolist() == naive_again(scenario)
-    assert scenario.again_stream.hits.sum() == scenario.trace.accesses
-    assert scenario.again_stream.hits[:, 2].sum() == len(scenario.again_stream)
+            assert scenario.steady_stream.page.tolist() == naive_again(scenario)
+    assert scenario.steady_stream.page.tolist() == naive_again(scenario)
+    assert scenario.steady_stream.hits.sum() == scenario.trace.accesses
+    assert scenario.steady_stream.hits[:, 2].sum() == len(scenario.steady_stream)
 
 
 @settings(max_examples=STEADY_EXAMPLES, deadline=None)
@@ -259,7 +259,7 @@ def test_pages_that_a_further_run_maps_at_free_addresses_are_in_no_tlb(seed, man
     }
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
     scenario = real_scenario(build_trace(chunks, calls[kind], 2), snapshot)
-    assert scenario.again_stream.page.tolist() == naive_again(scenario, (start, end))
+    assert scenario.steady_stream.page.tolist() == naive_again(scenario, (start, end))
 
 
 def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew():
@@ -461,7 +461,7 @@ def test_a_region_that_never_ends_is_said_to():
 def both_runs(scenario):
     """[page, entries read, entries from DRAM] of each walk, of the first run and of the further one."""
     caches, found = scenario.caches(), []
-    for replayed in (scenario, scenario.again()):
+    for replayed in (scenario, scenario.steady_state()):
         found += [
             np.concatenate([np.zeros(0, np.int64), *(np.ravel(getattr(reads, name)) for _, reads in batches)])
             for batches in [list(replayed.reads(caches=caches))]

@@ -15,7 +15,7 @@ from captures import write_trace
 from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
 from ptanalyze.analysis.limits import STRIPPED, TABLES, replay_beside_mainline
-from ptanalyze.analysis.replay import Finished
+from ptanalyze.analysis.replay import FinishedRun
 from ptanalyze.analysis.setup import Setup, opened
 from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
 from ptanalyze.capture.synth.capture import synthesize
@@ -308,7 +308,7 @@ def test_counts_at_a_share_lie_between_those_of_the_shares_beside_it(share):
     machine = told_by_capture(load_machine("vmitosis-cascade-lake"))
     count = counters(2, 2, len(SHARES))
     count.reads[8] = np.random.default_rng(1).integers(0, 1000, (2, 2, len(SHARES) + 1))
-    done = Finished(
+    done = FinishedRun(
         SimpleNamespace(counters=count),
         SimpleNamespace(machine=machine, trace=SimpleNamespace(sampled_walks=False)),
         None,

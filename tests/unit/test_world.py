@@ -120,9 +120,9 @@ def small_scenario():
 
 @pytest.mark.twin
 def test_notes_are_added_and_every_pass_is_kept():
-    scenario = small_scenario().noted(Finding("a", "first"))
+    scenario = small_scenario().with_findings(Finding("a", "first"))
     passes = {name: getattr(scenario, name) for name in ("space", "stream", "readers", "history", "data")}
-    again = scenario.noted(Finding("b", "second"), Finding("b", "third"))
+    again = scenario.with_findings(Finding("b", "second"), Finding("b", "third"))
     assert [one.text for one in again.findings] == ["first", "second", "third"]
     assert scenario.findings == (Finding("a", "first"),)
     assert all(vars(again)[name] is made for name, made in passes.items())

@@ -40,7 +40,7 @@ from ..world.cache_pass import first_calls
 from ..world.history import History
 from ..world.scenario import Scenario
 from .findings import of_run, short_region
-from .replay import Finished, Run, replay_again, replay_walks, start, system_calls
+from .replay import FinishedRun, PolicyRun, replay_steady_state, replay_walks, start, system_calls
 from .setup import Setup, opened, setup_of
 from .whatif import baseline_of
 
@@ -121,8 +121,8 @@ class Vmas:
 
 
 @dataclass
-class GroupedRun(Run):
-    """A Run of the guest's part alone, whose counts are by VMA.
+class GroupedRun(PolicyRun):
+    """A PolicyRun of the guest's part alone, whose counts are by VMA.
 
     counts  Grouped of the run; `first_counts` of the first once the second began
     reader  int16[cpus]: node of each CPU, whatever the hooks are told
@@ -149,8 +149,8 @@ class GroupedRun(Run):
             mapped, self.states[0], self.counts, first, self.step, last,
         )  # fmt: skip
 
-    def begin_again(self) -> None:
-        super().begin_again()
+    def begin_steady_state(self) -> None:
+        super().begin_steady_state()
         self.first_counts = self.counts
         self.counts = Grouped(*map(np.zeros_like, self.counts))
 
@@ -164,10 +164,10 @@ class GroupedRun(Run):
         """Counts of the run as traced and of the further run, zeros without one, at the machine's share of
         the LLC."""
         traced = self.first_counts or self.counts
-        again = self.counts if self.first_counts else Grouped(*map(np.zeros_like, self.counts))
+        steady = self.counts if self.first_counts else Grouped(*map(np.zeros_like, self.counts))
         llc = self.vmas.scenario.machine.llc
         own = llc.every_share.index(llc.share)
-        first, further = (of._replace(reads=at_share(of.reads, own)) for of in (traced, again))
+        first, further = (of._replace(reads=at_share(of.reads, own)) for of in (traced, steady))
         return first, further
 
 
@@ -226,21 +226,21 @@ class Part(NamedTuple):
 class Point(NamedTuple):
     """A tier and degree of every VMA; degree None: one copy, or prefetching that knows the future.
 
-    traced, again       Part of the run as traced, and of its steady part once more
+    traced, steady      Part of the run as traced, and of its steady part once more
     faults, propagated, tables  int64[V] in both runs: faults that only copy, entries copied, table pages made
     """
 
     tier: str
     degree: int | None
     traced: Part
-    again: Part
+    steady: Part
     faults: np.ndarray
     propagated: np.ndarray
     tables: np.ndarray
 
     def cycles(self, exposed: float, repeat: float) -> np.ndarray:
         """float64[V] of the run as traced and `repeat` further ones."""
-        return self.traced.cycles(exposed) + repeat * self.again.cycles(exposed)
+        return self.traced.cycles(exposed) + repeat * self.steady.cycles(exposed)
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def degree_runs(scenario: Scenario, setup: Setup, prefetch_on: str, provenance: 
         again, *_ = replayed(shared, scenario, vmas, reader, lazy(prefetch_on), more)
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
-    first = Finished(replace(runs[0], first=None), scenario, mapped, scenario, mapped)
+    first = FinishedRun(replace(runs[0], first=None), scenario, mapped, scenario, mapped)
     said = of_run(first, Finding("by-vma", "counted by VMA, of the guest's tables"))
     traced, further = runs[0].parts()
     said += short_region(traced.reads, further.reads, scenario) if more else []
@@ -324,9 +324,9 @@ def replayed(
     mapped = replay_walks(runs, scenario, captured.reads(caches=caches), more=more)
     if not more:
         return runs, mapped, (system_calls(scenario, mapped), None)
-    again = scenario.again()
-    still = replay_again(runs, again, captured.again().reads(caches=caches), mapped)
-    return runs, mapped, (system_calls(scenario, mapped), system_calls(again, still, scenario.steady.chunk))
+    steady = scenario.steady_state()
+    still = replay_steady_state(runs, steady, captured.steady_state().reads(caches=caches), mapped)
+    return runs, mapped, (system_calls(scenario, mapped), system_calls(steady, still, scenario.steady.chunk))
 
 
 def leads(scenario: Scenario) -> np.ndarray:
@@ -348,11 +348,11 @@ def pointed(
     run: GroupedRun, tier: str, degree: int | None, made: Calls, setup: Setup, machine: Machine
 ) -> Point:
     """Point of a run that has ended."""
-    traced, again = run.parts()
-    kinds = (traced.events + again.events).sum(axis=(1, 3, 4))
+    traced, steady = run.parts()
+    kinds = (traced.events + steady.events).sum(axis=(1, 3, 4))
     columns = (kinds[:, kind] for kind in (REPLICA_FAULT, PTE_COPY, TABLE_NEW))
     traced_part, again_part = (
-        part(counts, calls, setup, machine) for counts, calls in zip((traced, again), made, strict=True)
+        part(counts, calls, setup, machine) for counts, calls in zip((traced, steady), made, strict=True)
     )
     faults, propagated, tables = columns
     return Point(tier, degree, traced_part, again_part, faults, propagated, tables)
@@ -440,7 +440,7 @@ class Chosen:
         """
         exposed = self.known.costs.exposed.middle
         one, *copies = (
-            (with_total(p.traced.cycles(exposed)), with_total(p.again.cycles(exposed)))
+            (with_total(p.traced.cycles(exposed)), with_total(p.steady.cycles(exposed)))
             for p in self.known.points
         )
         after = [earned(first - one[0], one[1], again) for first, again in copies]
@@ -668,14 +668,14 @@ def rows(found: Chosen) -> list[dict[str, Any]]:
 
 def row(found: Chosen, vma: int, at: int) -> dict[str, Any]:
     point, repeat = found.known.points[at], found.repeat
-    traced, again, cycles = point.traced, point.again, float(found.cycles[at, vma])
+    traced, steady, cycles = point.traced, point.steady, float(found.cycles[at, vma])
     return {
         "vma": found.known.names[vma],
         "tier": point.tier,
         "degree": point.degree,
         "walks": int(found.known.walks[vma].sum()),
-        "walk_cycles": float(traced.walks[vma] + repeat * again.walks[vma]),
-        "management_cycles": float(traced.management[vma] + repeat * again.management[vma]),
+        "walk_cycles": float(traced.walks[vma] + repeat * steady.walks[vma]),
+        "management_cycles": float(traced.management[vma] + repeat * steady.management[vma]),
         "cycles": cycles,
         "bound_cycles": float(found.bound[vma]),
         "replica_faults": int(point.faults[vma]),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..cost.result import Result, Series
     from ..world.scenario import Scenario
-    from .replay import Finished
+    from .replay import FinishedRun
 
 
 # Nodes whose threads hardly walk: what they touched first is remote to nearly all walks.
@@ -164,7 +164,7 @@ def short_region(
     ]
 
 
-def missing_in_longer(done: Finished) -> float:
+def missing_in_longer(done: FinishedRun) -> float:
     """Part of the lines of leaf entries a region reads that a longer one would miss when it reads them.
 
     Of n walks that read D lines, f of them once (or in one go), the next walk finds a new line with f / n
@@ -239,7 +239,7 @@ def gone(scenario: Scenario) -> list[Finding]:
     return [Finding(GONE, text, CAREFUL, f"{100 * share:.0f} % of the walks go to freed memory", "", numbers)]
 
 
-def of_run(done: Finished, counted: Finding) -> list[Finding]:
+def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     """Findings on a run; counted: how its instructions were."""
     scenario, series = done.scenario, done.run.series
     space, history, facts = scenario.space, scenario.history, scenario.trace.facts
@@ -248,7 +248,7 @@ def of_run(done: Finished, counted: Finding) -> list[Finding]:
         counted,
         *scenario.findings,
         *region_of_interest(scenario.trace.events).findings,
-        *moves_told(scenario, done.again.data_after),
+        *moves_told(scenario, done.steady.data_after),
     ]
     found.append(STEADY if done.warm else TRACED)
     found += scenario.steady.found if done.warm else ()
@@ -325,7 +325,7 @@ def assumed_of(calibration: Calibration) -> list[Finding]:
 
 
 def of_samples(scenario: Scenario) -> list[Finding]:
-    """On reads from DRAM by a trace of sampled walks, in closed form (replay.Finished); [] where the caches
+    """On reads from DRAM by a trace of sampled walks, in closed form (replay.FinishedRun); [] where caches
     hold all leaf lines."""
     held, stream = scenario.machine.llc.lines, scenario.stream
     if not len(stream):

@@ -203,7 +203,7 @@ def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **option
     plan = plan_for("thp")
     plan.check(scenario)
     shaped = plan.reshape(scenario)
-    runs = [(one, one.stream if how.as_traced else one.again_stream) for one in (scenario, shaped)]
+    runs = [(one, one.stream if how.as_traced else one.steady_stream) for one in (scenario, shaped)]
     mappings, walks, left = _mappings(scenario, shaped, runs)
     if sites := read_sites(known.capture.directory):
         mappings = with_sites(mappings, sites, *runs[0])

@@ -1,4 +1,4 @@
-"""Finished runs priced: the steady state of a region, and what happens once."""
+"""FinishedRun runs priced: the steady state of a region, and what happens once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..world.traced_program import LEFT_OUT
 from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
-from .replay import Finished, Run, by_socket, folded, label, start, system_calls
+from .replay import FinishedRun, PolicyRun, by_socket, folded, label, start, system_calls
 from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
-def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -> list[Result]:
+def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]) -> list[Result]:
     """[Result] of runs that have ended; the others are compared with the first.
 
     Other shares of the LLC widen a speed-up's interval.
@@ -77,7 +77,7 @@ def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -
 
 
 def _price(
-    done: Finished,
+    done: FinishedRun,
     short: Sequence[Sequence[Finding]],
     baseline: Price | None,
     setup: Setup,
@@ -101,7 +101,7 @@ def _price(
     )
 
 
-def _away(base: Finished, far: float, setup: Setup) -> Away | None:
+def _away(base: FinishedRun, far: float, setup: Setup) -> Away | None:
     """What data on other nodes cost; None where they were not counted.
 
     far  walks whose data are in DRAM for sure
@@ -130,7 +130,7 @@ def _away(base: Finished, far: float, setup: Setup) -> Away | None:
     )
 
 
-def native_time(base: Finished, setup: Setup) -> Native | None:
+def native_time(base: FinishedRun, setup: Setup) -> Native | None:
     """What the captured program took outside the tracer; None where it was not timed, instructions are not
     counted, or the answer is of a larger run.
 
@@ -147,7 +147,7 @@ def native_time(base: Finished, setup: Setup) -> Native | None:
     return Native.of(timed["user_seconds"], timed["ghz"], timed["instructions"], own)
 
 
-def _data_by_socket(done: Finished) -> np.ndarray | None:
+def _data_by_socket(done: FinishedRun) -> np.ndarray | None:
     """Result.data"""
     return None if done.data is None else folded(done.data, 0, done.scenario.domains)
 
@@ -165,7 +165,7 @@ class Counted(NamedTuple):
     collapsed_ns: np.ndarray
 
 
-def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -> Counted:
+def _counted(done: FinishedRun, short: Sequence[Sequence[Finding]], setup: Setup) -> Counted:
     """Where the run is not warm, it is counted as traced."""
     before, scenario, warm, shares = done.run.before, done.scenario, done.warm, done.shares
 
@@ -184,7 +184,7 @@ def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -
         if told
     ]
     first = system_calls(scenario, done.mapped)
-    further = system_calls(done.again, done.still, done.chunk) if warm else first
+    further = system_calls(done.steady, done.steady_mapped, done.chunk) if warm else first
     part, whole = (cost.instructions(scenario.trace, setup.costs, chunk)[0] for chunk in (done.chunk, 0))
     more = len(counted) - region
     once = collapse_ns(scenario, setup)
@@ -196,7 +196,7 @@ def _counted(done: Finished, short: Sequence[Sequence[Finding]], setup: Setup) -
     )
 
 
-def _must_be_alike(base: Finished, setup: Setup) -> None:
+def _must_be_alike(base: FinishedRun, setup: Setup) -> None:
     """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
     the LLC."""
     calibration = setup.calibration
@@ -223,10 +223,10 @@ def _cpus_by_socket(scenario: Scenario) -> np.ndarray:
     return np.bincount(scenario.placement.cpu_node // scenario.domains, minlength=scenario.sockets)
 
 
-def _data_beyond_caches(done: Finished) -> tuple[float, float]:
+def _data_beyond_caches(done: FinishedRun) -> tuple[float, float]:
     """(walks whose data are in DRAM for sure, at any share of the LLC; reads of the node's DRAM that take as
     long as those of the LLC by walks whose data are beyond L2)."""
-    machine, stream = done.scenario.machine, done.again.stream
+    machine, stream = done.scenario.machine, done.steady.stream
     cpus = _cpus_by_socket(done.scenario)
     l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
     cpu = done.scenario.placement.chunk_cpu
@@ -240,7 +240,7 @@ def _data_beyond_caches(done: Finished) -> tuple[float, float]:
     return float(far), float(near)
 
 
-def _with_data(done: Finished, far: float, near: float, setup: Setup) -> Setup:
+def _with_data(done: FinishedRun, far: float, near: float, setup: Setup) -> Setup:
     """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC, and
     with its Traffic where the machine file tells what that costs.
 
@@ -251,21 +251,21 @@ def _with_data(done: Finished, far: float, near: float, setup: Setup) -> Setup:
     costs = cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0))
     if machine.latency.contended is None or not machine.node_gb_s or done.scenario.domains > 1:
         return replace(setup, costs=costs)
-    pages = pages_reached(done.again)
+    pages = pages_reached(done.steady)
     traffic = Traffic(_cpus(done), pages.missing(min(far / walks, 1.0)), pages.shared)
     return replace(setup, costs=costs, traffic=traffic)
 
 
-def share_told(base: Finished) -> Interval | None:
+def share_told(base: FinishedRun) -> Interval | None:
     """Share of the LLC that the data of the baseline's walks leave to page tables; None where the machine's
     own counts."""
-    machine, again, walks = base.scenario.machine, base.again, len(base.again.stream)
+    machine, steady, walks = base.scenario.machine, base.steady, len(base.steady.stream)
     if not machine.llc.told or not walks:
         return None
     reads, every = base.run.counters.reads, machine.llc.every_share
     missed = [float(at_share(reads, k)[..., 1].sum()) / walks for k in range(len(every))]
     accesses = float(base.scenario.trace.chunks["accesses"][base.chunk :].sum()) / walks
-    return told_share(every, missed, data_lines(accesses, 1 + float(again.hits[1]) / walks))
+    return told_share(every, missed, data_lines(accesses, 1 + float(steady.hits[1]) / walks))
 
 
 def pages_reached(scenario: Scenario) -> Pages:
@@ -289,7 +289,7 @@ def pages_reached(scenario: Scenario) -> Pages:
     return Pages(int(by_node.sum()), int(np.count_nonzero(anywhere)), beyond, held)
 
 
-def _data_in_dram(done: Finished, counted: Counters) -> int:
+def _data_in_dram(done: FinishedRun, counted: Counters) -> int:
     """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
     walks = cost.walks_with_data_in_dram(counted)
     if done.warm or not walks:
@@ -300,7 +300,7 @@ def _data_in_dram(done: Finished, counted: Counters) -> int:
 STRETCH = 8  # times the lines of a cache: walks looked at together, of which it can have held an eighth
 
 
-def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: Finished) -> int:
+def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: FinishedRun) -> int:
     """Pages that walks reach beyond the lines of a cache, stretch by stretch, but those that faults zeroed:
     each has a line of data at least, which the cache cannot have held.
 
@@ -328,7 +328,7 @@ def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: 
     return max(beyond - faults, 0)
 
 
-def _short(done: Finished, share: float, further: Counters, first: Counters) -> list[Finding]:
+def _short(done: FinishedRun, share: float, further: Counters, first: Counters) -> list[Finding]:
     """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
     own = done.told is None and share == done.scenario.machine.llc.share
     return (
@@ -336,7 +336,7 @@ def _short(done: Finished, share: float, further: Counters, first: Counters) -> 
     )
 
 
-def _with_missing(done: Finished, part: float) -> Counters:
+def _with_missing(done: FinishedRun, part: float) -> Counters:
     """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
     are where the further run had them."""
     further, first = done.counted, done.first
@@ -354,7 +354,7 @@ def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
 
 
 def _result(
-    each: Sequence[Finished],
+    each: Sequence[FinishedRun],
     price: Price,
     once: Once,
     baseline: str,
@@ -372,7 +372,7 @@ def _result(
         placement=scenario.placement.how or EVERY_NODE,
         baseline=baseline,
         walks=int(count.classes.sum()),
-        hits=each[0].again.hits,
+        hits=each[0].steady.hits,
         reads=count.reads,
         classes=count.classes,
         calls=count.events,
@@ -396,14 +396,14 @@ def _added(each: Sequence[Counters]) -> Counters:
     return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def _findings(done: Finished, price: Price, short: list[Finding], setup: Setup) -> list[Finding]:
+def _findings(done: FinishedRun, price: Price, short: list[Finding], setup: Setup) -> list[Finding]:
     """On the lock, too, where the price is of the region itself."""
     lock = [] if setup.calibration else lock_held(price, _cpus(done), done.scenario.machine.ghz)
     counted = cost.instructions(done.scenario.trace, setup.costs)[1]
     return [*of_run(done, counted), *short, *done.run.plan.findings, *lock]
 
 
-def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
+def _once(done: FinishedRun, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
     """bases: Price of all runs of the baseline, of which the one that is `middle` stands beside `price`."""
     base, base_traced = bases.of(middle), bases.of(-1)
     cycles, pays, run_cycles, seconds = cycles_before(done.run, done.scenario, setup), None, None, None
@@ -422,7 +422,7 @@ def _once(done: Finished, price: Price, traced: Price, bases: Price, middle: int
     )  # fmt: skip
 
 
-def cycles_before(run: Run, scenario: Scenario, setup: Setup) -> float:
+def cycles_before(run: PolicyRun, scenario: Scenario, setup: Setup) -> float:
     """Cycles of everything that is done before the first walk."""
     spent = float(cost.management_cycles(run.before, scenario.machine, setup.costs))
     return spent + collapse_ns(scenario, setup) * scenario.machine.ghz
@@ -432,16 +432,16 @@ def collapse_ns(scenario: Scenario, setup: Setup) -> float:
     return cost.collapse_ns(scenario.data_copied, scenario.data_zeroed, setup.costs)
 
 
-def _hertz(done: Finished) -> float:
+def _hertz(done: FinishedRun) -> float:
     """Cycles per second of all CPUs that walk in the counted run."""
     return _cpus(done) * done.scenario.machine.ghz * 1e9
 
 
-def _cpus(done: Finished) -> int:
+def _cpus(done: FinishedRun) -> int:
     return len(np.unique(done.scenario.placement.chunk_cpu[done.chunk :]))
 
 
-def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
+def _once_events(done: FinishedRun) -> tuple[np.ndarray, np.ndarray]:
     """(int64[kinds, nodes, nodes], of the host): before the first run, and in it beyond the further run."""
     domains, run = done.scenario.domains, done.run
     before = by_socket(run.before, domains)
@@ -491,7 +491,7 @@ def static_results(
 class _Process(NamedTuple):
     """A Plan on the Scenario of one process; unresolved, remote: as of _count; server: as of served."""
 
-    done: Finished
+    done: FinishedRun
     unresolved: dict[str, int]
     remote: np.ndarray | None
     server: np.ndarray
@@ -508,7 +508,7 @@ def _process(plan: Plan, scenario: Scenario) -> _Process:
     server = served(plan, run, scenario)
     count, unresolved, remote = _count(scenario, server)
     run.counters = count._replace(pages=run.counters.pages, host_pages=run.counters.host_pages)
-    return _Process(Finished(run, scenario, mapped, scenario, mapped), unresolved, remote, server)
+    return _Process(FinishedRun(run, scenario, mapped, scenario, mapped), unresolved, remote, server)
 
 
 class _Untraced(NamedTuple):
@@ -581,7 +581,7 @@ def _untraced_result(
     return result.of_larger(first.growth.factor)
 
 
-def _untraced_once(each: Sequence[Finished], setup: Setup) -> Once:
+def _untraced_once(each: Sequence[FinishedRun], setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
     own, host = (np.sum(events, axis=0) for events in zip(*map(_once_events, each), strict=True))
     spent = sum(cycles_before(one.run, one.scenario, setup) for one in each)
@@ -589,7 +589,7 @@ def _untraced_once(each: Sequence[Finished], setup: Setup) -> Once:
     return Once(own, host, copied, spent, None, 0, None, None, None)
 
 
-def served(plan: Plan, run: Run, scenario: Scenario) -> np.ndarray:
+def served(plan: Plan, run: PolicyRun, scenario: Scenario) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     space = scenario.space
     split, servers = space.guest_tables, []

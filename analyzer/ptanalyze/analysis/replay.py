@@ -146,19 +146,19 @@ def missed(of: Lines, held: int) -> float:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """A run that has ended, its Scenario, and the pages mapped at its end.
 
-    again, still  the Scenario of the further run, and what it found mapped; of the first where it was cold
+    steady, steady_mapped  Scenario of the further run, what it found mapped; where cold, of the first
     told   share of the LLC, where the capture tells it (Cache.told): the counts are between those of the
            shares beside it
     """
 
-    run: Run
+    run: PolicyRun
     scenario: Scenario
     mapped: Mapped
-    again: Scenario
-    still: Mapped
+    steady: Scenario
+    steady_mapped: Mapped
     told: Interval | None = None
 
     @property
@@ -173,7 +173,7 @@ class Finished:
 
     @property
     def data(self) -> np.ndarray | None:
-        """int64[nodes, nodes, 2] of Run.data at the same share, 1 = the leaf entry comes from DRAM."""
+        """int64[nodes, nodes, 2] of PolicyRun.data at the same share, 1 = the leaf entry comes from DRAM."""
         counted = self.run.data
         if counted is None:
             return None
@@ -450,7 +450,7 @@ def windows_of(scenario: Scenario, windows: int) -> tuple[np.ndarray, np.ndarray
 
 
 @dataclass
-class Run:
+class PolicyRun:
     """Replay of a plan: its hooks' states and counts so far.
 
     before  what the policy does before the first walk, to get from the captured state to its own
@@ -513,7 +513,7 @@ class Run:
     def so_far(self) -> SoFar:
         return SoFar(self.counters, self.before, self.step)
 
-    def begin_again(self) -> None:
+    def begin_steady_state(self) -> None:
         """Let the policy do what it does between two runs; then reset the counts, keeping the tables."""
         for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
             count = self.counters
@@ -557,8 +557,8 @@ def any_steps(scenario: Scenario) -> bool:
     return len(scenario.history.steps.at) > 0
 
 
-def start(plan: Plan, scenario: Scenario) -> Run:
-    """A Run of a Plan before the first walk."""
+def start(plan: Plan, scenario: Scenario) -> PolicyRun:
+    """A PolicyRun of a Plan before the first walk."""
     shares = len(scenario.machine.llc.every_share)
     count, before = (counters(scenario.nodes, scenario.sockets, shares) for _ in range(2))
     states: list[Any] = [None, None]
@@ -570,11 +570,11 @@ def start(plan: Plan, scenario: Scenario) -> Run:
             check_placed(plan.name, states[side], scenario.machine)
             if part.setup_events:
                 part.setup_events(states[side], scenario, happened)
-    return Run(plan, (states[0], states[1]), count, before)
+    return PolicyRun(plan, (states[0], states[1]), count, before)
 
 
 def replay_walks(
-    runs: Sequence[Run],
+    runs: Sequence[PolicyRun],
     scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     progress: Callable[[int], None] | None = None,
@@ -585,9 +585,9 @@ def replay_walks(
 ) -> Mapped:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
-    more   replay_again follows, which then accounts for the tables that the kernel filled by itself
+    more   replay_steady_state follows, which then accounts for the tables that the kernel filled by itself
     spend  cycles to keep of each window
-    data   count where the data of walks are: Run.data
+    data   count where the data of walks are: PolicyRun.data
 
     Runs of a batch are shared out among scenario.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
@@ -606,59 +606,59 @@ def replay_walks(
     return mapped
 
 
-def _settle(runs: Sequence[Run], scenario: Scenario, mapped: Mapped) -> None:
+def _settle(runs: Sequence[PolicyRun], scenario: Scenario, mapped: Mapped) -> None:
     """Account for the tables that are in the snapshot, although the trace's events freed them."""
     missing = np.flatnonzero(~mapped.exists[: scenario.space.guest_tables] & scenario.space.program_tables)
     for run in runs:
         run.settle(scenario, missing)
 
 
-def replay_again(
-    runs: Sequence[Run],
-    again: Scenario,
+def replay_steady_state(
+    runs: Sequence[PolicyRun],
+    steady: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
     progress: Callable[[int], None] | None = None,
     data: bool = False,
 ) -> Mapped:
-    """Carry all runs through Scenario.again, from the states in which `replay_walks` left them.
+    """Carry all runs through Scenario.steady_state, from the states in which `replay_walks` left them.
 
-    mapped  as replay_walks returned it. Run.counters restart at zero; Run.first are those of the first run.
+    mapped  as replay_walks returned it. Counters restart at zero; PolicyRun.first has those of the first run.
     data    as of replay_walks
     """
     for run in runs:
-        run.begin_again()
-    steps = len(again.history.steps.at)
+        run.begin_steady_state()
+    steps = len(steady.history.steps.at)
     now = mapped._replace(
         valid=mapped.valid.copy(),
         exists=mapped.exists.copy(),
         changed=np.zeros(steps, np.int32),
         made=np.zeros(steps, np.uint8),
     )
-    _undo(runs, again, now)
-    _carry(runs, again, batches, now, progress, Windows(again, 0, data=data))
-    _settle(runs, again, mapped)
+    _undo(runs, steady, now)
+    _carry(runs, steady, batches, now, progress, Windows(steady, 0, data=data))
+    _settle(runs, steady, mapped)
     return now
 
 
-def _undo(runs: Sequence[Run], again: Scenario, mapped: Mapped) -> None:
+def _undo(runs: Sequence[PolicyRun], steady: Scenario, mapped: Mapped) -> None:
     """Take History.undone, which no program waits for: states change, counts do not."""
-    undone = again.history.undone
+    undone = steady.history.undone
     if undone is None:
         return
-    before, pending, steps = copy(again), mapped.pending.copy(), undone.steps
+    before, pending, steps = copy(steady), mapped.pending.copy(), undone.steps
     vars(before)["history"] = undone
     count = len(steps.at)
     now = mapped._replace(changed=np.zeros(count, np.int32), made=np.zeros(count, np.uint8))
     for step in range(count):
-        carry_out(step, undone.rows, again.space.tables.parent, steps, now)
+        carry_out(step, undone.rows, steady.space.tables.parent, steps, now)
     mapped.pending[:] = pending
     for run in runs:
         run.take_uncounted(before, now)
 
 
 def _carry(
-    runs: Sequence[Run],
+    runs: Sequence[PolicyRun],
     scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
@@ -696,7 +696,7 @@ def _carry(
 
 
 def first_calls(
-    runs: Sequence[Run], scenario: Scenario, mapped: Mapped
+    runs: Sequence[PolicyRun], scenario: Scenario, mapped: Mapped
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history

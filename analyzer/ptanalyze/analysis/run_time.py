@@ -17,7 +17,7 @@ from .setup import calibration_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..cost.law import Calibration, Run
+    from ..cost.law import Calibration, MeasuredRun
     from ..cost.predict import Prediction
 
 
@@ -118,15 +118,15 @@ def calibrate(
 
 def _run(
     file: PathLike | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
-) -> Run:
-    """Run of a file of perf stat, with another elapsed time, or of a time alone."""
-    from ..cost.law import Run
+) -> MeasuredRun:
+    """MeasuredRun of a file of perf stat, with another elapsed time, or of a time alone."""
+    from ..cost.law import MeasuredRun
     from ..formats.measured.perf_stat import read_run
 
     if file is None:
         if seconds is None:
             raise UsageError(f"a run is missing: give {wanted}")
-        return Run(seconds=seconds)
+        return MeasuredRun(seconds=seconds)
     run = read_run(file, native, allow_multiplexed)
     return run if seconds is None else replace(run, seconds=seconds)
 

@@ -25,7 +25,7 @@ from ..world.thread_placement import AUTO
 from .findings import must_be_enough
 from .frames import Replayed
 from .pricing import priced, static_results
-from .replay import Finished, Run, label, replay_again, replay_walks, start, told
+from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, told
 from .replay import first_calls as replay_calls
 from .setup import Policies, Setup, asked_or_usual, opened, setup_of
 
@@ -70,7 +70,7 @@ def replay_scenario(
         say_compiling()
         compile_kernels()
     compile_beside(passes)
-    done: dict[int, Finished] = {}
+    done: dict[int, FinishedRun] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
         done |= {id(run.plan): finished for run, finished in _replayed(scenario, runs, setup, data)}
@@ -78,22 +78,22 @@ def replay_scenario(
 
 
 def _replayed(
-    scenario: Scenario, runs: list[Run], setup: Setup, data: bool = False
-) -> Iterator[tuple[Run, Finished]]:
-    """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold; data:
-    as replay_walks'."""
+    scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool = False
+) -> Iterator[tuple[PolicyRun, FinishedRun]]:
+    """Yield (PolicyRun, FinishedRun): the trace replayed under each Plan, and its steady state unless cold;
+    data: as replay_walks'."""
     caches = scenario.caches()
     tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
     reads, warm = scenario.reads(caches=caches), not setup.as_traced
     spend = partial(spent, machine=scenario.machine, costs=setup.costs, contended=setup.contended)
     mapped = replay_walks(runs, scenario, reads, tick, setup.windows, more=warm, spend=spend, data=data)
-    again, still = scenario, mapped
+    steady, steady_mapped = scenario, mapped
     if warm:
-        again = scenario.again()
-        tick = _ticking(setup.progress, len(again.stream), "replaying walks again")
-        still = replay_again(runs, again, again.reads(caches=caches), mapped, tick, data)
+        steady = scenario.steady_state()
+        tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
+        steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
     for run in runs:
-        yield run, Finished(run, scenario, mapped, again, still)
+        yield run, FinishedRun(run, scenario, mapped, steady, steady_mapped)
 
 
 def compile_kernels() -> int:
@@ -148,8 +148,8 @@ def chosen(
 
 def by_scenario(
     plans: Sequence[Plan], scenario: Scenario, refused: dict[str, str] | None = None
-) -> Iterator[tuple[Scenario, list[Run]]]:
-    """Yield (Scenario, [Run]): plans that reshape the Scenario alike share its passes."""
+) -> Iterator[tuple[Scenario, list[PolicyRun]]]:
+    """Yield (Scenario, [PolicyRun]): plans that reshape the Scenario alike share its passes."""
     groups: dict[Hashable, list[Plan]] = {}
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)

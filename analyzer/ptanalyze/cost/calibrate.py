@@ -21,8 +21,8 @@ from .law import (
     REMOTE,
     THREADS_PER_CORE,
     Calibration,
+    MeasuredRun,
     Placement,
-    Run,
     Shared,
     busy_cpus,
     crowding,
@@ -62,7 +62,7 @@ ALL_BUSY = 0.75  # of all CPUs
 WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
 
 
-def check_run(which: str, run: Run, walkers: float) -> None:
+def check_run(which: str, run: MeasuredRun, walkers: float) -> None:
     """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
     for field in ("cycles", "seconds"):
         value = getattr(run, field)
@@ -81,7 +81,9 @@ def check_run(which: str, run: Run, walkers: float) -> None:
         )
 
 
-def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None = None) -> None:
+def check_pair(
+    local: MeasuredRun, remote: MeasuredRun, where: Placement, base: Placement | None = None
+) -> None:
     """UsageError where the runs have no time in common, are at one placement, or the one with more remote
     tables was not slower."""
     clocks = [c for c in ("seconds", "cycles") if getattr(local, c) and getattr(remote, c)]
@@ -109,7 +111,7 @@ def _far(where: Placement) -> float:
 
 
 def contradictions(
-    local: Run, remote: Run, ghz: float, names: tuple[str, str] = ("local run", "remote run")
+    local: MeasuredRun, remote: MeasuredRun, ghz: float, names: tuple[str, str] = ("local run", "remote run")
 ) -> Iterator[str]:
     """Lines about two runs that cannot both be what they are said to be: other work, or another window."""
     here, there = names
@@ -143,7 +145,7 @@ def contradictions(
                 )
 
 
-def check_busy(which: str, run: Run, busy: float | None) -> None:
+def check_busy(which: str, run: MeasuredRun, busy: float | None) -> None:
     """UsageError for more busy CPUs than Linux has."""
     if busy is not None and busy > MOST_CPUS:
         raise UsageError(
@@ -152,7 +154,7 @@ def check_busy(which: str, run: Run, busy: float | None) -> None:
         )
 
 
-def short(local: Run, remote: Run | None) -> Iterator[str]:
+def short(local: MeasuredRun, remote: MeasuredRun | None) -> Iterator[str]:
     """A line about a run that is too short for the noise of the published ones."""
     least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
     if least < SHORT:
@@ -162,7 +164,7 @@ def short(local: Run, remote: Run | None) -> Iterator[str]:
         )
 
 
-def waiting(run: Run, busy: float | None) -> Iterator[str]:
+def waiting(run: MeasuredRun, busy: float | None) -> Iterator[str]:
     """A line about a run, known alone, whose elapsed time is hardly its CPU's."""
     if busy is not None and run.seconds is not None and busy < WAITING:
         yield (
@@ -185,7 +187,11 @@ def crowded(base: Placement | None, busy: float | None, machine: MachineName) ->
 
 
 def beyond_nodes(
-    local: Run, remote: Run, where: Placement, ks: tuple[Interval, Interval], names: tuple[str, str]
+    local: MeasuredRun,
+    remote: MeasuredRun,
+    where: Placement,
+    ks: tuple[Interval, Interval],
+    names: tuple[str, str],
 ) -> Iterator[str]:
     """A line about a second run that is slower than its nodes are far; ks: k idle and contended."""
     here, there = names
@@ -204,13 +210,13 @@ def beyond_nodes(
             return
 
 
-def suspicious(local: Run, remote: Run, where: Placement, alone: bool = False) -> list[str]:
+def suspicious(local: MeasuredRun, remote: MeasuredRun, where: Placement, alone: bool = False) -> list[str]:
     """Lines about counters of an all-local run and another one that do not fit the placement or the law;
     `alone`: no thread shares its core."""
     return [*_moved(local, remote, where), *_beyond_walks(local, remote, alone)]
 
 
-def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
+def _moved(local: MeasuredRun, remote: MeasuredRun, where: Placement) -> Iterator[str]:
     for table, state in (("gpt", where.gpt), ("ept", where.ept)):
         before, after = getattr(local, table), getattr(remote, table)
         if state is None or not before or after is None:
@@ -222,7 +228,7 @@ def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
             yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
 
 
-def beyond_walks(local: Run, remote: Run, alone: bool = False) -> float | None:
+def beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool = False) -> float | None:
     """Cycles lost per added walk cycle, where that is more than walks and noise explain; else None."""
     if None in (local.walk, remote.walk, local.cycles, remote.cycles):
         return None
@@ -233,7 +239,7 @@ def beyond_walks(local: Run, remote: Run, alone: bool = False) -> float | None:
     return added / walks if walks > 0 else float("inf")
 
 
-def _beyond_walks(local: Run, remote: Run, alone: bool) -> Iterator[str]:
+def _beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool) -> Iterator[str]:
     lost = beyond_walks(local, remote, alone)
     if lost == float("inf"):
         assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
@@ -260,7 +266,12 @@ MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited fo
 
 
 def waiting_shares(
-    local: Run, remote: Run, exposed: Interval | None, competing: Interval, alone: bool, noise: float
+    local: MeasuredRun,
+    remote: MeasuredRun,
+    exposed: Interval | None,
+    competing: Interval,
+    alone: bool,
+    noise: float,
 ) -> tuple[Interval | None, Interval]:
     """(e, s) where walk cycles changed, else those of one run; e None where not counted.
 
@@ -301,8 +312,8 @@ def weighed(measured: float, within: float, expected: Interval) -> float:
 
 
 def dram_share(
-    local: Run,
-    remote: Run,
+    local: MeasuredRun,
+    remote: MeasuredRun,
     places: tuple[Placement | None, Placement],
     unknown: tuple[Interval | None, Interval, Interval, Interval, Interval],
 ) -> Interval | None:
@@ -328,7 +339,7 @@ def dram_share(
     return combined(share, exposed, competing, part, far, loaded)
 
 
-def identified_by(where: Placement, local: Run, remote: Run) -> tuple[str, ...]:
+def identified_by(where: Placement, local: MeasuredRun, remote: MeasuredRun) -> tuple[str, ...]:
     """Sentences: what the second run at `where` measures."""
     tables = ("gPT",) if where.ept is None else ("gPT", "ePT")
     far = [t for t, (state, _) in zip(tables, where.tables(), strict=True) if state != LOCAL]
@@ -427,12 +438,12 @@ SHARE = Interval(0.0, 0.2, 1.0)
 PART = Interval(0.5, 0.9, 0.95)  # the gPT's of the waiting: the host's table of 2 MiB pages mostly is cached
 
 
-def in_the_host(run: Run) -> bool:
+def in_the_host(run: MeasuredRun) -> bool:
     """Whether a virtual machine's run had 2 MiB pages, at least in the host: nested walks are shorter."""
     return bool(run.gpt and run.ept and run.ept < LEAST_EPT * run.gpt)
 
 
-def fragmented(run: Run) -> str:
+def fragmented(run: MeasuredRun) -> str:
     """What shows that pages of both sizes are walked for in one run; "" where nothing does.
 
     With memory in fragments some pages are of 2 MiB and others of 4 KiB, in each run others: published runs
@@ -445,7 +456,7 @@ def fragmented(run: Run) -> str:
     return ""
 
 
-def signs(run: Run) -> str:
+def signs(run: MeasuredRun) -> str:
     """A sentence: how a run shows 2 MiB pages, and what follows; "" where it does not."""
     if run.huge_walks is not None and run.huge_walks > FEW:
         sign = f"{run.huge_walks:.0%} of its walks end at 2 MiB pages"
@@ -477,8 +488,8 @@ TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
 def calibrate_runs(
-    local: Run,
-    remote: Run | None = None,
+    local: MeasuredRun,
+    remote: MeasuredRun | None = None,
     placement: str | None = None,
     *,
     at: str | None = None,
@@ -491,7 +502,7 @@ def calibrate_runs(
     name: str = "",
     sources: dict[str, str] | None = None,
 ) -> Calibration:
-    """Calibration from a Run, all local unless `at` says otherwise, and, better, a second one at `placement`.
+    """Calibration from a measured run, all local unless `at` says otherwise, and, better, one at `placement`.
 
     placement  name or shares of the second run's placement, cost.law
     at         the same of the first run
@@ -588,7 +599,9 @@ class Threads:
     why: str
 
 
-def _from_one(local: Run, native: bool, threads: Threads, common: Shared, rate: float | None) -> Found:
+def _from_one(
+    local: MeasuredRun, native: bool, threads: Threads, common: Shared, rate: float | None
+) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     walkers, crowd = threads.walkers, threads.crowd
     competing = Interval.exactly(0.0) if threads.alone else shared_time(walkers, rate or 0.0)
@@ -621,8 +634,8 @@ def _asked(crowd: Interval) -> tuple[str, ...]:
 
 def _from_two(
     one: Found,
-    local: Run,
-    remote: Run,
+    local: MeasuredRun,
+    remote: MeasuredRun,
     places: tuple[Placement | None, Placement],
     ks: tuple[Interval, Interval],
     alone: bool,
@@ -639,7 +652,7 @@ def _from_two(
     return Found(exposed, competing, share, one.part, identified, assumed), loaded
 
 
-def _measured(local: Run) -> str:
+def _measured(local: MeasuredRun) -> str:
     known = [("cycles", local.cycles), ("walk cycles", local.walk), ("seconds", local.seconds)]
     shown = f"{', '.join(what for what, value in known if value is not None)} of the local run"
     if local.from_memory is None:
@@ -647,7 +660,7 @@ def _measured(local: Run) -> str:
     return f"{shown}; memory served {local.from_memory:.0%} of the entries that its walks read"
 
 
-def _known(name: str | None, remote: Run | None) -> Placement | None:
+def _known(name: str | None, remote: MeasuredRun | None) -> Placement | None:
     if remote is None:
         return None
     if name is None:
@@ -655,7 +668,7 @@ def _known(name: str | None, remote: Run | None) -> Placement | None:
     return placed(name)
 
 
-def _enough(local: Run) -> None:
+def _enough(local: MeasuredRun) -> None:
     if local.cycles is None or local.walk is None:
         missing = "cycles" if local.cycles is None else "walk cycles"
         raise UsageError(
@@ -671,7 +684,7 @@ def _enough(local: Run) -> None:
         raise UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
 
 
-def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
+def _native(local: MeasuredRun, where: Placement | None, native: bool | None) -> bool:
     says = None if where is None else where.ept is None
     counted = None if local.ept is None else local.ept == 0
     for known in (native, says):
@@ -683,7 +696,7 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
 
 
 def _threads(
-    local: Run, machine: MachineName, walkers: float, given: float | None, base: Placement | None
+    local: MeasuredRun, machine: MachineName, walkers: float, given: float | None, base: Placement | None
 ) -> Threads:
     """Threads of the local run: as given, else from the CPUs that were busy."""
     model = load_machine(machine_name(machine))
@@ -715,7 +728,7 @@ def _crowd(busy: float | None, cores: float | None, per_core: Interval) -> Inter
     return Interval.exactly(float(busy > MANY) if cores is None else crowding(busy, cores))
 
 
-def _why(local: Run, busy: float | None, cores: float | None, walkers: Interval, given: str) -> str:
+def _why(local: MeasuredRun, busy: float | None, cores: float | None, walkers: Interval, given: str) -> str:
     each = f"{walkers.low:.2g}" if walkers.low == walkers.high else f"{walkers.low:.2g} to {walkers.high:.2g}"
     if given:
         why = given
@@ -736,7 +749,7 @@ def _foreign(machine: MachineName, walkers: float) -> bool:
     return machine is None and walkers < PER_CORE
 
 
-def _part(local: Run, native: bool, share: Interval | None, common: Shared) -> Interval:
+def _part(local: MeasuredRun, native: bool, share: Interval | None, common: Shared) -> Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table's part exceeds its walk cycles."""
     if native:

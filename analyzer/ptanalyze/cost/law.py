@@ -41,7 +41,7 @@ def counted(number: Known | None, what: str) -> Known:
     return number
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MeasuredRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Counters of a run, summed over its threads.
 
     cycles   core cycles, None for a run of which only the time is known
@@ -103,7 +103,7 @@ def waited_cycles(cycles: float, outside: float, shared: float = 0.0) -> float:
     return half + sqrt(max(half**2 - shared * outside**2 / (1 + shared), 0.0)) - outside
 
 
-def exposed_share(local: Run, other: Run) -> float:
+def exposed_share(local: MeasuredRun, other: MeasuredRun) -> float:
     """Added cycles over added walk cycles of two Runs of a program with tables in different places."""
     added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")
     cycles = [counted(run.cycles, "run: cycles") for run in (local, other)]
@@ -118,7 +118,7 @@ def most_sharing(cycles: float, waited: float) -> float:
     return max(ratio**2 / 4 if ratio >= 2 else ratio - 1, 0.0)
 
 
-def sharing(local: Run, other: Run) -> float:
+def sharing(local: MeasuredRun, other: MeasuredRun) -> float:
     """s from two Runs that lose more cycles than they walk, with e = 1: the law then gives both."""
     walk, more = (counted(run.walk, "run: walk cycles") for run in (local, other))
     cycles, after = (counted(run.cycles, "run: cycles") for run in (local, other))
@@ -303,9 +303,9 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     name: str
     machine: str
     native: bool
-    local: Run
+    local: MeasuredRun
     at: str | None = None
-    remote: Run | None = None
+    remote: MeasuredRun | None = None
     placement: str | None = None
     walkers: float
     busy: float | None = None
@@ -332,7 +332,7 @@ THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
 MANY = 1.5  # busy CPUs on average: more than one thread
 
 
-def busy_cpus(run: Run, ghz: float) -> float | None:
+def busy_cpus(run: MeasuredRun, ghz: float) -> float | None:
     """CPUs that were busy on average; None where neither wall clock nor CPUs are known.
 
     The lesser of both: with -a perf counts idle CPUs, and a turbo clock counts more cycles.

@@ -13,8 +13,8 @@ from .law import (
     ORDER,
     ORDER_NATIVE,
     Calibration,
+    MeasuredRun,
     Placement,
-    Run,
     counted,
     outside_cycles,
     placement,
@@ -264,5 +264,5 @@ def _doubt(calibration: Calibration, walk: float, own: float) -> str | None:
     )
 
 
-def _cycles(remote: Run, local: Run) -> float:
+def _cycles(remote: MeasuredRun, local: MeasuredRun) -> float:
     return counted(remote.cycles, "remote run: cycles") / counted(local.cycles, "local run: cycles")

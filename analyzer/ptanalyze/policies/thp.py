@@ -81,7 +81,9 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
         data_zeroed=scenario.data_zeroed + zeroed,
     )
     if shaped.refiltered:
-        return shaped.noted(THP("refiltered", "page sizes change TLB reach: a filter pass of its own"))
+        return shaped.with_findings(
+            THP("refiltered", "page sizes change TLB reach: a filter pass of its own")
+        )
     return shaped
 
 

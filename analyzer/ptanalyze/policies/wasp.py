@@ -100,7 +100,7 @@ class Decisions(NamedTuple):
 
 def decisions(program: TracedProgram, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a program. UsageError for an interval that would be sampled too often."""
-    chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.again_walks_by_chunk
+    chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.steady_walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
     first = program.steady.chunk
     counted = accesses[first:].sum()

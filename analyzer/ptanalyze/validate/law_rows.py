@@ -6,7 +6,7 @@ from statistics import mean
 
 from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs
-from ..cost.law import Calibration, Run
+from ..cost.law import Calibration, MeasuredRun
 from ..cost.predict import predict_placement
 from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
 from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
@@ -21,8 +21,8 @@ TWO_RUNS = "law, from the counters of both runs named last; contention was fitte
 
 
 @cache
-def run_of(family: str, workload: str, config: str) -> Run:
-    """Run of a published configuration with counters, the last of several."""
+def run_of(family: str, workload: str, config: str) -> MeasuredRun:
+    """MeasuredRun of a published configuration with counters, the last of several."""
     return run_from(values_of(family, workload, config), many_threads(family, workload))
 
 
@@ -100,21 +100,21 @@ def predicted(family: str, prior: str, workload: str, local: str, name: str, sec
     return predict_placement(calibration(family, prior, workload, local, second), name).slowdown
 
 
-def replicated(run: Run, remote_gpt: float, remote_ept: float, prior: str, workload: str) -> Interval:
-    """Interval of the speed-up by replication, from a Run whose tables are on several nodes.
+def replicated(run: MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str) -> Interval:
+    """Interval of the speed-up by replication, from a MeasuredRun whose tables are on several nodes.
 
     remote_gpt, remote_ept  shares of its walks whose leaf entry is remote
     """
     return shifted(run, (remote_gpt, remote_ept), (0.0, 0.0), prior, workload).through(lambda r: 1 / r)
 
 
-def misplaced(run: Run, remote: tuple[float, float], prior: str, workload: str) -> Interval:
+def misplaced(run: MeasuredRun, remote: tuple[float, float], prior: str, workload: str) -> Interval:
     """Interval of the slow-down where all of the gPT becomes remote and the ePT stays."""
     return shifted(run, remote, (1.0, remote[1]), prior, workload)
 
 
 def shifted(
-    run: Run, before: tuple[float, float], after: tuple[float, float], prior: str, workload: str
+    run: MeasuredRun, before: tuple[float, float], after: tuple[float, float], prior: str, workload: str
 ) -> Interval:
     """Interval of the run time with remote shares of gPT and ePT `after` over that with `before`."""
     native = prior != TWO_TABLES

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs, suspicious
-from ..cost.law import LOCAL, Calibration, Run, counted, placement
+from ..cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
 from ..cost.predict import Prediction, predict_placement, predict_walks, slowdown
 from .prior import (
     FAMILIES,
@@ -115,7 +115,7 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
 def _odd(family: str) -> Iterator[tuple[str, str, str]]:
     """(family, workload, configuration) of runs that their counters say were of another placement."""
     for workload, configs in runs(family).items():
-        local = configs.get(LOCAL_RUN[family], Run())
+        local = configs.get(LOCAL_RUN[family], MeasuredRun())
         for name, run in configs.items():
             if (
                 name != LOCAL_RUN[family]
@@ -171,7 +171,10 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _baselines(
-    family: str, workload: str, configs: Mapping[str, Run], others: Mapping[str, Mapping[str, Run]]
+    family: str,
+    workload: str,
+    configs: Mapping[str, MeasuredRun],
+    others: Mapping[str, Mapping[str, MeasuredRun]],
 ) -> Iterator[Row]:
     over_all = [
         _slower(family, runs_of, name)
@@ -190,11 +193,13 @@ def _baselines(
             yield of(family, method, workload, "", name, configs, float(guess))
 
 
-def _slower(family: str, configs: Mapping[str, Run], name: str) -> float:
+def _slower(family: str, configs: Mapping[str, MeasuredRun], name: str) -> float:
     return ratio(configs[LOCAL_RUN[family]], configs[name])
 
 
-def one_run(family: str, workload: str, configs: Mapping[str, Run], elsewhere: bool = False) -> Iterator[Row]:
+def one_run(
+    family: str, workload: str, configs: Mapping[str, MeasuredRun], elsewhere: bool = False
+) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
     if configs[LOCAL_RUN[family]].walk is None:
         return
@@ -213,7 +218,7 @@ def basu(known: Calibration, name: str) -> float:
     return predict_placement(every, name).middle - missing
 
 
-def line(local: Run, second: Run, walk: float) -> float:
+def line(local: MeasuredRun, second: MeasuredRun, walk: float) -> float:
     """Cycles over the local run's at `walk` walk cycles, on the straight line through two runs."""
     (here, there), (cycles, after) = (
         (counted(getattr(local, of), f"local run: {of}"), counted(getattr(second, of), f"second run: {of}"))
@@ -222,7 +227,7 @@ def line(local: Run, second: Run, walk: float) -> float:
     return float(1 + (after / cycles - 1) * (walk - here) / (there - here))
 
 
-def walked(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
+def walked(family: str, workload: str, configs: Mapping[str, MeasuredRun]) -> Iterator[Row]:
     """From counters of the all-local run, and of each remote one, with the walk cycles of those that are
     predicted: cycles, as a replay would be priced."""
     there = {
@@ -244,7 +249,7 @@ def walked(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[R
 
 
 def against(
-    family: str, names: tuple[str, str, str], known: Calibration, walk: float, target: Run
+    family: str, names: tuple[str, str, str], known: Calibration, walk: float, target: MeasuredRun
 ) -> Iterator[Row]:
     """The law's row of cycles from walk cycles, and that of its rival; names: workload, second, config."""
     local, second = known.local, known.remote
@@ -265,7 +270,7 @@ def against(
 def two_runs(
     family: str,
     workload: str,
-    configs: Mapping[str, Run],
+    configs: Mapping[str, MeasuredRun],
     method: str = TWO_RUNS,
     elsewhere: bool = False,
 ) -> Iterator[Row]:
@@ -288,7 +293,7 @@ def two_runs(
 def remote_data(family: str) -> Iterator[Row]:
     """From the all-local run: those with remote data, tables local or not."""
     for workload, configs in runs(family, ("fit", "data")).items():
-        if configs.get(LOCAL_RUN[family], Run()).walk is None:
+        if configs.get(LOCAL_RUN[family], MeasuredRun()).walk is None:
             continue
         only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
         for name in configs:
@@ -333,7 +338,7 @@ def policies(family: str) -> Iterator[Row]:
                     yield found | {"method": POLICY_ROWS.get(str(found["method"]), found["method"])}
 
 
-def of_ports(workload: str, linux: Run, family: str = PORTS) -> partial[Calibration]:
+def of_ports(workload: str, linux: MeasuredRun, family: str = PORTS) -> partial[Calibration]:
     """calibrate_runs for a workload of the ports, from its run on `linux`."""
     return partial(
         calibrate_runs,
@@ -346,7 +351,7 @@ def of_ports(workload: str, linux: Run, family: str = PORTS) -> partial[Calibrat
     )
 
 
-def targets(family: str, configs: Mapping[str, Run]) -> list[str]:
+def targets(family: str, configs: Mapping[str, MeasuredRun]) -> list[str]:
     """Names of the runs of a workload that are to be predicted."""
     return [name for name in configs if name != LOCAL_RUN[family]]
 
@@ -357,7 +362,7 @@ def of(
     workload: str,
     second: str,
     name: str,
-    configs: Mapping[str, Run],
+    configs: Mapping[str, MeasuredRun],
     known: Calibration | float,
 ) -> Row:
     """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
@@ -419,13 +424,17 @@ def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[C
     )
 
 
-def _whole(run: Run) -> Run:
+def _whole(run: MeasuredRun) -> MeasuredRun:
     return run
 
 
-def _timed(run: Run) -> Run:
-    """A Run of which only the time is known, and whether one thread ran."""
-    return Run(seconds=run.seconds, cpus=run.cpus) if run.seconds else Run(run.cycles, cpus=run.cpus)
+def _timed(run: MeasuredRun) -> MeasuredRun:
+    """A MeasuredRun of which only the time is known, and whether one thread ran."""
+    return (
+        MeasuredRun(seconds=run.seconds, cpus=run.cpus)
+        if run.seconds
+        else MeasuredRun(run.cycles, cpus=run.cpus)
+    )
 
 
 @cache
@@ -445,10 +454,10 @@ def _of_ports(family: str, workload: str) -> Iterator[list[float]]:
         yield list(np.exp(logs.mean() + (logs - logs.mean()) / sqrt(len(logs))))
 
 
-def _alike(configs: Mapping[str, Run]) -> Iterator[list[float]]:
+def _alike(configs: Mapping[str, MeasuredRun]) -> Iterator[list[float]]:
     """Run times of each group of runs that should take as long."""
     same: dict[object, list[float]] = {}
-    huge: dict[str, list[Run]] = {}
+    huge: dict[str, list[MeasuredRun]] = {}
     for name, run in configs.items():
         where = placement(name.removeprefix(HUGE))
         if name.startswith(HUGE):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ..core.errors import bundled
 from ..core.interval import Interval
-from ..cost.law import Run
+from ..cost.law import MeasuredRun
 from ..cost.law import counted as closed_forms_counted
 from ..cost.predict import Prediction, predict_placement, predict_walks
 from ..cost.result import Result
@@ -140,7 +140,9 @@ def policies(bench: Bench) -> Iterator[Row]:
                 yield beside(workload, policy, "linux, mitosis, walks", run, predict_walks(two, walk), BOTH)
 
 
-def beside(workload: str, policy: str, known: str, run: dict[str, Run], found: Prediction, note: str) -> Row:
+def beside(
+    workload: str, policy: str, known: str, run: dict[str, MeasuredRun], found: Prediction, note: str
+) -> Row:
     """Row of a policy's speed-up in cycles."""
     linux = closed_forms_counted(run["linux"].cycles, "run: cycles")
     low, middle, high = closed_forms_counted(found.cycles, "prediction: cycles")

@@ -23,8 +23,8 @@ from ..cost.law import (
     CONTENDED,
     LOCAL,
     REMOTE,
+    MeasuredRun,
     Placement,
-    Run,
     Shared,
     counted,
     exposed_share,
@@ -86,11 +86,11 @@ def _read(path: Path) -> pd.DataFrame:
     return table
 
 
-def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, Run]]:
-    """{workload: {config: Run}}: the measured runs of a family, including the all-local run."""
+def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, MeasuredRun]]:
+    """{workload: {config: MeasuredRun}}: the measured runs of a family, including the all-local run."""
     rows = reference()
     rows = rows[(rows.family == family) & rows.use.isin(use)]
-    by_workload: dict[str, dict[str, Run]] = {}
+    by_workload: dict[str, dict[str, MeasuredRun]] = {}
     for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
         values = dict(zip(part.quantity, part.value, strict=True))
         by_workload.setdefault(workload, {})[config] = run_from(values, many_threads(family, workload))
@@ -109,13 +109,15 @@ def threads_of(family: str, workload: str) -> float | None:
     return 2.0 if many_threads(family, workload) else 1.0
 
 
-def run_from(values: Mapping[str, float], many: bool) -> Run:
-    """Run of a configuration's {quantity: value}, of one thread or `many`; what it lacks is None."""
+def run_from(values: Mapping[str, float], many: bool) -> MeasuredRun:
+    """MeasuredRun of a configuration's {quantity: value}, of one thread or `many`; what it lacks is None."""
     cpus = None if many else 1.0
     if "walk_cycles" in values:
-        return Run(values["cycles"], values["walk_cycles"], 0.0, cpus=cpus)
+        return MeasuredRun(values["cycles"], values["walk_cycles"], 0.0, cpus=cpus)
     gpt = sum(values[name] for name in GPT) if values.keys() >= {*GPT} else None
-    return Run(values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"), cpus)
+    return MeasuredRun(
+        values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"), cpus
+    )
 
 
 WHOLE = 0.75  # repeats that were counted whole differ by less: at most a tenth, others by a third and more
@@ -123,8 +125,8 @@ PORTS_POLICIES = ("linux", "mitosis", "hydra", "wasp")
 
 
 @cache
-def ports(family: str = PORTS) -> dict[str, dict[str, tuple[Run, ...]]]:
-    """{workload: {policy: (Run of each repeat)}}: native, on all CPUs of 4-socket Xeons; data interleaved,
+def ports(family: str = PORTS) -> dict[str, dict[str, tuple[MeasuredRun, ...]]]:
+    """{workload: {policy: (a run for each repeat)}}: native, on all CPUs of 4-socket Xeons; data interleaved,
     or by first touch.
 
     With interleaved data `linux` has three of four table reads remote, the other policies have replicas.
@@ -139,21 +141,22 @@ def ports(family: str = PORTS) -> dict[str, dict[str, tuple[Run, ...]]]:
         speed = table.cycles / table.seconds
         kinds = [table.benchmark, table.policy]
         table = table[speed > WHOLE * speed.groupby(kinds).transform("median")]
-        found: dict[str, dict[str, tuple[Run, ...]]] = {}
+        found: dict[str, dict[str, tuple[MeasuredRun, ...]]] = {}
         for (workload, policy), part in table.groupby(["benchmark", "policy"], sort=False):
             found.setdefault(str(workload), {})[str(policy)] = tuple(
-                Run(row["cycles"], row[DURATION], 0.0, row["seconds"]) for row in part.to_dict("records")
+                MeasuredRun(row["cycles"], row[DURATION], 0.0, row["seconds"])
+                for row in part.to_dict("records")
             )
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     return {workload: of for workload, of in found.items() if {*of} >= {*PORTS_POLICIES}}
 
 
-def mean_run(repeats: Iterable[Run]) -> Run:
-    """Run of the mean cycles, walk cycles and seconds of native repeats."""
+def mean_run(repeats: Iterable[MeasuredRun]) -> MeasuredRun:
+    """MeasuredRun of the mean cycles, walk cycles and seconds of native repeats."""
     rows = [(run.cycles, run.gpt, run.seconds) for run in repeats]
     cycles, gpt, seconds = (sum(row[k] or 0.0 for row in rows) / len(rows) for k in range(3))
-    return Run(cycles, gpt, 0.0, seconds)
+    return MeasuredRun(cycles, gpt, 0.0, seconds)
 
 
 QUARTERS = 0.75  # of table reads are remote, where four nodes share a table
@@ -186,7 +189,7 @@ def law_of(family: str, many: bool) -> tuple[float, float]:
     return walkers, max(1 / walkers - 1, 0.0)
 
 
-def ratio(local: Run, other: Run) -> float:
+def ratio(local: MeasuredRun, other: MeasuredRun) -> float:
     """Run time of `other` over that of `local`: wall clock where both are known, else cycles."""
     if local.seconds and other.seconds:
         return other.seconds / local.seconds
@@ -203,15 +206,15 @@ def observed(family: str) -> tuple[Observed, ...]:
     )
 
 
-def _complete(family: str, configs: Mapping[str, Run]) -> bool:
+def _complete(family: str, configs: Mapping[str, MeasuredRun]) -> bool:
     """Whether there is a local run with counters, and one of an idle and of a contended remote node."""
     local = configs.get(LOCAL_RUN[family])
     states = {where.state for where, _, _ in misplaced(configs)}
     return local is not None and local.walk is not None and states == {REMOTE, CONTENDED}
 
 
-def misplaced(configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, float]]:
-    """(Placement, Run, remote part of the walk, each table being half of it) of runs with counters and local
+def misplaced(configs: Mapping[str, MeasuredRun]) -> Iterator[tuple[Placement, MeasuredRun, float]]:
+    """(Placement, run, remote part of the walk, each table being half of it) of runs with counters and local
     data."""
     for name, run in configs.items():
         where = placement(name)
@@ -220,7 +223,7 @@ def misplaced(configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, floa
             yield where, run, sum(state != LOCAL for state in states) / len(states)
 
 
-def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
+def _seen(family: str, workload: str, configs: Mapping[str, MeasuredRun]) -> Observed:
     local = configs[LOCAL_RUN[family]]
     many = many_threads(family, workload)
     walkers, shared = law_of(family, many)
@@ -249,7 +252,7 @@ def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
     )
 
 
-def _exposed(configs: Mapping[str, Run], local: Run) -> float:
+def _exposed(configs: Mapping[str, MeasuredRun], local: MeasuredRun) -> float:
     """e over all placements, by least squares: added cycles over added walk cycles."""
     found = [run for _, run, _ in misplaced(configs)]
     weights = [counted(run.walk, "run") - counted(local.walk, "run") for run in found]
@@ -282,7 +285,7 @@ def observed_wide() -> tuple[Observed, ...]:
     )
 
 
-def _replicated(family: str, workload: str, before: Run, after: Run) -> Observed:
+def _replicated(family: str, workload: str, before: MeasuredRun, after: MeasuredRun) -> Observed:
     _, shared = law_of(family, True)
     cycles, walk = counted(before.cycles, "run: cycles"), counted(before.walk, "run: walk cycles")
     outside = outside_cycles(cycles, walk, shared)

@@ -28,7 +28,7 @@ import pandas as pd
 from msgspec.structs import replace as changed
 
 from ..analysis.pricing import pages_reached
-from ..analysis.replay import replay_again, replay_walks, start, system_calls
+from ..analysis.replay import replay_steady_state, replay_walks, start, system_calls
 from ..analysis.setup import Setup, opened
 from ..core.errors import bundled
 from ..core.interval import Interval
@@ -310,8 +310,8 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
         runs = [start(plan_for(name), scenario) for name in ("first-touch", "mitosis")[: 1 if missed else 2]]
         caches = scenario.caches()
         mapped = replay_walks(runs, scenario, scenario.reads(caches=caches), None, 0, more=True)
-        again = scenario.again()
-        still = replay_again(runs, again, again.reads(caches=caches), mapped, None)
+        again = scenario.steady_state()
+        still = replay_steady_state(runs, again, again.reads(caches=caches), mapped, None)
         reads, walks = runs[0].counters.reads, len(again.stream)
         if not missed:
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)

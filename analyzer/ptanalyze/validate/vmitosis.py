@@ -12,7 +12,7 @@ from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine
 from ..cost.calibrate import calibrate_runs
-from ..cost.law import Run
+from ..cost.law import MeasuredRun
 from ..cost.predict import predict_placement
 from ..cost.result import Result
 from ..formats.measured.latency import read_matrix
@@ -329,7 +329,7 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     from its throughput alone, each table having half of the waiting.
     """
     known = PAPER["restored-gpt"].value / 100
-    alone = calibrate_runs(Run(1.0), Run(1 / known), "RRIG", native=False)
+    alone = calibrate_runs(MeasuredRun(1.0), MeasuredRun(1 / known), "RRIG", native=False)
     note = "law, from the throughput of RRI+g alone: each table is waited for alike"
     for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
         kind = FITTED if placement == "RRIE" else LAW  # by symmetry RRIE is RRIG, which is given

@@ -378,7 +378,7 @@ def history(
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
-def once_more(
+def steady_history(
     past: History, again: WalkStream, space: AddressSpace, undone: np.ndarray, chunk: int
 ) -> History:
     """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.

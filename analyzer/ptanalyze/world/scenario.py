@@ -30,7 +30,7 @@ from ..core.trace import (
 from ..kernels.replay import FREE
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
-from .history import History, history, once_more
+from .history import History, history, steady_history
 from .mm_events import ADVISED, DISABLED, PRCTL, advice, allowed, linux, within_region
 from .page_homes import (
     DataNodes,
@@ -138,7 +138,7 @@ class Scenario(TracedProgram):
         facts, both = {**self.facts, **(facts or {})}, (*self.findings, *findings)
         return replace(self, facts=facts, findings=both, origin=self, **changes)
 
-    def noted(self, *findings: Finding) -> Self:
+    def with_findings(self, *findings: Finding) -> Self:
         """The same Scenario with further findings; the passes that were made are kept."""
         again = copy(self)
         object.__setattr__(again, "findings", (*self.findings, *findings))
@@ -177,12 +177,14 @@ class Scenario(TracedProgram):
         """DataNodes: nodes of the data when the trace begins."""
         return data_nodes(self, self._past)
 
-    def again(self) -> Self:
+    def steady_state(self) -> Self:
         """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
         (_, data), then = self._moved, copy(self)
         passes = vars(then)
-        passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
-        passes["_past"] = once_more(self._past, self.again_stream, self.space, self.undone, self.steady.chunk)
+        passes["begin"], passes["stream"] = self.steady.chunk, self.steady_stream
+        passes["_past"] = steady_history(
+            self._past, self.steady_stream, self.space, self.undone, self.steady.chunk
+        )
         passes.pop("_moved")
         for name in ("history", "walks_by_chunk"):
             passes.pop(name, None)
@@ -325,7 +327,7 @@ def captured_scenario(
     larger = growth(snapshot, asked.stands_for)
     if trace is None:
         scenario = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
-        return replace(scenario, growth=larger).noted(*scaled_by(larger.factor), *larger.findings)
+        return replace(scenario, growth=larger).with_findings(*scaled_by(larger.factor), *larger.findings)
     trace, version = within_region(trace), linux(asked.kernel, snapshot.facts.get("kernel"))
     scale = snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
@@ -358,7 +360,7 @@ def flushed(scenario: Scenario) -> Scenario:
         f"shootdowns interrupt no CPU: Linux {release} flushes a process on more than {ACTIVE} CPUs by an "
         "instruction that this machine has (INVLPGB); --kernel 6.14 has the IPIs of before"
     )
-    return scenario.noted(Finding("broadcast", text))
+    return scenario.with_findings(Finding("broadcast", text))
 
 
 def with_advice(scenario: Scenario) -> Scenario:
@@ -378,7 +380,7 @@ def with_advice(scenario: Scenario) -> Scenario:
         return scenario
     if may == DISABLED:
         text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
-        return scenario.noted(Finding(MADVISE, text))
+        return scenario.with_findings(Finding(MADVISE, text))
 
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
@@ -391,7 +393,7 @@ def with_advice(scenario: Scenario) -> Scenario:
     gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << np.uint64(REGION_SHIFT))))
     if huge.regions:
         scenario = replace(scenario, snapshot=replace(snapshot, guest=huge.tree))
-    return scenario.noted(*advice_findings(huge.regions, gone + huge.without_block, may))
+    return scenario.with_findings(*advice_findings(huge.regions, gone + huge.without_block, may))
 
 
 def advice_findings(regions: int, small: int, may: str | None) -> Iterator[Finding]:

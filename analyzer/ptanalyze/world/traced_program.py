@@ -126,9 +126,9 @@ class TracedProgram:
         return walks
 
     @property
-    def again_walks_by_chunk(self) -> np.ndarray:
+    def steady_walks_by_chunk(self) -> np.ndarray:
         """The same of the further run."""
-        walks: np.ndarray = np.diff(self.again_stream.offset)
+        walks: np.ndarray = np.diff(self.steady_stream.offset)
         return walks
 
     @property
@@ -149,10 +149,10 @@ class TracedProgram:
         return self._filter.first()
 
     @cached_property
-    def again_stream(self) -> WalkStream:
+    def steady_stream(self) -> WalkStream:
         """WalkStream of the steady part once more, with the TLBs as the stream left them."""
         if self.origin is not None and self._same_touches(self.origin):
-            return self.origin.again_stream
+            return self.origin.steady_stream
         self._filter.progress = self.effort.again
         return self._filter.again(self.steady.chunk, self.undone)
 
@@ -165,7 +165,7 @@ class TracedProgram:
 
     @cached_property
     def steady(self) -> SteadyPart:
-        """The part of the trace that `again_stream` is of: that before any reshaping, so that all policies
+        """The part of the trace that `steady_stream` is of: that before any reshaping, so that all policies
         are compared over the same work."""
         if self.origin is not None:
             return self.captured.steady

@@ -31,8 +31,8 @@ from .supervise import (
     Growth,
     Peak,
     Recording,
-    Run,
     Timed,
+    Tracee,
     Watch,
     account,
     attend,
@@ -275,7 +275,7 @@ def record(
             children = Children(trace.parent) if how.follow_fork else None
             seen = recording, Growth(trace), peak, watch, children, end_after
             try:
-                attend(Run(process, listener, dumper, directory, *seen))
+                attend(Tracee(process, listener, dumper, directory, *seen))
             finally:
                 end(process)
         recording.exit_status = process.returncode

@@ -291,7 +291,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Run:
+class Tracee:
     """A program under its tracer, and what belongs to it.
 
     peak  None, or page tables are read as it grows; children  None, or those traced into trace.PID.ptt
@@ -509,7 +509,7 @@ def end(process: Process) -> None:
         process.wait()
 
 
-def attend(run: Run) -> None:
+def attend(run: Tracee) -> None:
     """Wait for the process, and children that are followed, to end; read their page tables when their tracers
     ask for it, those of the process also on Ctrl-C."""
     try:
@@ -523,7 +523,7 @@ def attend(run: Run) -> None:
     run.recording.grown = run.growth.look(time.monotonic() - run.started)
 
 
-def interrupt(run: Run) -> None:
+def interrupt(run: Tracee) -> None:
     """SIGINT, and SIGKILL to what has not ended after GRACE; tracers that hand over are answered."""
     for number in (signal.SIGINT, signal.SIGKILL):
         run.process.send_signal(number)
@@ -535,7 +535,7 @@ def interrupt(run: Run) -> None:
             return
 
 
-def wait_or_serve(run: Run, most: float = math.inf) -> None:
+def wait_or_serve(run: Tracee, most: float = math.inf) -> None:
     """Until the process and its followed children have ended, or `most` seconds are over."""
     until, next_look = time.monotonic() + most, time.monotonic() + run.pause()
     with contextlib.ExitStack() as stack:
@@ -557,7 +557,7 @@ def wait_or_serve(run: Run, most: float = math.inf) -> None:
                 next_look = time.monotonic() + run.pause()
 
 
-def serve(run: Run) -> None:
+def serve(run: Tracee) -> None:
     """A tracer stands still at its hand-over until the connection gets an answer, or is closed."""
     connection, _ = run.listener.accept()
     with connection:

@@ -13,7 +13,7 @@ from ...core.interval import Interval
 from ...core.machine import Latency, Machine, Matrix
 from ...core.safe_files import read_given
 from ...cost.calibrate import check_pair
-from ...cost.law import Calibration, Run, placement
+from ...cost.law import Calibration, MeasuredRun, placement
 from ..atomic import atomic_write
 from ..text_output import toml
 from .latency import NodeLatency
@@ -166,7 +166,7 @@ def _fits(name: str, native: bool) -> bool:
     return (where.ept is None) == native
 
 
-def _check_run(path: str | PathLike[str], which: str, run: Run | None) -> None:
+def _check_run(path: str | PathLike[str], which: str, run: MeasuredRun | None) -> None:
     if run is None:
         return
     if run.cycles is None and run.seconds is None:

@@ -17,7 +17,7 @@ import msgspec
 from ...core.decode import Undecodable, plain_json
 from ...core.errors import InputError
 from ...core.safe_files import read_given
-from ...cost.law import Run
+from ...cost.law import MeasuredRun
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
 Said = dict[str, float | None]  # beside the counters: seconds, cpus
@@ -220,7 +220,7 @@ def _percent(text: str) -> float | None:
     return value if value is not None and value <= 100 else None
 
 
-# The counters of page walks in the output of `perf stat`, as a Run of the law.
+# The counters of page walks in the output of `perf stat`, as a MeasuredRun of the law.
 #
 # Walk cycles (Intel SDM, volume 3, performance-monitoring events; the kernel's tools/perf/pmu-events):
 #
@@ -249,8 +249,8 @@ COMPLETED = ("walk_completed_4k", *HUGE)
 AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
 
 
-def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> Run:
-    """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
+def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> MeasuredRun:
+    """MeasuredRun of a file of `perf stat` output; `native`: no ePT counter is expected.
 
     InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
     90 % (unless allowed), twice in the file, or nested walks not told apart. Stores may be missing, or not
@@ -289,13 +289,13 @@ def one_walker(stat: PerfStat) -> bool:
     return bool(names & {*DURATION}) and not names & {*PENDING}
 
 
-def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> Run:
-    """Run from the counters of a PerfStat; as read_run."""
+def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> MeasuredRun:
+    """MeasuredRun from the counters of a PerfStat; as read_run."""
     modes = _modes(stat)
     names = {name for name, letters in stat.counters if letters == modes}
     every = {name for name, _ in stat.counters}
     if stat.seconds and not every & {*CYCLES, *PENDING, *DURATION, *ACTIVE, EPT}:
-        return Run(seconds=stat.seconds, cpus=stat.cpus)
+        return MeasuredRun(seconds=stat.seconds, cpus=stat.cpus)
     cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
     counter = stat.counters.get(("instructions", modes))
@@ -307,7 +307,7 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
         _walks(stat, modes),
         _from_memory(stat, modes, allow_multiplexed),
     )
-    return Run(cycles, gpt, ept, stat.seconds, stat.cpus, instructions, huge, walks, memory)
+    return MeasuredRun(cycles, gpt, ept, stat.seconds, stat.cpus, instructions, huge, walks, memory)
 
 
 def what_is_missing(stat: PerfStat) -> str:
@@ -475,8 +475,8 @@ def read_refills(path: str | PathLike[str], user: bool = True) -> Refills:
 
 
 def with_refills(
-    run: Run, stat: PerfStat, path: str | PathLike[str], native: bool, allow_multiplexed: bool = False
-) -> tuple[Run, str]:
+    run: MeasuredRun, stat: PerfStat, path: str | PathLike[str], native: bool, allow_multiplexed: bool = False
+) -> tuple[MeasuredRun, str]:
     """(a Run with walk cycles = L2 DTLB misses x mean refill latency, the sentence that says so).
 
     Nested walks are part of the latency: native runs only. InputError where L2 DTLB misses were not counted,
