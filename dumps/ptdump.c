@@ -18,7 +18,7 @@
 #include "privileges.h"
 #include "proc.h"
 #include "tables.h"
-#include "together.h"
+#include "dump_common.h"
 #include "topology.h"
 #include "vcpus.h"
 #include "verify.h"
@@ -230,7 +230,7 @@ static void dump_process(const struct options *options, const struct process *pr
 		replicas_files(&reader.replicas);
 	}
 	about.verified = options->verify ? &verified : NULL;
-	read_together(&reader, &about, options->verify ? &verified : NULL);
+	dump_quiescent(&reader, &about, options->verify ? &verified : NULL);
 	if (options->pagemap)
 		list_unknown(&about, frames);
 	write_trees(&about, tables);

@@ -8,7 +8,7 @@
 #include "kvm.h"
 #include "output.h"
 #include "roots.h"
-#include "together.h"
+#include "dump_common.h"
 #include "vm.h"
 #include "vm_json.h"
 
@@ -136,7 +136,7 @@ void dump_vm(const struct options *options, const struct process *process)
 	reader.format = format_of(&vm, &kernel);
 	about.page_type = reader.format.page_private ? "every table checked as it was read (kvm_mmu_page.spt)" :
 						       "unknown: no way to a table's kvm_mmu_page";
-	read_together(&reader, &about, NULL);
+	dump_quiescent(&reader, &about, NULL);
 	tables_place(&about.reading->tables, &topology);
 	tables_write(&about.reading->tables, tables, reader.file);
 	output_write(maps, about.reading->maps, about.reading->maps_length, 0);

@@ -3,7 +3,7 @@
 python tests/warm.py
 """
 
-from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.whatif import planned, replay_scenario
 from ptanalyze.core.errors import bundled
 from ptanalyze.policies import policies
@@ -17,4 +17,6 @@ history.WORTH_COMPILING = 0
 for sample in ("sysbench-memory", "vm-numa-visible"):
     plans = planned([(name, {"node": 1} if name == "bind" else {}) for name in policies()], "linux")
     for setup in SETUPS:
-        replay_scenario(opened(bundled("samples") / sample).scenario(setup), plans, setup, refused={})
+        replay_scenario(
+            open_replay_capture(bundled("samples") / sample).scenario(setup), plans, setup, refused={}
+        )

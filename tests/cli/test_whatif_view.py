@@ -20,7 +20,7 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
-from ptanalyze.cost.price import NEVER, pays_back
+from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
 from ptanalyze.show import advise
@@ -48,8 +48,8 @@ def sped_up(result, low, middle, high):
 
 def earning(result, runs, cycles, seconds=0.5):
     """The same result, faster, with other one-time cycles, recovered after other runs."""
-    once = replace(result.once, pays_back=runs and Interval(*runs), cycles=cycles, run_seconds=seconds)
-    return sped_up(replace(result, once=once), 1.03, 1.052, 1.074)
+    once = replace(result.one_time, break_even=runs and Interval(*runs), cycles=cycles, run_seconds=seconds)
+    return sped_up(replace(result, one_time=once), 1.03, 1.052, 1.074)
 
 
 FASTER = "Best placement: mitosis, 1.05x (1.03-1.07) over first-touch"
@@ -57,7 +57,7 @@ MEMORY = "for 1.7 MiB more page tables at peak"
 
 
 def test_the_first_line_says_what_is_best_by_how_much_at_what_price_and_when_that_is_earned_back(results):
-    base = replace(results[0], once=replace(results[0].once, cycles=1e6))
+    base = replace(results[0], one_time=replace(results[0].one_time, cycles=1e6))
     line = sentence([base, earning(results[1], (2, 3, 4), 2.345e6)])
     once = "its one-time cost, 1.34 million cycles, is recovered after 1.5 s"
     assert line == f"{FASTER} in steady state, {MEMORY}; {once}."
@@ -106,7 +106,7 @@ def test_the_first_line_says_when_the_interval_reaches_below_one(results):
 def told(result, policy, speedup, pages, once=0.0):
     """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
     more = replace(result, policy=policy, table_pages_peak=result.table_pages_peak + pages)
-    return sped_up(replace(more, once=replace(result.once, cycles=once)), *speedup)
+    return sped_up(replace(more, one_time=replace(result.one_time, cycles=once)), *speedup)
 
 
 def test_what_is_printed_alike_goes_to_less_memory_then_to_the_lower_one_time_cost_on_every_screen(results):
@@ -128,7 +128,9 @@ def test_what_is_printed_alike_goes_to_less_memory_then_to_the_lower_one_time_co
 
 def test_over_a_horizon_a_one_time_cost_decides_where_it_can_be_read(results):
     def once(result, cycles):
-        return replace(result, once=replace(result.once, cycles=cycles, run_cycles=1e9, run_seconds=1.0))
+        return replace(
+            result, one_time=replace(result.one_time, cycles=cycles, run_cycles=1e9, run_seconds=1.0)
+        )
 
     base = once(sped_up(results[0], 1, 1, 1), 0.0)
     fast, slow = (told(base, name, (at,) * 3, 0) for name, at in (("mitosis", 1.5), ("hydra", 1.2)))
@@ -149,8 +151,8 @@ def test_a_saving_that_cannot_be_read_in_the_speed_up_never_pays_back(results, s
     price = replace(results[0].price, management_cycles=0.0)
     law = (lambda one, z: z + one.management_cycles), (Interval.exactly(1e9),)
     base = replace(price, management_cycles=saved)
-    assert pays_back(1e8, base, price, law).middle == pytest.approx(after)
-    assert pays_back(0.0, base, price, law).middle == 0
+    assert break_even(1e8, base, price, law).middle == pytest.approx(after)
+    assert break_even(0.0, base, price, law).middle == 0
 
 
 def test_a_policy_that_nobody_can_have_is_never_best(results):
@@ -291,7 +293,7 @@ def test_no_bound_is_told_that_no_program_can_reach(results):
 
 def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(results):
     def walked(share):
-        return gone(SimpleNamespace(space=SimpleNamespace(inferred_tables=9), gone_share=share))
+        return gone(SimpleNamespace(space=SimpleNamespace(inferred_tables=9), unmapped_walk_share=share))
 
     base = replace(share_of(results[0], 0.1, 0.2, 0.5), findings=walked(0.42))
     slow = replace(sped_up(results[1], 0.9, 0.95, 1.0), policy="thp")

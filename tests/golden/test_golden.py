@@ -98,7 +98,7 @@ def test_counts_of_the_default_sample_when_warm_and_once_are_as_stored(tmp_path)
     capture = open_capture(bundled("samples") / DEFAULT_SAMPLE)
     found = []
     for result in replayed(capture, MACHINES[0], WARM, tmp_path):
-        counted = {kind: result.once.count(k) for k, kind in enumerate(EVENT_KINDS)}
+        counted = {kind: result.one_time.count(k) for k, kind in enumerate(EVENT_KINDS)}
         found.append({**stored(result), "once": {kind: count for kind, count in counted.items() if count}})
     agree(f"whatif-{DEFAULT_SAMPLE}-warm", found)
 

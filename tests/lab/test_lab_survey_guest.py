@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptanalyze.capture.live.guests import GuestMemory, address_spaces, dump_guest_tables
-from ptanalyze.capture.live.process import opened
+from ptanalyze.capture.live.process import open_process
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.capture.live.survey_guest import Host, by_cr3, by_kernel
 from ptanalyze.formats.capture import open_capture
@@ -38,7 +38,7 @@ def test_processes_are_those_that_the_guest_lists(kernel, ptdump, programs, plac
     with running(machine, kernel, image, files, place, limit=LIMIT, more=more) as (process, share):
         with Qmp(socket) as qmp:
             sample, slots = registers(qmp), slots_of(qmp)
-        with opened(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
+        with open_process(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
             found, whole = by_kernel(memory.read, address_spaces(memory.read, sample)[0], HERE)
             seen = by_cr3(memory.read, [sample], HERE)
         assert whole

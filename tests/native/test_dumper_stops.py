@@ -33,7 +33,7 @@ from native.dumping import (
 from native.vms import need_kvm
 from needs import small_disk
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.process import opened, paused
+from ptanalyze.capture.live.process import open_process, paused
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
 
@@ -76,8 +76,8 @@ def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
 PAUSES = """
 import sys, time
 from ptanalyze.capture.live.process import paused
-from ptanalyze.capture.live.process import opened
-with opened(int(sys.argv[1])) as process:
+from ptanalyze.capture.live.process import open_process
+with open_process(int(sys.argv[1])) as process:
     print(flush=True)
     sys.stdin.readline() if sys.argv[2:] else None
     with paused(process):
@@ -114,7 +114,7 @@ def test_python_stops_no_stranger_who_got_the_number():
 
 
 def test_python_says_of_a_process_that_was_reaped_before_it_could_be_stopped_that_it_has_ended():
-    with subprocess.Popen(["sleep", "60"]) as process, opened(process.pid) as it:
+    with subprocess.Popen(["sleep", "60"]) as process, open_process(process.pid) as it:
         process.kill()
         process.wait()
         with pytest.raises(PartialDataError, match="ended"), paused(it):

@@ -21,7 +21,7 @@ from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.capture.live.guests import BEYOND, SEEN, SELF_MAP, GuestMemory, dump_guest_tables, kvm_vcpus
-from ptanalyze.capture.live.process import opened
+from ptanalyze.capture.live.process import open_process
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.capture.live.survey_guest import find_vm, survey_guest
 from ptanalyze.capture.vm.join import join
@@ -118,7 +118,7 @@ def test_memory_is_read_where_the_monitor_says_and_nowhere_else(guest):
     _, process, socket = guest
     with Qmp(socket) as qmp:
         slots = slots_of(qmp)
-    with opened(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
+    with open_process(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
         assert memory.read(ADDRESSES["header"], 4) == (0x1BADB002).to_bytes(4, "little")
         end = max(slot.gpa + slot.bytes for slot in slots if slot.gpa < 1 << 31)
         assert memory.read(end - 4096, 4096) is not None
@@ -366,7 +366,7 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
         assert any(slot.gpa >= 1 << 32 for slot in slots) == (
             variant in ("memfd, above 4 GiB", "balloon, virtio-mem")
         )
-        with opened(pid) as process, GuestMemory(process, slots) as memory:
+        with open_process(pid) as process, GuestMemory(process, slots) as memory:
             assert memory.read((1 << 32) - 4096, 4096) == BIOS.read_bytes()[-4096:]
         with pytest.raises(UsageError, match="vCPU 0: not in 64-bit mode"):
             survey_guest("lone-guest")

@@ -31,7 +31,7 @@ from ptanalyze.capture.live.heat import (
     sample_each,
     sources,
 )
-from ptanalyze.capture.live.process import opened
+from ptanalyze.capture.live.process import open_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
@@ -365,7 +365,7 @@ def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_o
     ) as process:
         try:
             process.stdout.readline()
-            with opened(process.pid) as held:
+            with open_process(process.pid) as held:
                 dump_process(process.pid, tmp_path, bpf=True)
                 before, tables = image(held), (tmp_path / "gpt.entries").read_bytes()
                 process.stdin.write(b"x")

@@ -110,7 +110,7 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     assert not weights(close, "may bring no gain")
     here = speedup(close).here
     assert f"{others} would be faster by the estimate, 0 slower;" in here
-    warm = [replace(one, once=replace(one.once, within=False)) for one in close.results]
+    warm = [replace(one, one_time=replace(one.one_time, within=False)) for one in close.results]
     assert "0 slower in steady state;" in speedup(replace(close, results=warm)).here
     assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006x (1.003-1.014)"

@@ -718,7 +718,7 @@ def test_the_what_if_names_the_calibrated_run():
     linux, mitosis = asked(NATIVE)
     assert "the calibrated run btree" in mitosis.price.assumptions
     assert mitosis.price.walk_cycles < linux.price.walk_cycles
-    assert mitosis.price.speedup.middle < 1 < mitosis.once.cycles  # copies are made for 8 accesses
+    assert mitosis.price.speedup.middle < 1 < mitosis.one_time.cycles  # copies are made for 8 accesses
 
 
 def test_walks_that_cannot_be_those_of_the_counted_run_are_refused():

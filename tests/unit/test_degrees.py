@@ -299,7 +299,7 @@ def test_copies_that_do_not_pay_in_the_trace_pay_after_as_many_runs_as_they_say(
     process = two_nodes(range(0, 512, 2), repeats=3)
     known = degrees_of(process)
     found = choose(known)
-    after = float(found.pays_back[-1])
+    after = float(found.break_even[-1])
     assert found.overall.tier == ONE and 0 < after < np.inf
     assert choose(known, np.floor(after)).overall.tier == ONE
     assert choose(known, np.ceil(after) + 1).overall.tier == NODE

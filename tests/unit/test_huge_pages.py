@@ -186,7 +186,7 @@ def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
 def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
     trace = build_trace([(0, [GIB])])
     scenario = Scenario(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
-    assert scenario.space.inferred_tables and scenario.gone_share == 0
+    assert scenario.space.inferred_tables and scenario.unmapped_walk_share == 0
 
 
 def test_what_the_capture_lacks_is_said():
@@ -415,9 +415,9 @@ def test_collapsing_copies_what_was_mapped_and_zeroes_the_rest_once(mapped):
     snapshot = build_snapshot(pages, vmas=[(GIB, GIB + REGION, "")])
     trace = build_trace([(0, [GIB])], [(0, 0, Event.ROI_START, (), 0)])
     linux, thp = ask_of(snapshot, "thp", trace=trace)
-    assert thp.once.data_copied == mapped and thp.count("pages_zeroed") == 0
+    assert thp.one_time.data_copied == mapped and thp.count("pages_zeroed") == 0
     ns = mapped * COSTS.collapse_ns + (512 - mapped) * COSTS.zero_ns
-    assert thp.once.cycles - linux.once.cycles == pytest.approx(ns * small_machine(2).ghz)
+    assert thp.one_time.cycles - linux.one_time.cycles == pytest.approx(ns * small_machine(2).ghz)
 
 
 @pytest.mark.parametrize(("pages", "node_mib", "says"), [

@@ -28,7 +28,7 @@ from ptanalyze.kernels.replay import (
     RL,
     RR,
     TABLE_DATA,
-    Steps,
+    MmSteps,
 )
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.five_level import domain_of, split
@@ -190,7 +190,7 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
         1,
         11,
     ]
-    steps = Steps(
+    steps = MmSteps(
         *(np.array([value], old.dtype) for value, old in zip(row, scenario.history.steps, strict=True))
     )
     vars(scenario)["history"] = replace(scenario.history, steps=steps)

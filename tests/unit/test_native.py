@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.capture.live import native, tracers
 from ptanalyze.capture.live.record import emulator_ranges
-from ptanalyze.capture.live.supervise import TICK, Peak, Tracee
+from ptanalyze.capture.live.supervise import TICK, RssPeak, Tracee
 from ptanalyze.core import errors
 from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
@@ -106,7 +106,7 @@ def test_every_page_is_whose_its_twin_says(wanted, touches, events, heap):
 
 def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_tracers_own_memory(tmp_path):
     """Page tables are due when the program has grown, not when it has doubled its tracer."""
-    peak, mib = Peak(1), 1 << 20
+    peak, mib = RssPeak(1), 1 << 20
     peak.statm = tmp_path / "statm"
     kept = []
     for resident in (40 * mib, 40.5 * mib, 42 * mib, 42.2 * mib, 44 * mib, 41 * mib):
@@ -122,7 +122,7 @@ def test_a_short_program_is_looked_at_often_enough_to_see_its_peak():
     """sort of 2 MB takes half a second under its tracer, and frees all of it at its end."""
     ran = SimpleNamespace(started=time.monotonic(), peak=None)
     assert Tracee.pause(ran) == TICK
-    ran.peak = Peak(1)
+    ran.peak = RssPeak(1)
     assert Tracee.pause(ran) < TICK / 5
     ran.started -= 100
     assert Tracee.pause(ran) == TICK

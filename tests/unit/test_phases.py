@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import replay as naive
-from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.columns import PHASES
@@ -220,7 +220,7 @@ def test_a_synthetic_fill_and_its_work_are_answered_apart(tmp_path):
     whole = synth(tmp_path / "whole", "40M", init_trace=True, **asked)
     work = synth(tmp_path / "work", "40M", init_trace=False, **asked)
     setup = Setup.of(machine="vmitosis-cascade-lake")
-    assert opened(whole).scenario(setup).steady.found[0].text.startswith("2 phases: 1 has ")
+    assert open_replay_capture(whole).scenario(setup).steady.found[0].text.startswith("2 phases: 1 has ")
     found = [replay(capture, "mitosis", setup).results for capture in (whole, work)]
     assert found[0][0].finding(PHASES) and not found[1][0].finding(PHASES)
     for mine, theirs in zip(*found, strict=True):

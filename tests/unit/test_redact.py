@@ -18,7 +18,7 @@ from test_walker import passes
 from captures import without_calls_outside
 from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
-from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.check.tables import check_tables
@@ -313,7 +313,7 @@ def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sam
 @pytest.mark.parametrize("name", bundled_samples())
 def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
     """Real recordings have both: mmaps and mprotects of shared libraries, madvise where threads end."""
-    setup, recorded = Setup.of(), opened(name)
+    setup, recorded = Setup.of(), open_replay_capture(name)
     bare = without_calls_outside(recorded.trace)
     assert len(bare.events) < len(recorded.trace.events)
     with_calls, without = (

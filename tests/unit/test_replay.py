@@ -21,7 +21,7 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
-from ptanalyze.cost.price import NEVER, pays_back
+from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.replay import CLEAR, FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.policies import plan_for
@@ -334,38 +334,40 @@ def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
     linux, mitosis, hydra = results([(0, ALL), (1, ALL)])
     for policy in (mitosis, hydra):
         assert policy.count("pte_copies") == policy.count("replica_faults") == policy.count("tables_new") == 0
-        assert policy.once.cycles > 0
-    assert mitosis.once.count(TABLE_NEW) == 4 and hydra.once.count(TABLE_NEW) == 3  # each node has its root
-    assert linux.once.cycles == 0
-    assert mitosis.once.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
-    assert hydra.once.count(PTE_COPY) == 32 and hydra.once.count(REPLICA_FAULT) == 1
+        assert policy.one_time.cycles > 0
+    assert (
+        mitosis.one_time.count(TABLE_NEW) == 4 and hydra.one_time.count(TABLE_NEW) == 3
+    )  # each node has its root
+    assert linux.one_time.cycles == 0
+    assert mitosis.one_time.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
+    assert hydra.one_time.count(PTE_COPY) == 32 and hydra.one_time.count(REPLICA_FAULT) == 1
     assert mitosis.price.walk_cycles == hydra.price.walk_cycles
 
 
 def test_what_the_regions_calls_take_away_faults_again_and_again():
     unmap = [(1, 0, Event.MADVISE, (HEAP, 8 * PAGE, 4), 0)]
     linux, *_ = results([(0, ALL), (0, ALL)], unmap)
-    assert linux.count("faults") == 8 and linux.once.count(FAULT) == 0
+    assert linux.count("faults") == 8 and linux.one_time.count(FAULT) == 0
 
 
 def test_cold_counts_the_run_as_traced():
     cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
-    assert cold[2].count("pte_copies") == warm[2].once.count(PTE_COPY) == 32
-    assert cold[2].once.count(PTE_COPY) == 0 and cold[2].once.pays_back is None
-    assert cold[1].once.count(PTE_COPY) == 35
+    assert cold[2].count("pte_copies") == warm[2].one_time.count(PTE_COPY) == 32
+    assert cold[2].one_time.count(PTE_COPY) == 0 and cold[2].one_time.break_even is None
+    assert cold[1].one_time.count(PTE_COPY) == 35
     assert cold[0].row()["dram_reads"] > 0 == warm[0].row()["dram_reads"]
 
 
 def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those_within_it():
     cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
     for traced, steady in zip(cold, warm, strict=True):
-        assert traced.price.speedup == traced.once.traced_speedup == steady.once.traced_speedup
+        assert traced.price.speedup == traced.one_time.traced_speedup == steady.one_time.traced_speedup
     linux, mitosis, hydra = cold
-    assert mitosis.once.cycles > 0 == hydra.once.cycles
+    assert mitosis.one_time.cycles > 0 == hydra.one_time.cycles
     assert mitosis.price.management_cycles == pytest.approx(
-        linux.price.management_cycles + mitosis.once.cycles
+        linux.price.management_cycles + mitosis.one_time.cycles
     )
-    assert all(one.once.within for one in cold) and not any(one.once.within for one in warm)
+    assert all(one.one_time.within for one in cold) and not any(one.one_time.within for one in warm)
 
 
 def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
@@ -374,13 +376,13 @@ def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
     law = run, (Interval(0.5, 0.75, 1.0),)
     saved = linux.price.walk_cycles - hydra.price.walk_cycles
     if saved <= 0:
-        assert pays_back(100.0, linux.price, hydra.price, law).middle == NEVER
+        assert break_even(100.0, linux.price, hydra.price, law).middle == NEVER
     price = type(linux.price)(**{**vars(linux.price), "walk_cycles": linux.price.walk_cycles - 400.0})
-    found = pays_back(1200.0, linux.price, price, law)
+    found = break_even(1200.0, linux.price, price, law)
     assert tuple(found) == pytest.approx((3.0, 4.0, 6.0))
-    assert pays_back(0.0, linux.price, price, law).middle == 0
-    assert pays_back(-1.0, linux.price, linux.price, law).middle == 0
-    assert math.isinf(pays_back(1.0, price, linux.price, law).middle)
+    assert break_even(0.0, linux.price, price, law).middle == 0
+    assert break_even(-1.0, linux.price, linux.price, law).middle == 0
+    assert math.isinf(break_even(1.0, price, linux.price, law).middle)
 
 
 def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():

@@ -55,7 +55,7 @@ def test_the_shadow_table_maps_what_both_tables_together_map(snapshot):
     mapped = sum(512 ** (level - 1) for level, _, _ in leaf_map(shadow).values())
     guests = sum(512 ** (level - 1) for level, _, _ in leaf_map(snapshot.guest).values())
     assert mapped == guests - missing
-    assert shaped.aside_pages == len(snapshot.guest)
+    assert shaped.unwalked_table_pages == len(snapshot.guest)
     assert len(shadow) == len(snapshot.guest) + shaped.facts["shadow_tables_of_split_pages"]
     plan_for("shadow").reshape(scenario)  # the capture is as it was
     assert shadow_pages(snapshot) == (expected, missing)
@@ -96,7 +96,7 @@ def test_exits_are_the_entries_that_the_guest_writes():
     assert shadow.count("vm_exits") == 8 + 3 + 1
     assert linux.count("vm_exits") == 0 and linux.count("pte_writes") == 8 + 1
     assert shadow.count("pte_writes") == linux.count("pte_writes")
-    assert shadow.aside_pages == 4 and shadow.row()["aside_bytes"] == 4 * 4096
+    assert shadow.unwalked_table_pages == 4 and shadow.row()["aside_bytes"] == 4 * 4096
     assert shadow.host_pages == 0 < linux.host_pages
 
 

@@ -16,7 +16,7 @@ from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
 from ptanalyze.analysis.limits import STRIPPED, TABLES, replay_beside_mainline
 from ptanalyze.analysis.replay import FinishedRun
-from ptanalyze.analysis.setup import Setup, opened
+from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
@@ -395,7 +395,7 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]
     large = Setup.of(machine=machine, cache_share="0.25", stands_for=16)
-    parts = replay_beside_mainline(opened(capture), "mitosis", large)[1].parts
+    parts = replay_beside_mainline(open_replay_capture(capture), "mitosis", large)[1].parts
     bound = next(part.gain for part in parts if part.kind == TABLES)
     assert [*bound] == pytest.approx(
         one.loc[1, ["speedup_low", "speedup", "speedup_high"]].tolist(), rel=1e-3
@@ -428,10 +428,10 @@ def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_r
     none = recorded(tmp_path / "none", huge=0)
     large = Setup.of(machine="vmitosis-cascade-lake", stands_for=64, threads_on="0,0")
     assert whatif(none, ["mitosis", "thp"], large)["policy"].tolist()[1:] == ["mitosis"]
-    replayed, limits = replay_beside_mainline(opened(none), "mitosis", large)
+    replayed, limits = replay_beside_mainline(open_replay_capture(none), "mitosis", large)
     assert STRIPPED in limits.unknown and len(replayed.results) == 2 and not replayed.refused
     assert "page size" not in limits.sentence
-    assert not replay_beside_mainline(opened(none), "mitosis", setup)[1].unknown
+    assert not replay_beside_mainline(open_replay_capture(none), "mitosis", setup)[1].unknown
 
 
 def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp_path, monkeypatch):

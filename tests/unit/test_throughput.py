@@ -237,7 +237,7 @@ def test_the_middle_is_near_the_speed_up_of_a_long_one(tmp_path, machine, patter
     found, truth = short[1].price.speedup.middle, long[1].price.speedup.middle
     assert abs(found - truth) < off * (truth - 1)
     assert short[0].price.walk_share.middle == pytest.approx(long[0].price.walk_share.middle, abs=0.09)
-    assert short[1].once.when == long[1].once.when == "later"
+    assert short[1].one_time.when == long[1].one_time.when == "later"
     assert short[1].price.walk_cycles < long[1].price.walk_cycles * SHORT / LONG, (
         "counts are the region's own"
     )

@@ -19,7 +19,7 @@ from ptanalyze.kernels import lru, walker
 from ptanalyze.kernels.lru import EMPTY, ROW, bank, depth_in_row, find, row_bank, row_of
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import Steps, cache_pass, work_by_thread
+from ptanalyze.world.cache_pass import WalkPipeline, cache_pass, work_by_thread
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scenario import Scenario
 from replay_cases import ask, cold_machine
@@ -473,7 +473,7 @@ def test_no_thread_is_left_when_nobody_asks_for_the_rest(batches):
 @pytest.mark.parametrize("step", ["locate", "descend", "fetch"])
 def test_what_a_thread_fails_with_is_raised(batches, step, monkeypatch):
     """Also where it is not the last piece of a batch."""
-    real, count = getattr(Steps, step), []
+    real, count = getattr(WalkPipeline, step), []
 
     def fail(steps, piece, *how):
         count.append(piece)
@@ -481,7 +481,7 @@ def test_what_a_thread_fails_with_is_raised(batches, step, monkeypatch):
             raise MemoryError("no room")
         return real(steps, piece, *how)
 
-    monkeypatch.setattr(Steps, step, fail)
+    monkeypatch.setattr(WalkPipeline, step, fail)
     before = set(threading.enumerate())
     with pytest.raises(MemoryError, match="no room"):
         list(batches(batch=1000, threads=2))

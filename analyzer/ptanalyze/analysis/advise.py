@@ -35,7 +35,7 @@ from ..world.thread_placement import RECORDED
 from .findings import DRAM_MATTERS, NO_ADVICE, dram_share, equally
 from .frames import Replayed, whatif_frame
 from .replay import must_allow
-from .setup import USED_OR_NOT, Policies, Setup, opened, policies_of, setup_of
+from .setup import USED_OR_NOT, Policies, Setup, open_replay_capture, policies_of, setup_of
 from .whatif import baseline_of, planned, replay_scenario
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ class Standing(NamedTuple):
 def standing(result: Result, base: Result, gain: float | None = None) -> Standing:
     """Standing of a Result; gain: as Advice.gain."""
     more = size_as_read(peak_bytes(result) - peak_bytes(base))
-    return Standing(-effect(result, base, gain), result is not base, more, result.once.cycles)
+    return Standing(-effect(result, base, gain), result is not base, more, result.one_time.cycles)
 
 
 def effect(result: Result, base: Result, gain: float | None = None) -> float:
@@ -422,7 +422,7 @@ def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> li
 
 def peak_bytes(result: Result) -> int:
     """Bytes of page tables at their peak, of those kept aside, and of memory that the policy holds unused."""
-    pages = result.table_pages_peak + result.host_pages + result.aside_pages
+    pages = result.table_pages_peak + result.host_pages + result.unwalked_table_pages
     return pages * TABLE_BYTES + result.held_bytes
 
 
@@ -436,7 +436,7 @@ def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Adv
         if value > limit
     ]
     speedup = result.price.speedup
-    gain = over_horizon(base.once, result.once, speedup.middle, horizon) if speedup else None
+    gain = over_horizon(base.one_time, result.one_time, speedup.middle, horizon) if speedup else None
     ranked_by = standing(result, base, gain)
     return Advice(result, taken, updates, " and ".join(over), horizon, gain, ranked_by)
 
@@ -589,7 +589,7 @@ def advise(
     policies those to rank, as of `replay`; none: all that the capture allows
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
-    how, known = setup_of(setup, options), opened(capture)
+    how, known = setup_of(setup, options), open_replay_capture(capture)
     scenario, others = known.scenario(how), known.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0

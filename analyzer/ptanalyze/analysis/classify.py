@@ -22,7 +22,7 @@ from ..world.phases import ALL
 from ..world.reservations import Fragmentation, measure
 from .frames import classes_frame, fragmentation_frame
 from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
-from .setup import Settings, Setup, heated, opened, others, provenance_of, setup_of
+from .setup import Settings, Setup, heated, open_replay_capture, others, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -191,5 +191,5 @@ def fragmented(
     before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:
         return before, None
-    reshaped = plan_for("ptemagnet", dict(settings)).reshape(opened(capture).scenario(setup))
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(open_replay_capture(capture).scenario(setup))
     return before | {"after": measure(reshaped.space, by=by, filled=True)}, reshaped

@@ -28,7 +28,7 @@ from ..kernels.replay import (
     TABLE_NEW,
     Counters,
     Grouped,
-    Mapped,
+    PteState,
     at_share,
     freed_table,
     grouped_for,
@@ -41,7 +41,7 @@ from ..world.history import History
 from ..world.scenario import Scenario
 from .findings import of_run, short_region
 from .replay import FinishedRun, PolicyRun, replay_steady_state, replay_walks, start, system_calls
-from .setup import Setup, opened, setup_of
+from .setup import Setup, open_replay_capture, setup_of
 from .whatif import baseline_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class GroupedRun(PolicyRun):
         return grouped_for(self.plan.guest[0].hooks)
 
     def arguments(
-        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
     ) -> tuple[Any, ...]:
         history = scenario.history
         if self.step_group is None or self.step_group[0] is not history:
@@ -154,7 +154,7 @@ class GroupedRun(PolicyRun):
         self.first_counts = self.counts
         self.counts = Grouped(*map(np.zeros_like, self.counts))
 
-    def take_uncounted(self, scenario: Scenario, mapped: Mapped) -> None:
+    def take_uncounted(self, scenario: Scenario, mapped: PteState) -> None:
         counted = self.counts
         self.counts = Grouped(*(array.copy() for array in counted))
         super().take_uncounted(scenario, mapped)
@@ -211,7 +211,7 @@ Wanted = tuple["str | Policy", Mapping[str, Any]]
 Calls = tuple["SystemCalls", "SystemCalls | None"]  # of the run as traced, and of its steady part once more
 
 
-class Part(NamedTuple):
+class VmaCycles(NamedTuple):
     """Cycles of VMAs in a run, float64[V]: of walks, and of faults, copies, tables, calls, shootdowns."""
 
     walks: np.ndarray
@@ -226,14 +226,14 @@ class Part(NamedTuple):
 class Point(NamedTuple):
     """A tier and degree of every VMA; degree None: one copy, or prefetching that knows the future.
 
-    traced, steady      Part of the run as traced, and of its steady part once more
+    traced, steady      VmaCycles of the run as traced, and of its steady part once more
     faults, propagated, tables  int64[V] in both runs: faults that only copy, entries copied, table pages made
     """
 
     tier: str
     degree: int | None
-    traced: Part
-    steady: Part
+    traced: VmaCycles
+    steady: VmaCycles
     faults: np.ndarray
     propagated: np.ndarray
     tables: np.ndarray
@@ -313,9 +313,9 @@ def replayed(
     reader: np.ndarray,
     wanted: Sequence[Wanted],
     more: bool,
-) -> tuple[list[GroupedRun], Mapped, Calls]:
-    """([GroupedRun], Mapped at the first run's end, Calls) of policies on a Scenario, over the captured one's
-    reads.
+) -> tuple[list[GroupedRun], PteState, Calls]:
+    """([GroupedRun], PteState at the first run's end, Calls) of policies on a Scenario, over the captured
+    one's reads.
 
     more  whether the steady part runs once more
     """
@@ -358,14 +358,14 @@ def pointed(
     return Point(tier, degree, traced_part, again_part, faults, propagated, tables)
 
 
-def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> Part:
+def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> VmaCycles:
     """Part of a run with these system calls, priced as Result's; made: None where there is no such run."""
     groups = range(len(counts.walks))
     cycles = np.array([spent(of_group(counts, k), machine, setup.costs, setup.contended) for k in groups])
     management = cycles[:, 1:].sum(axis=1)
     if made is not None:
         management += fixed_ns_by_group(counts.events, setup.costs, made) * machine.ghz
-    return Part(cycles[:, 0], management)
+    return VmaCycles(cycles[:, 0], management)
 
 
 # The cheapest degree and sharing tier of each VMA, and of all together, beside the bound.
@@ -433,7 +433,7 @@ class Chosen:
         return unused
 
     @cached_property
-    def pays_back(self) -> np.ndarray:
+    def break_even(self) -> np.ndarray:
         """float64[V + 1]: further runs after which copies beat one copy, for each VMA, then for all.
 
         0: within the run as traced; infinite: never.
@@ -471,7 +471,7 @@ def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repea
             f"repeat = {repeat:g}: threads that move while the trace runs leave no steady part to repeat; "
             "leave out one of the two"
         )
-    known = opened(capture)
+    known = open_replay_capture(capture)
     known.capture.trace  # noqa: B018 - UsageError without a trace
     scenario = known.scenario(replace(setup, cache_share=str(setup.machine.llc.share)))
     if not len(scenario.stream):
@@ -527,7 +527,7 @@ def sentence(found: Chosen) -> str:
 
 
 def payback(found: Chosen) -> str:
-    after = float(found.pays_back[-1])
+    after = float(found.break_even[-1])
     if after == 0:
         return "Replicas break even within the trace."
     if not found.known.steady:
@@ -684,7 +684,7 @@ def row(found: Chosen, vma: int, at: int) -> dict[str, Any]:
         "tables_new": int(point.tables[vma]),
         "chosen": bool(found.by_vma[vma] == at),
         "sure": bool(found.sure[vma]),
-        "pays_back_runs": float(found.pays_back[vma]),
+        "pays_back_runs": float(found.break_even[vma]),
     }
 
 

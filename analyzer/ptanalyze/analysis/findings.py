@@ -222,7 +222,7 @@ def dram_share(reads: np.ndarray) -> float:
 
 def gone(scenario: Scenario) -> list[Finding]:
     """Table pages that were gone at the snapshot, to be careful with where many walks go there."""
-    tables, share = scenario.space.inferred_tables, scenario.gone_share
+    tables, share = scenario.space.inferred_tables, scenario.unmapped_walk_share
     if not tables:
         return []
     text = f"{tables} table pages were gone at the snapshot: placed by first touch"
@@ -265,7 +265,7 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
             Finding("one-node", "recorded on one node: as captured (linux) all tables are on node 0")
         )
     found += gone(scenario)
-    if pages := history.premapped:
+    if pages := history.mapped_at_start:
         text = f"{pages:,} pages were mapped before the region of interest began: no demand faults"
         found.append(Finding("premapped", text, numbers={"pages": pages}))
     found += scenario.first_touches_unseen

@@ -30,7 +30,7 @@ from ..world.trees import one_anonymous_vma
 if TYPE_CHECKING:
     from ..core.footprint import Footprint
     from ..core.machine import Machine
-    from ..cost.result import Once
+    from ..cost.result import OneTimeCost
     from ..kernels.replay import Counters
     from ..world.scenario import Scenario
     from .setup import Setup
@@ -365,8 +365,8 @@ def timed(
     )
 
 
-def paid_back(once: Once, base: Once, price: Price, first: Price, use: Use) -> Once:
-    """The Once with when it is earned back, in runs as long as the sampling; first: of the baseline."""
+def paid_back(once: OneTimeCost, base: OneTimeCost, price: Price, first: Price, use: Use) -> OneTimeCost:
+    """The cost with its break-even, in runs as long as the sampling; first: of the baseline."""
     speedup = price.speedup
     if speedup is None or price.run_cycles is None or first.run_cycles is None:
         return once
@@ -378,4 +378,4 @@ def paid_back(once: Once, base: Once, price: Price, first: Price, use: Use) -> O
         return more / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
 
     back = None if price is first else speedup.through(runs)
-    return replace(once, pays_back=back, run_cycles=price.run_cycles, run_seconds=use.elapsed)
+    return replace(once, break_even=back, run_cycles=price.run_cycles, run_seconds=use.elapsed)

@@ -20,7 +20,7 @@ from ..world.address_space import vma_of
 from ..world.mm_events import advice
 from ..world.scenario import Scenario, leaf_entries
 from .degrees import address_of_walks, vma_of_walks
-from .setup import Setup, opened, setup_of
+from .setup import Setup, open_replay_capture, setup_of
 
 BATCH = 1 << 20
 PAGES, PAGE_BYTES, MIB = 512, 4096, 1 << 20
@@ -194,7 +194,7 @@ def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **option
     are those of a further run of the region, warm, or of the run as traced (Setup.cold). UsageError
     without a trace or without VMAs; RefusedError where `thp` is refused.
     """
-    how, known = setup_of(setup, options), opened(capture)
+    how, known = setup_of(setup, options), open_replay_capture(capture)
     scenario = known.scenario(how)
     if not scenario.traced:
         raise UsageError(

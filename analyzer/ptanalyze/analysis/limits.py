@@ -18,7 +18,7 @@ from ..policies.contract import Availability
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
 from .replay import told
-from .setup import Opened, Policies, Setup, asked_or_usual
+from .setup import Policies, ReplayCapture, Setup, asked_or_usual
 from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def relocate() -> str:
     return f"sudo {this_program()} relocate PID --dry-run"
 
 
-class Part(NamedTuple):
+class Headroom(NamedTuple):
     """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known; least:
     whether the gain may be larger than all of its interval."""
 
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """kind: what limits the run, TABLES, DATA, PAGES or NOTHING; parts: [Part], the largest first.
+    """kind: what limits the run, TABLES, DATA, PAGES or NOTHING; parts: [Headroom], the largest first.
 
     sentence  which it is, and by how much
     typed     what to type on mainline Linux, "" nothing helps; why: on what it rests, "" where it says so
@@ -77,7 +77,7 @@ class Limits(NamedTuple):
     """
 
     kind: str
-    parts: list[Part]
+    parts: list[Headroom]
     sentence: str
     typed: str
     why: str
@@ -143,11 +143,11 @@ def limits_of(
         return _without_a_trace(base, within, about)
     huge = next((one for one in within if one.policy == HUGE and one.price.speedup), None)
     parts = [
-        Part(TABLES, price.local_tables, base.remote_tables),
-        Part(DATA, price.local_data, base.remote_data),
+        Headroom(TABLES, price.local_tables, base.remote_tables),
+        Headroom(DATA, price.local_data, base.remote_data),
     ]
     if huge is not None and huge.price.speedup is not None:
-        parts.append(Part(PAGES, huge.price.speedup))
+        parts.append(Headroom(PAGES, huge.price.speedup))
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     verdict = _verdict(kind, parts, base, huge, huge not in besides)
@@ -162,7 +162,9 @@ def limits_of_advice(report: Report) -> Limits | None:
     return limits_of(results, report.workload, {label_of(one.result) for one in report.ranked if one.over})
 
 
-def replay_beside_mainline(known: Opened, policies: Policies, setup: Setup) -> tuple[Replayed, Limits | None]:
+def replay_beside_mainline(
+    known: ReplayCapture, policies: Policies, setup: Setup
+) -> tuple[Replayed, Limits | None]:
     """`whatif.replay`, and the Limits of the run by these policies and, in addition, huge pages: what
     mainline Linux offers beside the policies that were asked for. Errors as of `replay`."""
     refused: dict[str, str] = {}
@@ -188,9 +190,9 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     """Limits by accessed bits: of page tables, and of page size at the least; never of data."""
     price, unknown = base.price, []
     assert price.local_tables is not None and price.cached_tables is not None
-    parts = [Part(TABLES, price.local_tables, base.remote_tables)]
+    parts = [Headroom(TABLES, price.local_tables, base.remote_tables)]
     if faster(price.cached_tables.middle):
-        parts.append(Part(PAGES, price.cached_tables, least=True))
+        parts.append(Headroom(PAGES, price.cached_tables, least=True))
     elif price.walk_share is not None and price.walk_share.high < 1:
         unknown.append(
             f"huge pages give at most {1 / (1 - price.walk_share.high):.2f}x, if they spare all walks"
@@ -224,7 +226,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
 NO_DATA = "on which nodes its data are was not captured, so what remote data cost is not known"
 
 
-def _verdict(kind: str, parts: Sequence[Part], base: Result, huge: Result | None, shown: bool) -> str:
+def _verdict(kind: str, parts: Sequence[Headroom], base: Result, huge: Result | None, shown: bool) -> str:
     """shown: whether what is to be careful about with huge pages is told elsewhere."""
     first, over = parts[0], label_of(base)
     if kind == NOTHING:

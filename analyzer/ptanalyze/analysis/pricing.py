@@ -17,8 +17,8 @@ from ..core.snapshot import Node, Topology
 from ..core.trace import SLOT_BITS, read_only
 from ..cost import price as cost
 from ..cost.load import PAGE_LINES, Pages, Traffic, data_lines, told_share
-from ..cost.price import OVERLAP, Away, Native, lock_held, pays_back
-from ..cost.result import EVERY_NODE, Once, Result, SystemCalls
+from ..cost.price import OVERLAP, Away, Native, break_even, lock_held
+from ..cost.result import EVERY_NODE, OneTimeCost, Result, SystemCalls
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT, Counters, at_share, counters
 from ..policies.contract import RECORD
@@ -65,7 +65,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
         whole, run = price.covering(middle), one.run
         once = _once(one, price.of(middle), price.of(-1) if one.warm else whole, prices[0], middle, setup)
         if one is base:
-            once = replace(once, pays_back=None)
+            once = replace(once, break_even=None)
         series = run.series and rated(run.series, one.scenario.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
@@ -356,7 +356,7 @@ def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
 def _result(
     each: Sequence[FinishedRun],
     price: Price,
-    once: Once,
+    once: OneTimeCost,
     baseline: str,
     findings: Iterable[Finding],
     provenance: dict[str, str],
@@ -382,9 +382,9 @@ def _result(
         single_copy=sum(done.single_copy for done in each),
         host_pages=int(count.host_pages[0]),
         host_single_copy=sum(done.scenario.space.host_tables for done in each),
-        aside_pages=sum(done.scenario.aside_pages for done in each),
+        unwalked_table_pages=sum(done.scenario.unwalked_table_pages for done in each),
         price=price,
-        once=once,
+        one_time=once,
         facts=run.facts(scenario) if len(each) == 1 else {},
         findings=tuple(findings),
         provenance=provenance,
@@ -403,7 +403,9 @@ def _findings(done: FinishedRun, price: Price, short: list[Finding], setup: Setu
     return [*of_run(done, counted), *short, *done.run.plan.findings, *lock]
 
 
-def _once(done: FinishedRun, price: Price, traced: Price, bases: Price, middle: int, setup: Setup) -> Once:
+def _once(
+    done: FinishedRun, price: Price, traced: Price, bases: Price, middle: int, setup: Setup
+) -> OneTimeCost:
     """bases: Price of all runs of the baseline, of which the one that is `middle` stands beside `price`."""
     base, base_traced = bases.of(middle), bases.of(-1)
     cycles, pays, run_cycles, seconds = cycles_before(done.run, done.scenario, setup), None, None, None
@@ -413,10 +415,10 @@ def _once(done: FinishedRun, price: Price, traced: Price, bases: Price, middle: 
         executed, _ = cost.instructions(done.scenario.trace, setup.costs, done.chunk)
         law = cost.run_law(base, setup.costs, executed, setup.calibration, setup.native)
         if law is not None:
-            pays = pays_back(more, base, price, law)
+            pays = break_even(more, base, price, law)
             run_cycles = cost.region_cycles(price, law)
             seconds = cost.region_cycles(base, law) / _hertz(done)
-    return Once(
+    return OneTimeCost(
         *_once_events(done), done.scenario.data_copied, cycles, pays, int(done.counted.classes.sum()),
         run_cycles, seconds, traced.speedup, not done.warm,
     )  # fmt: skip
@@ -515,7 +517,7 @@ class _Untraced(NamedTuple):
     """latency: float64[nodes that walk], cycles of a read from DRAM in closed form; None without."""
 
     price: Price
-    once: Once
+    one_time: OneTimeCost
     latency: np.ndarray | None = None
 
 
@@ -546,7 +548,7 @@ def _untraced(
     baseline = base.latency if base and base.latency is not None else latency
     price = timed(price, use, captured, baseline, latency, machine)
     first = base or _Untraced(price, once)
-    return _Untraced(price, paid_back(once, first.once, price, first.price, use), latency)
+    return _Untraced(price, paid_back(once, first.one_time, price, first.price, use), latency)
 
 
 def _untraced_result(
@@ -577,16 +579,16 @@ def _untraced_result(
         *_sampling([process.remote for process in found], plan.name),
         *plan.findings,
     )
-    result = _result(each, one.price, one.once, baseline, findings, provenance)
+    result = _result(each, one.price, one.one_time, baseline, findings, provenance)
     return result.of_larger(first.growth.factor)
 
 
-def _untraced_once(each: Sequence[FinishedRun], setup: Setup) -> Once:
+def _untraced_once(each: Sequence[FinishedRun], setup: Setup) -> OneTimeCost:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
     own, host = (np.sum(events, axis=0) for events in zip(*map(_once_events, each), strict=True))
     spent = sum(cycles_before(one.run, one.scenario, setup) for one in each)
     copied = sum(one.scenario.data_copied for one in each)
-    return Once(own, host, copied, spent, None, 0, None, None, None)
+    return OneTimeCost(own, host, copied, spent, None, 0, None, None, None)
 
 
 def served(plan: Plan, run: PolicyRun, scenario: Scenario) -> np.ndarray:

@@ -28,7 +28,7 @@ from ..kernels.replay import (
     HOST_DATA,
     TABLE_MOVED,
     Counters,
-    Mapped,
+    PteState,
     at_share,
     carry_out,
     counters,
@@ -81,7 +81,7 @@ def by_socket(counters: Counters, domains: int) -> Counters:
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
 
 
-def system_calls(scenario: Scenario, mapped: Mapped, first: int = 0) -> SystemCalls:
+def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> SystemCalls:
     """SystemCalls of a Scenario's region of interest from chunk `first` on; mapped: of kernels.replay."""
     events, steps = scenario.trace.events, scenario.history.steps
     region = region_of_interest(events)
@@ -156,9 +156,9 @@ class FinishedRun:
 
     run: PolicyRun
     scenario: Scenario
-    mapped: Mapped
+    mapped: PteState
     steady: Scenario
-    steady_mapped: Mapped
+    steady_mapped: PteState
     told: Interval | None = None
 
     @property
@@ -386,13 +386,13 @@ class Windows:
         cycles = np.zeros(3) if self.spend is None else self.spend(own)
         return Mark(now.classes.copy(), both, moved, run.step, cycles)
 
-    def series(self, runs: Sequence[SoFar], mapped: Mapped) -> list[Series]:
+    def series(self, runs: Sequence[SoFar], mapped: PteState) -> list[Series]:
         """[Series], one per run, when all is done."""
         while len(self.marks) < self.number:
             self._mark(runs)
         return [self._series(marks, mapped) for marks in zip(*self.marks, strict=True)]
 
-    def _series(self, marks: Sequence[Mark], mapped: Mapped) -> Series:
+    def _series(self, marks: Sequence[Mark], mapped: PteState) -> Series:
         columns = [np.array(column) for column in zip(*marks, strict=True)]
         classes, dram, moved, step, cycles = columns
         scenario, steps = self.scenario, self.scenario.history.steps
@@ -472,7 +472,7 @@ class PolicyRun:
         scenario: Scenario,
         reads: Reads,
         fault: np.ndarray,
-        mapped: Mapped,
+        mapped: PteState,
         first: int,
         last: bool = False,
     ) -> None:
@@ -488,7 +488,7 @@ class PolicyRun:
             return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(scenario))
 
     def arguments(
-        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
     ) -> tuple[Any, ...]:
         """Those of the loop."""
         history = scenario.history
@@ -527,7 +527,7 @@ class PolicyRun:
         )
         self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
-    def take_uncounted(self, scenario: Scenario, mapped: Mapped) -> None:
+    def take_uncounted(self, scenario: Scenario, mapped: PteState) -> None:
         """Take all steps of a Scenario: states change, counts do not."""
         counted = self.counters
         self.counters = Counters(*(array.copy() for array in counted))
@@ -582,7 +582,7 @@ def replay_walks(
     more: bool = False,
     spend: Spend | None = None,
     data: bool = False,
-) -> Mapped:
+) -> PteState:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
     more   replay_steady_state follows, which then accounts for the tables that the kernel filled by itself
@@ -591,7 +591,7 @@ def replay_walks(
 
     Runs of a batch are shared out among scenario.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
-    length. Returns the final kernels.replay.Mapped.
+    length. Returns the final kernels.replay.PteState.
     """
     mapped = scenario.history.mapped()
     compile_together(first_calls(runs, scenario, mapped))
@@ -606,7 +606,7 @@ def replay_walks(
     return mapped
 
 
-def _settle(runs: Sequence[PolicyRun], scenario: Scenario, mapped: Mapped) -> None:
+def _settle(runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState) -> None:
     """Account for the tables that are in the snapshot, although the trace's events freed them."""
     missing = np.flatnonzero(~mapped.exists[: scenario.space.guest_tables] & scenario.space.program_tables)
     for run in runs:
@@ -617,10 +617,10 @@ def replay_steady_state(
     runs: Sequence[PolicyRun],
     steady: Scenario,
     batches: Iterable[tuple[slice, Reads]],
-    mapped: Mapped,
+    mapped: PteState,
     progress: Callable[[int], None] | None = None,
     data: bool = False,
-) -> Mapped:
+) -> PteState:
     """Carry all runs through Scenario.steady_state, from the states in which `replay_walks` left them.
 
     mapped  as replay_walks returned it. Counters restart at zero; PolicyRun.first has those of the first run.
@@ -641,7 +641,7 @@ def replay_steady_state(
     return now
 
 
-def _undo(runs: Sequence[PolicyRun], steady: Scenario, mapped: Mapped) -> None:
+def _undo(runs: Sequence[PolicyRun], steady: Scenario, mapped: PteState) -> None:
     """Take History.undone, which no program waits for: states change, counts do not."""
     undone = steady.history.undone
     if undone is None:
@@ -661,7 +661,7 @@ def _carry(
     runs: Sequence[PolicyRun],
     scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
-    mapped: Mapped,
+    mapped: PteState,
     progress: Callable[[int], None] | None,
     cut: Windows,
 ) -> None:
@@ -696,7 +696,7 @@ def _carry(
 
 
 def first_calls(
-    runs: Sequence[PolicyRun], scenario: Scenario, mapped: Mapped
+    runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history

@@ -335,7 +335,7 @@ def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Opened:
+class ReplayCapture:
     """trace: None where the capture holds none; provenance: {what: text} for results."""
 
     capture: Capture
@@ -352,14 +352,14 @@ class Opened:
         return [setup.scenario(one, None) for one in together(self.capture, setup.weigh)]
 
 
-def opened(capture: CaptureLike = None) -> Opened:
-    """Opened capture; a bare trace gets a snapshot without tables, noted in its provenance."""
+def open_replay_capture(capture: CaptureLike = None) -> ReplayCapture:
+    """ReplayCapture capture; a bare trace gets a snapshot without tables, noted in its provenance."""
     known = load(capture)
     source = provenance_of(known)
     trace = known.trace if known.has_trace else None
     if known.has_snapshot or known.has_vm:
-        return Opened(known, known.snapshot, trace, source)
-    return Opened(known, bare_snapshot(known.trace), trace, source | {"assumed": ASSUMED})
+        return ReplayCapture(known, known.snapshot, trace, source)
+    return ReplayCapture(known, bare_snapshot(known.trace), trace, source | {"assumed": ASSUMED})
 
 
 def provenance_of(capture: Capture) -> dict[str, str]:

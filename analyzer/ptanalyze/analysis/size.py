@@ -19,7 +19,16 @@ from ..world.mm_events import part_of, within_region
 from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
 from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
-from .setup import Opened, Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
+from .setup import (
+    Policies,
+    ReplayCapture,
+    Setup,
+    asked_or_usual,
+    open_replay_capture,
+    policies_of,
+    setup_of,
+    together,
+)
 from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
@@ -125,14 +134,14 @@ def size_curve(
     Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without
     either, for a Setup that stands for a larger run already, and for factors out of range.
     """
-    curve, why = _curve(opened(capture), policies, setup_of(setup, options), times)
+    curve, why = _curve(open_replay_capture(capture), policies, setup_of(setup, options), times)
     if why is not None:
         raise why
     return curve
 
 
 def _curve(
-    known: Opened, policies: Policies, how: Setup, times: Sequence[float]
+    known: ReplayCapture, policies: Policies, how: Setup, times: Sequence[float]
 ) -> tuple[SizeCurve, RefusedError | None]:
     """The SizeCurve up to the first size that the capture does not allow, and why it does not."""
     if how.stands_for.larger:
@@ -175,7 +184,7 @@ def needed_curve(
     if setup.stands_for.larger or setup.as_traced or not replayed.fits_caches:
         return None
     try:
-        curve, _ = _curve(opened(capture), policies, setup, TIMES)
+        curve, _ = _curve(open_replay_capture(capture), policies, setup, TIMES)
     except TooSmallError:  # the question itself has its answer
         return None
     return curve if len(curve.times) > 1 else None
@@ -274,7 +283,7 @@ def replay_two(
     2 p(4S) - p(S) for 16S. Intervals reach over all three, and HULL farther.
     """
     how = setup_of(setup, options)
-    both = opened(first), opened(second)
+    both = open_replay_capture(first), open_replay_capture(second)
     captures = sorted(both, key=lambda one: mapped_bytes(one.snapshot).sum())
     small, large = captures
     if not how.stands_for.larger:

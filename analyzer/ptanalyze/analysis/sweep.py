@@ -19,7 +19,7 @@ from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
 from .replay import label, told
-from .setup import Policies, Setup, asked_or_usual, opened, policies_of, setup_of, together
+from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of, together
 from .whatif import chosen, replay_scenario, replay_snapshot
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
     from ..cost.result import Result
     from ..formats.capture import Capture
-    from .setup import Opened
+    from .setup import ReplayCapture
 
 
 # Units of work on the workers of a Dask cluster, by the interface of concurrent.futures.
@@ -181,7 +181,7 @@ UNITS_PER_WORKER = 2  # so that the last unit of one is not waited for by all ot
 
 
 @dataclass(frozen=True)
-class Unit:
+class SweepUnit:
     """asked: all policies of the point, of which plans first to last - 1 are replayed, and the baseline."""
 
     capture: Capture
@@ -193,7 +193,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Part:
+class UnitResult:
     """Results of a unit, the baseline's first; refused: {policy: why}; plans: number of the whole point's."""
 
     results: list[Result]
@@ -202,7 +202,7 @@ class Part:
 
 
 def swept_apart(
-    known: Opened,
+    known: ReplayCapture,
     points: Sequence[tuple[dict[str, Any], Setup]],
     asked: Asked,
     refused: dict[str, str],
@@ -216,7 +216,7 @@ def swept_apart(
     progress = points[0][1].progress if points else None
     capture = sent(known.capture)
     units = [
-        Unit(capture, known.provenance, replace(setup, progress=None), asked, first, last)
+        SweepUnit(capture, known.provenance, replace(setup, progress=None), asked, first, last)
         for _, setup in points
         for first, last in cuts
     ]
@@ -241,16 +241,16 @@ def _cuts(policies: int, points: int, workers: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def replayed_unit(unit: Unit) -> Part:
-    """Replay a Unit; each of its Results is what a replay of the whole point would give."""
-    known = opened(received(unit.capture))
+def replayed_unit(unit: SweepUnit) -> UnitResult:
+    """Replay a SweepUnit; each of its Results is what a replay of the whole point would give."""
+    known = open_replay_capture(received(unit.capture))
     scenario = known.scenario(unit.setup)
     plans = chosen(unit.asked, scenario, unit.setup)
     mine = [plans[0], *plans[unit.first : unit.last]]
     refused: dict[str, str] = {}
     results = replay_scenario(scenario, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
     whole = {label(plan, mine): label(plan, plans) for plan in mine}
-    return Part(results, {whole[name]: why for name, why in refused.items()}, len(plans))
+    return UnitResult(results, {whole[name]: why for name, why in refused.items()}, len(plans))
 
 
 MACHINE_KEYS = ("nodes", "placement", "contended", "latency_ratio")
@@ -287,7 +287,7 @@ def swept(
     on: str = "",
 ) -> list[tuple[dict[str, Any], Result]]:
     """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
-    known = opened(capture)
+    known = open_replay_capture(capture)
     asked = asked_or_usual(policies, known.snapshot)
     if on:
         wanted, there = points_of(asked, grid, setup)

@@ -17,7 +17,7 @@ from ..world import address_space
 from ..world.phases import ALL
 from .frames import walk_frame
 from .replay import windows_of
-from .setup import Setup, opened, provenance_of, setup_of
+from .setup import Setup, open_replay_capture, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -181,7 +181,7 @@ def walk_map(
     40 windows of equal time unless the setup has another number (of equal walks, and time_ns 0, where the
     trace has no times). UsageError without a trace.
     """
-    known = opened(capture)
+    known = open_replay_capture(capture)
     how = setup_of(setup, options)
     if known.trace is None:
         raise UsageError(f"{known.capture.directory}: no trace, so no walks over time: record the program")

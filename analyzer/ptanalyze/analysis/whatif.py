@@ -27,7 +27,7 @@ from .frames import Replayed
 from .pricing import priced, static_results
 from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, told
 from .replay import first_calls as replay_calls
-from .setup import Policies, Setup, asked_or_usual, opened, setup_of
+from .setup import Policies, Setup, asked_or_usual, open_replay_capture, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -101,7 +101,7 @@ def compile_kernels() -> int:
 
     A command that lacks the kernels of its passes compiles these all; others what little they lack.
     """
-    scenario = opened(bundled("samples") / "sysbench-memory").scenario(Setup.of())
+    scenario = open_replay_capture(bundled("samples") / "sysbench-memory").scenario(Setup.of())
     plans = planned([(name, {"node": 0} if name == "bind" else {}) for name in POLICIES], "linux")
     shaped = by_scenario(plans, scenario, refused={})
     calls = (call for one, runs in shaped for call in replay_calls(runs, one, one.history.mapped()))
@@ -183,7 +183,7 @@ def replay(
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
-    how, known = setup_of(setup, options), opened(capture)
+    how, known = setup_of(setup, options), open_replay_capture(capture)
     scenario, others, refused = known.scenario(how), known.others(how), dict[str, str]()
     asked = asked_or_usual(policies, known.snapshot)
     results = _results(scenario, asked, how, known.provenance, refused, others)

@@ -77,7 +77,7 @@ def dump_process(
       sudo ptanalyze dump process 1234 -o app
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
-    from ..capture.live.dump import dump_sealed, dump_tree, long_stop
+    from ..capture.live.dump import dump_capture, dump_tree, long_stop
     from ..core.errors import PartialDataError
     from ..formats.record import new_capture
 
@@ -89,7 +89,7 @@ def dump_process(
     if stop and not max_stop and (caution := long_stop(pid, memory)):
         echo(caution, err=True)
     with new_capture(output) as inside:
-        dumped, unknown = (dump_tree if tree else dump_sealed)(pid, inside, **options)
+        dumped, unknown = (dump_tree if tree else dump_capture)(pid, inside, **options)
     for line in dumped.lines:
         echo(line, err=True)
     if dumped.failed:

@@ -268,9 +268,9 @@ def split_names(words: Sequence[str]) -> tuple[str, ...]:
 
 def usual(names: Sequence[str], capture: Capture) -> Sequence[str]:
     """The names; where none were given those of the API's default, as `configured` reads them."""
-    from ..analysis.setup import asked_or_usual, opened
+    from ..analysis.setup import asked_or_usual, open_replay_capture
 
-    taken = () if names else asked_or_usual((), opened(capture).snapshot)
+    taken = () if names else asked_or_usual((), open_replay_capture(capture).snapshot)
     return names or [":".join([str(name), *map("=".join, own.items())]) for name, own in taken]
 
 

@@ -68,8 +68,7 @@ def command(
       ptanalyze whatif small large --stands-for 200G
     """
     from ..analysis.limits import replay_beside_mainline
-    from ..analysis.setup import asked_of_processes
-    from ..analysis.setup import opened as opened_capture
+    from ..analysis.setup import asked_of_processes, open_replay_capture
     from ..analysis.whatif import replay
     from ..core.columns import Answer
     from ..cost.result import BRIEF
@@ -88,7 +87,7 @@ def command(
 
             replayed = replay_two(opened, capture_of(other), policies, setup)
         elif output.form == "table" and not full:
-            replayed, limits = replay_beside_mainline(opened_capture(opened), policies, setup)
+            replayed, limits = replay_beside_mainline(open_replay_capture(opened), policies, setup)
         else:
             replayed = replay(opened, policies, setup)
         if other is None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
     from .law import Calibration
     from .load import Traffic
-    from .result import Once
+    from .result import OneTimeCost
 
 
 # (run cycles of a Price, given its unknowns; Interval of each unknown)
@@ -707,7 +707,7 @@ def lock_held(price: Price, cpus: int, ghz: float) -> list[Finding]:
 NEVER = math.inf
 
 
-def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
+def break_even(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
     """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER.
 
     A gain counts where it can be read in the speed-up (core.interval).
@@ -725,7 +725,7 @@ def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
     return over_corners(runs, *unknown)
 
 
-def over_horizon(base: Once, once: Once, speedup: float, seconds: float) -> float | None:
+def over_horizon(base: OneTimeCost, once: OneTimeCost, speedup: float, seconds: float) -> float | None:
     """Speed-up while the baseline runs for `seconds`, one-time costs included; None if unknown.
 
     speedup  of each further run

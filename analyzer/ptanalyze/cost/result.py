@@ -19,7 +19,7 @@ from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, 
 
 
 @dataclass(frozen=True)
-class Once:
+class OneTimeCost:
     """What happens once under a policy.
 
     Of a run counted as traced (Setup.cold), what is done before the first walk: `within` its Price too.
@@ -28,7 +28,7 @@ class Once:
                          captured tables to the policy's, and in the first run beyond what a further run does
     data_copied          data pages of 4 KiB copied into huge pages
     cycles               of the kernel and the hypervisor for all that
-    pays_back            further runs of the region until `cycles` beyond the baseline's are earned back by
+    break_even           further runs of the region until `cycles` beyond the baseline's are earned back by
                          the policy's faster steady state: 0 at once, NEVER; None without a run time, and of
                          the baseline
     run_walks            walks of a further run
@@ -42,23 +42,23 @@ class Once:
     host_events: np.ndarray
     data_copied: int
     cycles: float
-    pays_back: Interval | None
+    break_even: Interval | None
     run_walks: int
     run_cycles: float | None
     run_seconds: float | None
     traced_speedup: Interval | None
     within: bool = False
 
-    def of_larger(self, times: float) -> Once:
+    def of_larger(self, times: float) -> OneTimeCost:
         """As Result.of_larger."""
-        pays = self.pays_back and self.pays_back.through(lambda runs: runs * times)
+        pays = self.break_even and self.break_even.through(lambda runs: runs * times)
         return replace(
             self,
             events=np.rint(self.events * times).astype(np.int64),
             host_events=np.rint(self.host_events * times).astype(np.int64),
             data_copied=round(self.data_copied * times),
             cycles=self.cycles * times,
-            pays_back=pays,
+            break_even=pays,
         )
 
     def count(self, kind: int, host: bool = False) -> int:
@@ -68,23 +68,23 @@ class Once:
     @property
     def when(self) -> str | None:
         """When the cost is earned back, in a word: "at once", "later", "never"; None where unknown."""
-        if self.pays_back is None:
+        if self.break_even is None:
             return None
-        runs = self.pays_back.middle
+        runs = self.break_even.middle
         return "at once" if not runs else "later" if math.isfinite(runs) else "never"
 
     @property
-    def pays_back_walks(self) -> Interval | None:
+    def break_even_walks(self) -> Interval | None:
         """Walks until it has paid for itself."""
-        return self.pays_back and self.pays_back.through(lambda runs: runs * self.run_walks)
+        return self.break_even and self.break_even.through(lambda runs: runs * self.run_walks)
 
     @property
-    def pays_back_seconds(self) -> Interval | None:
+    def break_even_seconds(self) -> Interval | None:
         """Seconds of the baseline's run until then."""
-        if self.pays_back is None or self.run_seconds is None:
+        if self.break_even is None or self.run_seconds is None:
             return None
         seconds = self.run_seconds
-        return self.pays_back.through(lambda runs: runs * seconds)
+        return self.break_even.through(lambda runs: runs * seconds)
 
 
 TABLE_BYTES = 4096
@@ -317,8 +317,8 @@ class Result:
     host_calls    the same of the host's
     table_pages   guest table pages in the end, table_pages_peak at most, single_copy without further copies
     host_pages    host table pages, replicas included; host_single_copy as captured
-    once          what happens once, and when it is earned back
-    aside_pages   table pages kept, but no longer walked
+    one_time      what happens once, and when it is earned back
+    unwalked_table_pages   table pages kept, but no longer walked
     facts         {name: number} of the policy when it reshaped the capture
     findings      what a reader must know
     series        counts over time, None unless asked for
@@ -343,8 +343,8 @@ class Result:
     host_pages: int
     host_single_copy: int
     price: Price
-    once: Once
-    aside_pages: int = 0
+    one_time: OneTimeCost
+    unwalked_table_pages: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
@@ -356,7 +356,7 @@ class Result:
         """The run that is counted: a further one, "warm", or the first, "as traced"; None without a trace."""
         if not self.hits.any():
             return None
-        return "as traced" if self.once.within else "warm"
+        return "as traced" if self.one_time.within else "warm"
 
     @property
     def events(self) -> np.ndarray:
@@ -422,7 +422,7 @@ class Result:
         ratios = {name: getattr(self.price, name) for name in ("speedup", "local_tables", "local_data")}
         ratios = {name: ratio and less_sure(ratio, unsure) for name, ratio in ratios.items()}
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
-        grown = {name: round(getattr(self, name) * times) for name in (*pages, "aside_pages")}
+        grown = {name: round(getattr(self, name) * times) for name in (*pages, "unwalked_table_pages")}
         held = {
             fact: round(number * times) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS)
         }
@@ -435,7 +435,7 @@ class Result:
             self,
             **grown,
             price=replace(self.price, **ratios),
-            once=self.once.of_larger(times),
+            one_time=self.one_time.of_larger(times),
             facts=self.facts | held,
             findings=(*self.findings, *[note] * alone),
         )
@@ -464,12 +464,12 @@ class Result:
             },
             "system_calls_by_kind": [cost._asdict() for cost in self.price.system_calls],
             "once": {
-                "events_from_to": _named(self.once.events),
-                "host_events_from_to": _named(self.once.host_events),
-                "data_pages_copied": self.once.data_copied,
-                "pays_back_walks": _bounds(self.once.pays_back_walks),
-                "pays_back_seconds": _bounds(self.once.pays_back_seconds),
-                "traced_speedup": _bounds(self.once.traced_speedup),
+                "events_from_to": _named(self.one_time.events),
+                "host_events_from_to": _named(self.one_time.host_events),
+                "data_pages_copied": self.one_time.data_copied,
+                "pays_back_walks": _bounds(self.one_time.break_even_walks),
+                "pays_back_seconds": _bounds(self.one_time.break_even_seconds),
+                "traced_speedup": _bounds(self.one_time.traced_speedup),
             },
             "local": {
                 "tables": _bounds(self.price.local_tables),
@@ -490,7 +490,7 @@ class Counted:
     """Sums over the counts of a Result, each made once for its row."""
 
     def __init__(self, result: Result) -> None:
-        self.result, self.price, self.once = result, result.price, result.once
+        self.result, self.price, self.one_time = result, result.price, result.one_time
         self.walks = max(int(result.classes.sum()), 1)
         reads, dram = result.reads, result.reads[..., 1]
         self.reads, self.dram = int(reads.sum()), int(dram.sum())
@@ -602,16 +602,16 @@ COLUMNS = (
     Column("walk_share", "with mid-range assumptions",
            lambda c: getattr(c.price.walk_share, "middle", None)),
     Column("walk_share_high", "at most", lambda c: getattr(c.price.walk_share, "high", None), unit="share"),
-    Column("once_cycles", "cycles of what happens once", lambda c: c.once.cycles,
+    Column("once_cycles", "cycles of what happens once", lambda c: c.one_time.cycles,
            TIME, "one-time cycles", rank=4, brief=6),
-    Column("pays_back", "when that is earned back: at once, later or never", lambda c: c.once.when),
+    Column("pays_back", "when that is earned back: at once, later or never", lambda c: c.one_time.when),
     Column("pays_back_walks", "after how many walks; none: never, or not known",
-           lambda c: _finite(c.once.pays_back_walks),
+           lambda c: _finite(c.one_time.break_even_walks),
            TIME, "earned back after, walks", rank=5, unit="walks", optional=True),
-    Column("pays_back_seconds", "after how long", lambda c: _finite(c.once.pays_back_seconds),
+    Column("pays_back_seconds", "after how long", lambda c: _finite(c.one_time.break_even_seconds),
            TIME, "earned back after, s", form="mean", rank=6, brief=7, unit="s", optional=True),
     Column("traced_speedup", "speedup of the run as traced: cold caches, and what happens once within it",
-           lambda c: getattr(c.once.traced_speedup, "middle", None),
+           lambda c: getattr(c.one_time.traced_speedup, "middle", None),
            TIME, "speed-up as traced", form="ratio", rank=7, unit="ratio", optional=True),
     _memory("pt_bytes", "the guest's page tables in the end; native: all", lambda r: r.table_pages,
             "gPT", "page tables"),
@@ -632,7 +632,7 @@ COLUMNS = (
            unit="ns/call", optional=True),
     Column("system_call_stolen_ns", "lost by interrupted CPUs", lambda c: c.per_call("stolen_ns"),
            unit="ns/call", optional=True),
-    _memory("aside_bytes", "page tables kept, but no longer walked", lambda r: r.aside_pages,
+    _memory("aside_bytes", "page tables kept, but no longer walked", lambda r: r.unwalked_table_pages,
             "not walked", "not walked"),
     Column("held_bytes", "memory besides page tables that the policy reserves and leaves unused",
            lambda c: c.result.held_bytes, MEMORY, "held unused", scale=1 / 1024),

@@ -89,8 +89,8 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     Call again with an empty `out`, and a later STOP.
 
     page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
-    events        Steps with RANGEs; other kinds are passed on
-    out           Steps; state.clock[OUT] of them are filled
+    events        MmSteps with RANGEs; other kinds are passed on
+    out           MmSteps; state.clock[OUT] of them are filled
     """
     clock, room = state.clock, out.at.size - where.most
     guest, of_region, region_slot = state.guest, rows.of_region, regions.slot
@@ -242,7 +242,7 @@ def scan(w, now, node, where, schedule, state, out):
 
 @hook
 def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
-    """Write a step; operands as in Steps."""
+    """Write a step; operands as in MmSteps."""
     k = state.clock[OUT]
     out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
     out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call

@@ -10,7 +10,7 @@ import numpy as np
 
 from .data_migration import RANGE
 from .jit import either, kernel
-from .replay import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE, Steps
+from .replay import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE, MmSteps
 
 # Which VMA holds which bytes: an interval map whose ends are all known beforehand.
 #
@@ -221,7 +221,7 @@ class Writer(NamedTuple):
     page      uint32[W]      as WalkStream.page
     now       int64[8]       STEPS so far, SHOOTDOWNS, LINEAGES, BREAK (an edge), WALKED (walks that ALIVE
                              knows of), LAST_AT and LAST_KIND of the step before, CALL
-    steps     Steps          out: number of a SET is the lineage; of a FLUSH, lo and hi are Shootdowns.single
+    steps     MmSteps        out: number of a SET is the lineage; of a FLUSH, lo and hi are Shootdowns.single
                              and kernel
     extra     int64[S]       out: protection of a SET, event of a FLUSH
     """
@@ -235,13 +235,13 @@ class Writer(NamedTuple):
     huge: np.ndarray
     page: np.ndarray
     now: np.ndarray
-    steps: Steps
+    steps: MmSteps
     extra: np.ndarray
 
 
 @either
 def add(w, kind, row, lo, hi, was, number, to, extra):
-    """A step, operands as in Steps; none of no slots."""
+    """A step, operands as in MmSteps; none of no slots."""
     if lo == hi and (kind <= MOVE or kind == RANGE):
         return
     n, call = w.now[STEPS], w.calls[w.now[CALL]]

@@ -21,7 +21,7 @@ HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host'
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
 RUN = 9  # most of the process's threads run on another node from now on
 HINT = 11  # NUMA balancing marked an entry (change_prot_numa) or restored it
-CALLS = (  # Steps.call: on whose behalf; 0 to 12 as trace.Event, what follows the kernel does on its own
+CALLS = (  # MmSteps.call: on whose behalf; 0 to 12 as trace.Event, what follows the kernel does on its own
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
     "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing",
 )  # fmt: skip
@@ -29,7 +29,7 @@ BALANCING = 13
 ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
 
 
-class Steps(NamedTuple):
+class MmSteps(NamedTuple):
     """S steps, sorted by `at`. A row is one leaf table that the trace touches; its slots are the 512 entries.
 
     at    int64[S]  before walk number `at` of the stream
@@ -68,11 +68,11 @@ class Steps(NamedTuple):
 
 
 def blank_steps(count):
-    """Steps, all numbers 0."""
+    """MmSteps, all numbers 0."""
     at, (chunk, row, number) = np.zeros(count, np.int64), np.zeros((3, count), np.int32)
     kind, call = np.zeros((2, count), np.uint8)
     lo, hi, was, to, node = np.zeros((5, count), np.int16)
-    return Steps(at, chunk, kind, row, lo, hi, was, number, to, node, call)
+    return MmSteps(at, chunk, kind, row, lo, hi, was, number, to, node, call)
 
 
 class Shootdowns(NamedTuple):
@@ -473,7 +473,7 @@ def replay_for(guest, host, any_steps=True):
 # Which walks are demand faults and what each step changes: the same under every policy, so found once.
 
 
-class Mapped(NamedTuple):
+class PteState(NamedTuple):
     """State of the pass, carried from batch to batch.
 
     valid    uint64[L, 8]  bit map of the valid entries of each row

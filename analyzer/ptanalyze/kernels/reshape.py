@@ -278,7 +278,7 @@ SEVERAL, MOVABLE = 2, 3  # of `users`, below that a frame's number of pages
 NO_POOL = 0xFF  # of `pool_of`: the host maps nothing there
 
 
-class Parts(NamedTuple):
+class SlotRuns(NamedTuple):
     """S runs of slots lo..hi-1 of leaf tables (level 1)."""
 
     table: np.ndarray  # int32[S]  flat id of the table

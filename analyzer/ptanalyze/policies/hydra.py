@@ -461,14 +461,16 @@ def start_offline(scenario: Scenario, params: Strict) -> tuple[OfflineState, int
     return OfflineState(lazy, made, asked, np.zeros(1, np.int32)), pages
 
 
-def offline_settle(state: OfflineState, scenario: Scenario, tables: np.ndarray) -> int:
+def offline_implicit_tables(state: OfflineState, scenario: Scenario, tables: np.ndarray) -> int:
     return implicit_tables(state.lazy, scenario, tables)
 
 
 HYDRA_OFFLINE = Policy(
     "hydra-offline",
     "hydra that knows the walks to come: no degree of prefetching costs less",
-    guest=PolicySide(GuestHooks(server_of, offline_on_walk, offline_on_step), start_offline, offline_settle),
+    guest=PolicySide(
+        GuestHooks(server_of, offline_on_walk, offline_on_step), start_offline, offline_implicit_tables
+    ),
     source="least points that hit intervals, of table pages and nodes",
     needs=POLICY.needs,
 )

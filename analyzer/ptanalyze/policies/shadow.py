@@ -1,7 +1,7 @@
 """shadow: one table gVA -> hPA instead of two dimensions (vMitosis, section 5.2).
 
 Walks read one dimension. The price: the hypervisor write-protects the guest's own table, so that each entry
-written there is a VM exit, which writes the shadow entry too. The guest's table stays (Result.aside_pages).
+written there is a VM exit, which writes the shadow entry too. The guest's table stays, unwalked.
 
 Counts: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are
 entries written in the guest's own, one for each page mapped, changed or unmapped and one for each table
@@ -168,7 +168,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
         found.append(Finding("unmapped", text, policy="shadow", numbers={"pages": table.unmapped}))
     return scenario.reshaped(
         snapshot=table.snapshot,
-        aside_pages=int(np.count_nonzero(scenario.space.program_tables)),
+        unwalked_table_pages=int(np.count_nonzero(scenario.space.program_tables)),
         facts={"shadow_tables_of_split_pages": table.split_tables, "shadow_pages_unmapped": table.unmapped},
         findings=found,
     )

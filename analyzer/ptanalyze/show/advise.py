@@ -191,7 +191,7 @@ def view_degrees(found: Chosen, further: Section | None = None) -> Iterator[Sect
 def vma_row(found: Chosen, vma: int) -> dict[str, Cell]:
     best = found.best(vma)
     one, mine = float(found.cycles[0, vma]), float(found.cycles[found.by_vma[vma], vma])
-    after = float(found.pays_back[vma])
+    after = float(found.break_even[vma])
     return {
         "VMA": without_path(found.known.names[vma]),
         "walks": int(found.known.walks[vma].sum()),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ..capture.live.supervise import Grown
+    from ..capture.live.supervise import TraceSize
 
 
 # A Matrix as lines that fit a terminal: numbers in full where there is room, else short, else in parts.
@@ -511,7 +511,7 @@ FIRST = 2.0
 
 
 class Progress:
-    """Call it with each Grown. On a terminal: one line that is rewritten; where the program writes to the
+    """Call it with each TraceSize. On a terminal: one line that is rewritten; where the program writes to the
     terminal too, lines of their own, at growing intervals, so that neither spoils the other. Elsewhere only
     the warning about the disk."""
 
@@ -522,7 +522,7 @@ class Progress:
         self.shared = sys.stdout.isatty()
         self.next, self.warned, self.shown = FIRST, False, False
 
-    def __call__(self, grown: Grown) -> None:
+    def __call__(self, grown: TraceSize) -> None:
         if grown.free < LOW and not self.warned:
             self.warned = True
             self.clear()
@@ -546,7 +546,7 @@ class Progress:
             self.write("\r\x1b[K")
             self.shown = False
 
-    def sealing(self, grown: Grown) -> None:
+    def sealing(self, grown: TraceSize) -> None:
         """The program has ended; what follows takes long for a large trace."""
         self.clear()
         if self.terminal:
@@ -558,7 +558,7 @@ def flush() -> None:
     sys.stderr.flush()
 
 
-def line(grown: Grown, waiting_for: str = "") -> str:
+def line(grown: TraceSize, waiting_for: str = "") -> str:
     """ "recording: 1:05, 474 M accesses, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before any access."""
     minutes, seconds = divmod(int(grown.seconds), 60)
     if waiting_for and not grown.accesses:

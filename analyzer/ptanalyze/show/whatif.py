@@ -333,7 +333,7 @@ def sentence(results: Sequence[Result]) -> str:
     name, speedup = label_of(best, results), best.price.speedup
     if speedup is None:
         return without_run_time(base, best, name)
-    warm = "" if best.once.pays_back is None else " in steady state"
+    warm = "" if best.one_time.break_even is None else " in steady state"
     if effect(best, base) <= 0:
         same = not any(map(interval.differs, speedup))
         how = "" if same else f"; {name}: {interval_interval(speedup)}"
@@ -347,7 +347,7 @@ def sentence(results: Sequence[Result]) -> str:
 
 def costs_once(best: Result, base: Result) -> str:
     """One-time cost beyond the baseline's, and when it is recovered; "" where that is not known."""
-    seconds = best.once.pays_back_seconds
+    seconds = best.one_time.break_even_seconds
     if seconds is None:
         return ""
     if not seconds.middle:
@@ -355,7 +355,7 @@ def costs_once(best: Result, base: Result) -> str:
     earned = (
         "never recovered" if isinf(seconds.middle) else f"recovered after {show_duration(seconds.middle)}"
     )
-    return f"; its one-time cost, {cycles(best.once.cycles - base.once.cycles)} cycles, is {earned}"
+    return f"; its one-time cost, {cycles(best.one_time.cycles - base.one_time.cycles)} cycles, is {earned}"
 
 
 def without_run_time(base: Result, best: Result, name: str) -> str:
@@ -378,8 +378,8 @@ def takes(best: Result, base: Result) -> str:
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
-    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].once.within
-    steady = any(result.once.pays_back is not None for result in results)
+    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].one_time.within
+    steady = any(result.one_time.break_even is not None for result in results)
     over = f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}"
     more = {LOCALITY: remote(rows), READS: reads(results, nested)}
     for group in (TIME, LOCALITY, READS, MEMORY, UPDATES):
@@ -450,9 +450,9 @@ def once(results: Sequence[Result]) -> Iterator[Quantity]:
     """What happens once: to get to the policy's tables, and where memory is touched for the first time."""
     for k, kind in enumerate(KINDS):
         if kind.once:
-            yield Quantity(kind.once, [result.once.count(k) for result in results])
-            yield Quantity(f"ePT: {kind.once}", [result.once.count(k, host=True) for result in results])
-    yield Quantity("data pages copied", [result.once.data_copied for result in results])
+            yield Quantity(kind.once, [result.one_time.count(k) for result in results])
+            yield Quantity(f"ePT: {kind.once}", [result.one_time.count(k, host=True) for result in results])
+    yield Quantity("data pages copied", [result.one_time.data_copied for result in results])
 
 
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:

@@ -112,7 +112,9 @@ def counted(bench: Bench, pattern: str, size: int | None) -> pd.DataFrame:
 def events(result: Result) -> dict[str, int]:
     """Those that happen once, and those of a further run: a program without system calls has none then."""
     kinds = {"events": REPLICA_FAULT, "entries_copied": PTE_COPY}
-    return {name: result.once.count(kind) + int(result.calls[:, kind].sum()) for name, kind in kinds.items()}
+    return {
+        name: result.one_time.count(kind) + int(result.calls[:, kind].sum()) for name, kind in kinds.items()
+    }
 
 
 # Ports on 4-socket Xeons, all 64 hyperthreads busy: run times by the law, from counters.

@@ -29,7 +29,7 @@ from msgspec.structs import replace as changed
 
 from ..analysis.pricing import pages_reached
 from ..analysis.replay import replay_steady_state, replay_walks, start, system_calls
-from ..analysis.setup import Setup, opened
+from ..analysis.setup import Setup, open_replay_capture
 from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import SHARES, load_costs, load_machine, sharing
@@ -297,7 +297,7 @@ def _judged(table: pd.DataFrame, cells: Sequence[tuple[str, str]]) -> dict[str, 
 
 def counted(directory: str, name: str, scale: int, program: str, graph: str) -> Replayed:
     """Replay a capture as of a run `scale` times as large, with each share of the LLC left to tables."""
-    known, machine = opened(directory), load_machine(name)
+    known, machine = open_replay_capture(directory), load_machine(name)
     snapshot = replace(known.snapshot, facts={**known.snapshot.facts, "scale": scale})
     assert known.trace is not None, directory
     room = changed(

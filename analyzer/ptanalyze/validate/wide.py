@@ -185,7 +185,7 @@ def replays(
 
 def waiting(result: Result, machine: Machine) -> float:
     """ns of walks and page tables, all exposed; what is done before the traversal is not timed."""
-    upkeep = result.price.management_cycles - result.once.cycles
+    upkeep = result.price.management_cycles - result.one_time.cycles
     return (result.price.walk_cycles + upkeep) / machine.ghz
 
 

@@ -56,7 +56,7 @@ def _part(walks: Reads, first: int, size: int) -> Reads:
     return Reads(*(column[first : first + size] for column in walks))
 
 
-class Steps:
+class WalkPipeline:
     """The kernels of a pass, and what they need besides the walks.
 
     mine  bool[cpus]: whose walks take the steps, those of all other CPUs are left out
@@ -132,19 +132,19 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
 # one is located.
 
 
-def carry(steps: Steps, batch: Batch) -> Batch:
+def carry(steps: WalkPipeline, batch: Batch) -> Batch:
     for piece in batch.pieces(steps.kernels.PIECE):
         steps.locate(piece, 0)
         steps.fetch(piece, 0, steps.descend(piece, 0))
     return batch
 
 
-def in_turn(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
+def in_turn(steps: WalkPipeline, batches: Iterator[Batch]) -> Iterator[Batch]:
     for batch in batches:
         yield carry(steps, batch)
 
 
-def by_node(parts: Sequence[Steps], batches: Iterator[Batch]) -> Iterator[Batch]:
+def by_node(parts: Sequence[WalkPipeline], batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same batches, each while the next is under way: a thread for the CPUs of some nodes each, which
     share no cache with those of others."""
     pools = [ThreadPoolExecutor(1) for _ in parts]
@@ -181,14 +181,14 @@ def work_by_thread(cpu_node: np.ndarray, walks: np.ndarray, threads: int) -> lis
     return [np.isin(cpu_node, have) for have in nodes]
 
 
-def _carried(batches: Iterator[Batch], shares: Sequence[Steps], pair: bool) -> Iterator[Batch]:
+def _carried(batches: Iterator[Batch], shares: Sequence[WalkPipeline], pair: bool) -> Iterator[Batch]:
     """pair: whether two threads take turns where the walks are not shared out."""
     if len(shares) > 1:
         return by_node(shares, batches)
     return side_by_side(shares[0], batches) if pair else in_turn(shares[0], batches)
 
 
-def side_by_side(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
+def side_by_side(steps: WalkPipeline, batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same batches, each while the next is under way."""
     pair, before = Pair(steps), None
     try:
@@ -208,7 +208,7 @@ def side_by_side(steps: Steps, batches: Iterator[Batch]) -> Iterator[Batch]:
 class Pair:
     """A thread descends, another fetches what that one is done with; they locate pieces in turns."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: WalkPipeline) -> None:
         self.steps, self.pieces = steps, 0
         self.descending, self.fetching = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.due: tuple[Batch, int, Future[int]] | None = None
@@ -305,7 +305,7 @@ def cache_pass(
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
     shares_of_work = [
-        Steps(space.regions, placement.cpu_node, trees, caches, mine)
+        WalkPipeline(space.regions, placement.cpu_node, trees, caches, mine)
         for mine in work_by_thread(placement.cpu_node, walks, threads)
     ]
 
@@ -369,7 +369,7 @@ def first_calls(
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
     none = no_reads()
     cpu_node = placement.cpu_node
-    steps = Steps(space.regions, cpu_node, trees_of(space), caches, np.ones(len(cpu_node), np.bool_))
+    steps = WalkPipeline(space.regions, cpu_node, trees_of(space), caches, np.ones(len(cpu_node), np.bool_))
     return steps.calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
 
 

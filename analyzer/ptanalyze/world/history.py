@@ -37,7 +37,7 @@ from ..kernels.memory_manager import (
     vma_map,
     write_steps,
 )
-from ..kernels.replay import FLUSH, RUN, SET, Mapped, Rows, Shootdowns, Steps, blank_steps, slot_range
+from ..kernels.replay import FLUSH, RUN, SET, MmSteps, PteState, Rows, Shootdowns, blank_steps, slot_range
 from .address_space import AddressSpace, Slots
 from .mm_events import (
     UNNAMED,
@@ -156,7 +156,7 @@ def all_steps(begun: Writer) -> Writer:
         carry_out(w, len(w.calls))
         done = int(w.now[kernels.STEPS])
         if done <= room:
-            return w._replace(steps=Steps(*(column[:done] for column in w.steps)), extra=w.extra[:done])
+            return w._replace(steps=MmSteps(*(column[:done] for column in w.steps)), extra=w.extra[:done])
         room = done
 
 
@@ -301,7 +301,7 @@ class History:
     undone      its steps and shootdowns come, uncounted, before a further run: mm_events.undoing
     """
 
-    steps: Steps
+    steps: MmSteps
     shootdowns: Shootdowns
     rows: Rows
     vma_owner: np.ndarray
@@ -316,14 +316,14 @@ class History:
     undone: "History | None" = None
 
     @property
-    def premapped(self) -> int:
+    def mapped_at_start(self) -> int:
         """Entries of touched tables that were mapped before the trace began."""
         return int(np.bitwise_count(self.valid).sum())
 
-    def mapped(self) -> Mapped:
-        """A fresh kernels.replay.Mapped: the state that mark_faults changes."""
+    def mapped(self) -> PteState:
+        """A fresh kernels.replay.PteState: the state that mark_faults changes."""
         steps = len(self.steps.at)
-        return Mapped(
+        return PteState(
             self.valid.copy(),
             self.exists.copy(),
             np.zeros(steps, np.int32),
@@ -391,13 +391,13 @@ def steady_history(
     steps = past.steps
     kept = np.flatnonzero(steps.chunk >= chunk)
     at = again.offset[steps.chunk[kept]].astype(np.int64)
-    more = Steps(*(column[kept] for column in steps))._replace(at=at)
+    more = MmSteps(*(column[kept] for column in steps))._replace(at=at)
     runs = np.flatnonzero(steps.kind[kept] == RUN)
     if len(runs) and (begin := more.was[runs[0]]) != (end := more.to[runs[-1]]):
-        back = Steps(*(column[runs[:1]] for column in more))
+        back = MmSteps(*(column[runs[:1]] for column in more))
         back.at[:], back.chunk[:] = again.offset[chunk], chunk
         back.was[:], back.to[:], back.node[:] = end, begin, begin
-        more = Steps(*map(np.concatenate, zip(back, more, strict=True)))
+        more = MmSteps(*map(np.concatenate, zip(back, more, strict=True)))
     return replace(past, steps=more, undone=_undone(past, space, undone) if len(undone) else None)
 
 
@@ -461,7 +461,7 @@ def _huge_entries(
 
 
 def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(int64[V] VMA ids at the start, int32[S] Steps.number, int16[...] owner of each id).
+    """(int64[V] VMA ids at the start, int32[S] MmSteps.number, int16[...] owner of each id).
 
     An id is what one call made, with one protection.
     """
@@ -476,8 +476,8 @@ def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.
     return ids[:start], number, owner.astype(np.int16)
 
 
-def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[Steps, Shootdowns]:
-    """number  Steps.number"""
+def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[MmSteps, Shootdowns]:
+    """number  MmSteps.number"""
     steps, flush = done.steps, np.flatnonzero(done.steps.kind == FLUSH)
     single, kernel = steps.lo[flush].astype(bool), steps.hi[flush].astype(bool)
     steps.lo[flush] = steps.hi[flush] = 0
@@ -491,7 +491,7 @@ def _vma_rows(
     initial: Pieces,
     ids: np.ndarray,
     huge: tuple[np.ndarray, np.ndarray, np.ndarray],
-    steps: Steps,
+    steps: MmSteps,
     regions: Regions,
     rows: Rows,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

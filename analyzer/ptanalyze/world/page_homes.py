@@ -43,9 +43,9 @@ from ..kernels.replay import (
     CLEAR,
     FLUSH,
     MOVE,
+    MmSteps,
     Rows,
     Shootdowns,
-    Steps,
     move_target,
     node_now,
     slot_range,
@@ -229,7 +229,7 @@ def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None
 def first_touches_unseen(program: TracedProgram, past: History) -> list[Finding]:
     """Whether memory was mapped before the region of interest without a record of its first touch."""
     noted = (program.trace.events["kind"] == Event.FIRST_TOUCH).any()
-    return [WITHOUT] if past.premapped and not noted else []
+    return [WITHOUT] if past.mapped_at_start and not noted else []
 
 
 # A hypervisor's tables behind what the guest had mapped before the region: where that was touched first.
@@ -564,15 +564,15 @@ def _live(program: TracedProgram, past: History, chunk: np.ndarray) -> np.ndarra
     return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]
 
 
-def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
-    """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
+def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSteps, np.ndarray, DataNodes]:
+    """(MmSteps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
     from ..kernels.data_migration import CHUNK, OUT, STOP, follow
 
     stream, placement = program.stream, program.placement
     where, schedule, state = _where(program, past, data), _schedule(program), _state(program, data)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
-    out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
+    out = MmSteps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
     events = past.steps._replace(to=(past.steps.to * _scale(past.steps, program)).astype(np.int16))
     stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
     parts, done, given = [], False, 0
@@ -587,12 +587,12 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[Step
             program.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
-    steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    steps = MmSteps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host, left=state)
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
 
 
-def _scale(steps: Steps, program: TracedProgram) -> np.ndarray:
+def _scale(steps: MmSteps, program: TracedProgram) -> np.ndarray:
     """Domains per node of a step: an event's RANGE names a socket, whose first domain gets the data."""
     from ..kernels.data_migration import RANGE
 

@@ -18,7 +18,7 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import blocks, read_only
-from ..kernels.replay import Steps
+from ..kernels.replay import MmSteps
 from . import address_space
 from .address_space import AddressSpace
 from .scenario import Scenario
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..kernels.classify import HostTables as Host
-    from ..kernels.reshape import Guest, Parts
+    from ..kernels.reshape import Guest, SlotRuns
 
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
@@ -276,9 +276,9 @@ def _users(space: AddressSpace) -> np.ndarray:
     return users
 
 
-def _parts(space: AddressSpace, base: np.ndarray) -> Parts:
-    """kernels.reshape.Parts: the program's pages, and whether their VMA is served."""
-    from ..kernels.reshape import Parts
+def _parts(space: AddressSpace, base: np.ndarray) -> SlotRuns:
+    """kernels.reshape.SlotRuns: the program's pages, and whether their VMA is served."""
+    from ..kernels.reshape import SlotRuns
 
     snapshot = space.snapshot
     anonymous = [name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names]
@@ -287,7 +287,7 @@ def _parts(space: AddressSpace, base: np.ndarray) -> Parts:
     group[:-1][snapshot.vmas["emulator"]] = address_space.LEFT_OUT
     level = np.where(base >= 0, space.tables.level, 0)
     table, lo, hi, which = address_space.segments(space.tables._replace(level=level), snapshot.vmas, group)
-    return Parts(table, base[table], lo, hi, which == MOVABLE)
+    return SlotRuns(table, base[table], lo, hi, which == MOVABLE)
 
 
 POINTS = 512  # of the series, at most
@@ -351,12 +351,12 @@ def reserve(scenario: Scenario, pages: int = 8, limit: int = -1) -> Reservations
     return Reservations(snapshot, counts, own.kept, early, late, len(scenario.stream), series)
 
 
-def _touched(scenario: Scenario, pages: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:
-    """(region_base, Steps, row_base) of kernels.reshape.run; empty without a trace."""
+def _touched(scenario: Scenario, pages: GuestPages) -> tuple[np.ndarray, MmSteps, np.ndarray]:
+    """(region_base, MmSteps, row_base) of kernels.reshape.run; empty without a trace."""
     regions = scenario.space.regions
     region_base = np.where(regions.level == 1, pages.base[regions.leaf], -1)
     if not scenario.traced:
-        none = Steps(*(np.zeros(0, np.int64) for _ in Steps._fields))
+        none = MmSteps(*(np.zeros(0, np.int64) for _ in MmSteps._fields))
         return region_base, none, np.zeros(0, np.int64)
     return region_base, scenario.history.steps, pages.base[scenario.history.rows.leaf]
 
@@ -365,7 +365,7 @@ def _mapped_before(scenario: Scenario, pages: GuestPages, row_base: np.ndarray) 
     """Pages mapped before the region of interest began wait for no walk."""
     from ..kernels.reshape import FREE, WAITING
 
-    if not scenario.traced or not scenario.history.premapped:
+    if not scenario.traced or not scenario.history.mapped_at_start:
         return
     rows = np.flatnonzero((row_base >= 0) & scenario.history.valid.any(axis=1))
     for row in rows.tolist():

@@ -120,14 +120,14 @@ class Scenario(TracedProgram):
 
     facts        of reshaping, for the Result: {name: number}
     findings     for a reader of the results
-    aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
+    unwalked_table_pages  table pages that walks no longer go through: a guest's own under shadow paging
     data_copied  data pages of 4 KiB that the reshaping copies once, when the trace begins
     data_zeroed  the same that it zeroes
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    aside_pages: int = 0
+    unwalked_table_pages: int = 0
     data_copied: int = 0
     data_zeroed: int = 0
 
@@ -233,11 +233,11 @@ class Scenario(TracedProgram):
         return host_homes(self, self._past, self.first_homes)
 
     @cached_property
-    def gone_share(self) -> float:
+    def unmapped_walk_share(self) -> float:
         """Share of the captured trace's walks to memory whose table pages were gone at the snapshot;
         0 where there is no snapshot."""
         if self.origin is not None:
-            return self.captured.gone_share
+            return self.captured.unmapped_walk_share
         walks, space = self.stream.page, self.space
         gone = space.regions.leaf >= space.guest_tables + space.host_tables
         if not len(walks) or not gone.any() or "assumed" in self.snapshot.facts:

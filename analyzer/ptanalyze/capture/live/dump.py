@@ -34,7 +34,7 @@ class Dumped:
     failed: CaptureError | None = None
 
 
-def dump_unsealed(pid: int, directory: Path, **options: Any) -> Dumped:
+def dump_or_failure(pid: int, directory: Path, **options: Any) -> Dumped:
     """dump_process into the existing `directory`; a failed verification is part of the result."""
     try:
         return Dumped(dump_process(pid, directory, **options))
@@ -56,9 +56,9 @@ def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list
     return [*facts.get("unknown", ()), *([] if quiet else [RESTLESS])]
 
 
-def dump_sealed(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:
+def dump_capture(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:
     """(Dumped, what the snapshot does not know) of process `pid` in the existing `directory`, sealed."""
-    dumped = dump_unsealed(pid, directory, **options)
+    dumped = dump_or_failure(pid, directory, **options)
     return dumped, seal_dump(directory)
 
 
@@ -92,7 +92,9 @@ def dump_process(
         with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as made_in:
             inside = Path(made_in)
             with says_where(directory, inside):
-                lines, failed = dump_somehow(pid, inside, stop, retries, verify, bpf, max_stop, memory)
+                lines, failed = dump_by_bpf_or_pagemap(
+                    pid, inside, stop, retries, verify, bpf, max_stop, memory
+                )
             move_files(inside, directory)
     except BaseException:
         if made:
@@ -125,7 +127,7 @@ def make_directory(directory: Path) -> bool:
         raise UsageError(f"{directory}: cannot make this directory: {error.strerror}") from None
 
 
-def dump_somehow(
+def dump_by_bpf_or_pagemap(
     pid: int,
     inside: Path,
     stop: bool,
@@ -233,7 +235,7 @@ def dump_tree(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[s
     dump_process.
     """
     found = descendants(pid)
-    first = dump_unsealed(pid, directory, **options)
+    first = dump_or_failure(pid, directory, **options)
     each = {one: dump_descendant(one, directory, **options) for one in found}
     new = [one for one in descendants(pid) if one not in found]
     there = {one: of for one, of in each.items() if isinstance(of, Dumped)}
@@ -252,7 +254,7 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
     for _ in range(RETRIES):
         place.mkdir(mode=0o700)
         try:
-            return dump_unsealed(pid, place, **options)
+            return dump_or_failure(pid, place, **options)
         except (PartialDataError, UsageError) as error:
             shutil.rmtree(place)
             if not alive(pid):

@@ -12,7 +12,7 @@ from ...formats.snapshot import HostDump, read_vm
 from .dump import RETRIES, collecting, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native
-from .process import Process, opened
+from .process import Process, open_process
 
 KIND = "vm-host"
 
@@ -50,7 +50,7 @@ def dump_vm(
     command += collecting(memory)
     if vm is not None:
         command += ["--vm", str(vm)]
-    with opened(pid) as process, new_capture(out) as inside:
+    with open_process(pid) as process, new_capture(out) as inside:
         lines, _ = run_ptdump([*command, "-o", str(inside)])
         host = read_vm(inside)
         facts = host.facts

@@ -23,7 +23,7 @@ from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, 
 from ...formats.record import seal
 from ...formats.snapshot import Slot, now, write_snapshot
 from .native import native
-from .process import Process, opened, paused
+from .process import Process, open_process, paused
 from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of
 
 # A guest's page tables read from outside, through its physical memory: untrusted.
@@ -300,7 +300,7 @@ def dump_guest_tables(
     made: list[Path] = []
     lines: list[str] = []
     with ExitStack() as stack:
-        process = process or stack.enter_context(opened(pid))
+        process = process or stack.enter_context(open_process(pid))
         if stop:
             stack.enter_context(paused(process))
         memory = stack.enter_context(GuestMemory(process, slots))

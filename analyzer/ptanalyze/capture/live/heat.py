@@ -23,7 +23,7 @@ from ...formats.trace import add_index
 from ...world.address_space import known_pages
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
-from .process import Process, check_process, opened
+from .process import Process, check_process, open_process
 from .supervise import die_with_us
 
 LENGTHS = (
@@ -59,7 +59,7 @@ def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int]
     The tables are those after the samples, or before them if the process has ended or called exec. The caller
     seals the capture. UsageError; PartialDataError if the process ended before a sample was complete.
     """
-    with opened(pid) as process:
+    with open_process(pid) as process:
         dump_process(pid, directory, bpf=True)
         before = image(process)
         lines = sample(pid, directory / FILE, seconds, lengths)
@@ -315,7 +315,7 @@ def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = 
         for one, place in places.items():
             place.mkdir(mode=0o700, exist_ok=one == pid)
             try:
-                process = stack.enter_context(opened(one))
+                process = stack.enter_context(open_process(one))
                 ran[one] = image(process)
                 dump_process(one, place, bpf=True)
                 processes[one] = process

@@ -50,7 +50,7 @@ class Process:
 
 
 @contextmanager
-def opened(pid: int) -> Iterator[Process]:
+def open_process(pid: int) -> Iterator[Process]:
     """The Process `pid`; UsageError if there is none.
 
     The pidfd comes first: if its process has not been reaped when /proc/PID is open, both are the same.

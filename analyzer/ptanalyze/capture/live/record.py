@@ -28,14 +28,13 @@ from .process import huge_pages
 from .supervise import (
     Account,
     Children,
-    Growth,
-    Peak,
     Recording,
+    RssPeak,
     Timed,
     Tracee,
+    TraceGrowth,
     Watch,
     account,
-    attend,
     end,
     given_time,
     leave_room,
@@ -43,6 +42,7 @@ from .supervise import (
     readable,
     room,
     start,
+    supervise,
     timed_run,
 )
 from .tracers import NOTES, SITES_TOOL, TRACERS, Options, find_program, sites_in, tools
@@ -271,11 +271,11 @@ def record(
             started = time.time()
             notes = made_for(as_user, trace.resolve().with_name(NOTES)) if sites else None
             process = start(TRACERS[tracer](program, words, place + pairs, notes), as_user)
-            peak = Peak(process.pid) if dump and dump_at == "peak" else None
+            peak = RssPeak(process.pid) if dump and dump_at == "peak" else None
             children = Children(trace.parent) if how.follow_fork else None
-            seen = recording, Growth(trace), peak, watch, children, end_after
+            seen = recording, TraceGrowth(trace), peak, watch, children, end_after
             try:
-                attend(Tracee(process, listener, dumper, directory, *seen))
+                supervise(Tracee(process, listener, dumper, directory, *seen))
             finally:
                 end(process)
         recording.exit_status = process.returncode

@@ -18,7 +18,7 @@ from ...core.snapshot import Snapshot, frame, leaf, present
 from ...formats.snapshot import read_snapshot
 from .dump import dump_process
 from .native import native
-from .process import PAGE, command_line, opened
+from .process import PAGE, command_line, open_process
 
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
 AROUND = 300.0  # microseconds of a stop that are no moves
@@ -185,7 +185,7 @@ def areas(pid: int) -> dict[int, tuple[str, ...]]:
     """{start: addresses, rights and name, flags, locked bytes, memory policy} of its areas."""
     found: dict[int, list[str]] = {}
     lines: list[str] = []
-    with opened(pid) as process, process.there():
+    with open_process(pid) as process, process.there():
         for line in (process.proc / "smaps").read_text(errors="replace").splitlines():
             if match := AREA.match(line):
                 lines = found[int(match[1], 16)] = [line]

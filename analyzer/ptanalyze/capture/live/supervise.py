@@ -171,7 +171,7 @@ MOST = 20_000  # frames looked at in one go: some milliseconds
 
 
 @dataclass(frozen=True)
-class Grown:
+class TraceSize:
     """seconds since the start, bytes of all traces, accesses of the main one as far as it was read, and bytes
     that are free beside it."""
 
@@ -181,18 +181,18 @@ class Grown:
     free: int
 
 
-class Growth:
+class TraceGrowth:
     """A trace file that is being written; `look` reads on from where it stopped."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.at, self.accesses = path, HEADER_BYTES, 0
 
-    def look(self, seconds: float) -> Grown:
+    def look(self, seconds: float) -> TraceSize:
         written = sum(path.stat().st_size for path in self.path.parent.glob("*.ptt"))
         if written > HEADER_BYTES and self.path.exists():
             self.read_on()
         place = os.statvfs(self.path.parent)
-        return Grown(seconds, written, self.accesses, place.f_bavail * place.f_frsize)
+        return TraceSize(seconds, written, self.accesses, place.f_bavail * place.f_frsize)
 
     def read_on(self) -> None:
         with open(self.path, "rb", buffering=0) as file:
@@ -220,7 +220,7 @@ GROWN = 1.25
 LEAST = 1 << 20  # bytes
 
 
-class Peak:
+class RssPeak:
     """kept: bytes that were resident when the page tables were read that are kept, 0: none were; first: those
     at the first reading."""
 
@@ -267,7 +267,7 @@ TICK = 0.5  # seconds between two looks at a program that runs
 SOON = 0.02  # the least, at first, where its memory at the peak is wanted
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
-Watch: TypeAlias = Callable[[Grown], None]
+Watch: TypeAlias = Callable[[TraceSize], None]
 
 
 @dataclass
@@ -287,7 +287,7 @@ class Recording:
     children: dict[int, str] = field_module(default_factory=dict)  # PIDs seen while it ran
     problems: list[str] = field_module(default_factory=list)
     user: int = 0  # whom the program ran as
-    grown: Grown | None = None  # the trace at the end
+    grown: TraceSize | None = None  # the trace at the end
 
 
 @dataclass(frozen=True)
@@ -303,8 +303,8 @@ class Tracee:
     dumper: Path | None
     directory: Path
     recording: Recording
-    growth: Growth
-    peak: Peak | None = None
+    growth: TraceGrowth
+    peak: RssPeak | None = None
     watch: Watch | None = None
     children: Children | None = None
     end_after: bool = False
@@ -340,7 +340,7 @@ class Tracee:
         if self.peak:
             self.peak.kept = resident
 
-    def hand_over(self, pid: int, why: str) -> None:
+    def answer_dump_request(self, pid: int, why: str) -> None:
         """A tracer of ours waits for the page tables of its process to be read."""
         if pid != self.process.pid:
             place = self.directory / f"pid-{pid}"
@@ -509,7 +509,7 @@ def end(process: Process) -> None:
         process.wait()
 
 
-def attend(run: Tracee) -> None:
+def supervise(run: Tracee) -> None:
     """Wait for the process, and children that are followed, to end; read their page tables when their tracers
     ask for it, those of the process also on Ctrl-C."""
     try:
@@ -567,6 +567,6 @@ def serve(run: Tracee) -> None:
         with contextlib.suppress(OSError):
             why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
             if uid == run.recording.user:
-                run.hand_over(pid, why)
+                run.answer_dump_request(pid, why)
                 run.recording.ended |= run.end_after and why == "roi_end" and pid == run.process.pid
             connection.sendall(b"go on\n")

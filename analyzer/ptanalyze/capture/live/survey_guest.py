@@ -32,7 +32,7 @@ from .guests import (
     look,
     read_table,
 )
-from .process import Process, opened, read_topology
+from .process import Process, open_process, read_topology
 from .qmp import Registers
 from .survey import PROC, Placed, facts, is_vm, nodes_of_cpus, runs_on, vm_name
 
@@ -411,7 +411,7 @@ def survey_guest(
     UsageError if there is no such VM, it cannot be read, or none of its vCPUs is in 64-bit mode.
     """
     pid = find_vm(vm)
-    with opened(pid) as process:
+    with open_process(pid) as process:
         slots, first = look(pid, socket, 1, descriptor)
         with GuestMemory(process, slots) as memory:
             spaces, notes = address_spaces(memory.read, first[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.setup import Setup, opened, setup_of
+from ...analysis.setup import Setup, open_replay_capture, setup_of
 from ...core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,4 +28,4 @@ def explore(
         from .widget import Explorer
     except ImportError as missing:
         raise UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
-    return Explorer(opened(capture), policy, setup_of(setup, options))
+    return Explorer(open_replay_capture(capture), policy, setup_of(setup, options))

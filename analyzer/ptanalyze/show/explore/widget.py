@@ -25,7 +25,7 @@ from ..plots.page_table_map import extents, page_table_map
 from ..plots.style import node_looks, node_named, png
 
 if TYPE_CHECKING:
-    from ...analysis.setup import Opened, Setup
+    from ...analysis.setup import ReplayCapture, Setup
     from ...world.scenario import Scenario
 
 
@@ -150,7 +150,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     asked = traitlets.Dict().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, known: Opened, policy: str, setup: Setup) -> None:
+    def __init__(self, known: ReplayCapture, policy: str, setup: Setup) -> None:
         if not (known.capture.has_snapshot or known.capture.has_vm):
             raise UsageError(f"{known.capture.directory}: no page tables to explore: record as root, or dump")
         self.known, self.policy, self.walked = known, policy, ""
@@ -271,7 +271,7 @@ def looks(one: TableMap) -> dict[str, tuple[str, str]]:
     return {str(node): (look[0], node_named(node)) for node, look in node_looks(nodes).items()}
 
 
-def maps_of(known: Opened, policy: str, setup: Setup) -> dict[str, TableMap]:
+def maps_of(known: ReplayCapture, policy: str, setup: Setup) -> dict[str, TableMap]:
     """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
     snapshot = known.snapshot
     scenario = known.scenario(replace(setup, phase=ALL))

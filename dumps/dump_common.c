@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "output.h"
 #include "privileges.h"
-#include "together.h"
+#include "dump_common.h"
 
 static const char *check_types(struct reading *reading, unsigned replicas, const struct kernel *kernel)
 {
@@ -50,7 +50,7 @@ static void require_one_memory(const struct reader *reader)
 }
 
 /* What must be read together, with the process held still if asked for. `verified`: NULL if not asked for. */
-void read_together(struct reader *reader, struct description *about, struct verified *verified)
+void dump_quiescent(struct reader *reader, struct description *about, struct verified *verified)
 {
 	const struct options *options = reader->options;
 	struct tables *tables = &about->reading->tables;
