@@ -402,6 +402,14 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     )
 
 
+def test_a_capture_made_smaller_has_the_memory_of_the_run_that_is_asked_for(tmp_path):
+    """62.8 MiB of tables were said to map 200 GB: the capture's own scale of 16 was left out."""
+    small = made(tmp_path / "made", size=4 * MIB, scale=4)
+    results = [replay(small, "mitosis", stands_for=n).results[1] for n in (1, "64M")]
+    assert results[1].table_pages_peak == 16 * results[0].table_pages_peak
+    assert results[1].one_time.cycles == pytest.approx(16 * results[0].one_time.cycles)
+
+
 def recorded(directory, huge):
     """A capture with page tables, stripped as `record` does: 2048 pages of 4 KiB and some of 2 MiB."""
     pages = [Page(GIB + (k << 12), 1000 + k) for k in range(2048)]

@@ -593,7 +593,7 @@ def advise(
     scenario, others = known.scenario(how), known.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
-    limits = budget(memory, updates, round(scenario.growth.factor * mapped))
+    limits = budget(memory, updates, round(scenario.times_captured * mapped))
     report = advise_scenario(scenario, limits, how, known.provenance, horizon, others, policies)
     return advised(report, how.machine, scenario.fits_caches)
 

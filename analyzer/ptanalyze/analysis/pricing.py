@@ -72,7 +72,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
         data = _data_by_socket(one) if one is base else None
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
         larger = one.scenario.growth
-        results.append(result.of_larger(larger.factor, larger.alone))
+        results.append(result.of_larger(one.scenario.times_captured, larger.factor, larger.alone))
     return results
 
 
@@ -580,7 +580,7 @@ def _untraced_result(
         *plan.findings,
     )
     result = _result(each, one.price, one.one_time, baseline, findings, provenance)
-    return result.of_larger(first.growth.factor)
+    return result.of_larger(first.times_captured, first.growth.factor)
 
 
 def _untraced_once(each: Sequence[FinishedRun], setup: Setup) -> OneTimeCost:

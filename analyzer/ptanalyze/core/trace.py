@@ -270,8 +270,11 @@ ONE_THREAD = "one thread"  # begins the `how` of a Placement where threads are n
 
 
 def threads_placed(how: str) -> str:
-    """ "threads round-robin over 4 nodes", "one thread, on node 0" of a Placement's `how`."""
-    return how if how.startswith(ONE_THREAD) else f"threads {how}"
+    """ "threads round-robin over 4 nodes", "threads on nodes 0,1", "one thread, on node 0" of a Placement's
+    `how`."""
+    if how.isdigit():
+        return f"{ONE_THREAD}, on node {how}"
+    return how if how.startswith(ONE_THREAD) else f"threads {'on nodes ' * how[:1].isdigit()}{how}"
 
 
 @dataclass(frozen=True)

@@ -411,14 +411,15 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(self, times: float, alone: bool = True) -> Result:
+    def of_larger(self, times: float, asked: float, alone: bool = True) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        Its speed-ups are known less: see BY_SIZE; not where it is not `alone`.
+        asked  times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
+               where it is not `alone`
         """
         if times == 1:
             return self
-        unsure = min(BY_SIZE * math.log(times, 4), 1.0) if alone else 0.0
+        unsure = min(BY_SIZE * math.log(asked, 4), 1.0) if alone else 0.0
         ratios = {name: getattr(self.price, name) for name in ("speedup", "local_tables", "local_data")}
         ratios = {name: ratio and less_sure(ratio, unsure) for name, ratio in ratios.items()}
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")

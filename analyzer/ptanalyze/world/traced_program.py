@@ -173,6 +173,12 @@ class TracedProgram:
             return self.answered
         return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk, self.phase)
 
+    @property
+    def times_captured(self) -> float:
+        """How many times the captured memory the run has that was asked for; 1: the capture as it is, also
+        where it was made smaller (Snapshot.scale)."""
+        return self.growth.factor * self.snapshot.scale if self.growth.factor > 1 else 1.0
+
     @cached_property
     def fold(self) -> Fold | None:
         """How caches and TLBs see memory that does not grow; None where all grows, or nothing does."""
