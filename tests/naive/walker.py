@@ -1,6 +1,7 @@
 """Page walkers over dicts, with the caches and TLBs of one CPU."""
 
 from collections import Counter, OrderedDict
+from functools import cache
 
 # The page walker over dicts: table by (dimension, level, base), caches as OrderedDicts.
 FRAME = (1 << 52) - (1 << 12)
@@ -47,6 +48,16 @@ class Dimension:
             if level == 1:
                 return 1, None
         return 1, None
+
+    def mapped(self, address):
+        """(frame of the 4 KiB page, what else its entry tells the hardware), or None."""
+        level, frame = self.leaf(address)
+        if frame is None:
+            return None
+        raw = int(self.tree.entries[self.table(level, address), address >> (3 + 9 * level) & 511])
+        if self.tree.encoding == "ept":
+            return frame, (raw & 0b100_0111_1111, raw >> 57 & 0b1011)
+        return frame, (raw & 0b1_1001_1110, raw >> 59)
 
 
 class Walker:
@@ -212,24 +223,27 @@ FLUSH_CEILING = 33
 
 
 def joined_groups(snapshot, joins):
-    """{page number // joins} of the pages of 4 KiB that share an entry, of a native snapshot."""
-    found, tree = set(), snapshot.guest
-    for table in range(len(tree)):
-        if tree.level[table] != 1:
-            continue
-        for slot in range(0, 512, joins):
-            raws = [int(tree.entries[table, slot + k]) for k in range(joins)]
-            frames = [leaf_frame(raw, 1, tree.encoding) for raw in raws]
-            kept = {(raw & 0b1_1001_1110, raw >> 59) for raw in raws}
-            if None in frames or len(kept) > 1:
-                continue
-            if frames == [frames[0] // joins * joins + k for k in range(joins)]:
-                found.add(((int(tree.base[table]) >> 12) + slot) // joins)
-    return found
+    """Function of page number // joins: whether these pages share an entry; each is followed by itself."""
+    guest, host = Dimension(snapshot.guest, 0), snapshot.host and Dimension(snapshot.host, 0)
+
+    @cache
+    def joined(group):
+        pages = [guest.mapped(page << 12) for page in range(group * joins, (group + 1) * joins)]
+        behind = [host.mapped(page[0] << 12) if page else None for page in pages] if host else pages
+        return in_a_row(pages, joins) and in_a_row(behind, joins)
+
+    return joined
+
+
+def in_a_row(pages, joins):
+    """Of [(frame, attributes) or None]."""
+    return None not in pages and pages == [
+        (pages[0][0] // joins * joins + k, pages[0][1]) for k in range(joins)
+    ]
 
 
 class NaiveTlb:
-    def __init__(self, tlb, joined=frozenset()):
+    def __init__(self, tlb, joined=None):
         self.joins, self.joined = tlb.joins, joined
         array = lambda a: SetAssoc(a.sets, a.ways) if a else SetAssoc(1, 0)  # noqa: E731
         self.l1 = {1: array(tlb.l1_4k), 2: array(tlb.l1_2m), 3: array(tlb.l1_1g)}
@@ -244,7 +258,7 @@ class NaiveTlb:
     def touch(self, page_number, size):
         """0, 1, 2: hit the first level, hit the second, missed both."""
         number, what = page_number >> 9 * (size - 1), size
-        if size == 1 and page_number // self.joins in self.joined:
+        if size == 1 and self.joined and self.joined(page_number // self.joins):
             number, what = page_number // self.joins, "joined"
         where = next(
             (k for k, level in enumerate((self.l1, self.l2)) if level[size].touch(number, (what, number))), 2

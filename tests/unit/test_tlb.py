@@ -420,7 +420,7 @@ OTHER = [
 
 def naive_filter(trace, space, placement, tlb):
     """([(page, write)] that miss, misses of each chunk, hits by CPU)."""
-    joined = joined_groups(space.snapshot, tlb.joins) if tlb.joins > 1 and space.native else frozenset()
+    joined = joined_groups(space.snapshot, tlb.joins) if tlb.joins > 1 else None
     cpus = [NaiveTlb(tlb, joined) for _ in placement.cpu_node]
     due = invalidations(trace.events).tolist()
     walks, counts = [], []
@@ -463,6 +463,7 @@ def test_misses_hits_and_their_order_are_the_naive_tlbs(tlb, data):
     snapshot = data.draw(snapshots())
     trace = data.draw(traces(snapshot, max_touches=40))
     threads = data.draw(st.sampled_from([1, 8]))  # of 2 CPUs: with 8 each TLB is split by set, if it can be
+    tlb = changed(tlb, joins=data.draw(st.sampled_from([1, 4, 16])))
     agrees_with_naive(snapshot, trace, tlb, batch=data.draw(st.sampled_from([1, 7, 1000])), threads=threads)
 
 
@@ -482,7 +483,12 @@ def test_pages_of_frames_in_a_row_share_an_entry_as_the_naive_tlb_has_them(tlb, 
         for k, (first, frame, count) in enumerate(runs)
         for n in range(count)
     }
-    snapshot = build_snapshot([(page * KIB4, frame) for page, frame in pages.items()])
+    behind = data.draw(st.none() | st.lists(st.integers(0, 8), min_size=1, max_size=3))  # shifts of 8 pages
+    host = behind and [(frame * KIB4, frame + behind[frame // 8 % len(behind)]) for frame in pages.values()]
+    encoding = data.draw(st.sampled_from(["ept", "kvm"]))
+    snapshot = build_snapshot(
+        [(page * KIB4, frame) for page, frame in pages.items()], host, host_encoding=encoding
+    )
     touched = [page * KIB4 for page in sorted(pages)] + [GIB + 400 * KIB4]
     touch = st.tuples(st.sampled_from(touched), st.booleans())
     chunks = data.draw(st.lists(st.tuples(st.integers(0, 2), st.lists(touch, max_size=40)), max_size=5))
@@ -506,18 +512,37 @@ def test_memory_of_frames_in_a_row_takes_a_quarter_of_the_entries(joins, frames,
         assert len(TlbFilter(trace, space, placement, tlb).first().page) == rounds * entries
 
 
-def test_pages_join_only_if_their_attributes_are_equal_and_not_in_a_vm():
-    plain = [(GIB + k * KIB4, 64 + k) for k in range(8)]
-    snapshot = build_snapshot(plain)
-    space = lambda one: address_space(one, np.array([GIB >> 21], np.uint64))  # noqa: E731
-    assert joined_pages(space(snapshot), 4).groups.sum() == 2
-    leaf = int(np.flatnonzero(snapshot.guest.level == 1)[0])
-    for bit, still in ((5, 2), (6, 2), (1, 1), (63, 1)):  # accessed, dirty, writable, no-execute
-        snapshot.guest.entries[leaf, 1] ^= np.uint64(1 << bit)
-        assert joined_pages(space(snapshot), 4).groups.sum() == still
-        snapshot.guest.entries[leaf, 1] ^= np.uint64(1 << bit)
-    assert joined_pages(space(build_snapshot(plain, [(64 + k << 12, k) for k in range(8)])), 4) is None
-    assert joined_pages(space(snapshot), 1) is None
+@pytest.mark.parametrize(("host", "bits"), [
+    (None, []), ("kvm", [(5, 2), (9, 2), (1, 1)]),
+    ("ept", [(8, 2), (9, 2), (11, 2), (1, 1), (3, 1), (57, 1)]),
+])  # fmt: skip
+def test_pages_join_only_if_frames_are_in_a_row_and_attributes_equal_in_each_dimension(host, bits):
+    """A bit of an entry, and how many of two groups still join then."""
+
+    def groups(of):
+        found = joined_pages(address_space(of, np.array([GIB >> 21], np.uint64)), 4)
+        return 0 if found is None else int(found.groups.sum())
+
+    def built(guest=lambda k: 64 + k, behind=lambda k: 128 + k, huge=False):
+        plain = [(GIB, 0, 2)] if huge else [(GIB + k * KIB4, guest(k)) for k in range(8)]
+        below = host and [(guest(k) << 12, behind(k)) for k in range(8)]
+        return build_snapshot(plain, below, host_encoding=host or "ept")
+
+    snapshot = built()
+    assert groups(snapshot) == 2
+    assert joined_pages(address_space(snapshot, np.array([GIB >> 21], np.uint64)), 1) is None
+    assert groups(built(guest=lambda k: 64 + 2 * k)) == groups(built(guest=lambda k: 65 + k)) == 0
+    changes = [(snapshot.guest, GIB, 1, [(5, 2), (6, 2), (1, 1), (63, 1)])]  # accessed, dirty, writable, NX
+    if host:
+        assert groups(built(behind=lambda k: 128 + 2 * k)) == groups(built(behind=lambda k: 130 + k)) == 0
+        assert groups(built(huge=True)) == 2, "a huge page of the guest, in 4 KiB pages of the host"
+        changes.append((snapshot.host, 0, 65, bits))
+    for tree, base, slot, tried in changes:
+        leaf = int(np.flatnonzero((tree.level == 1) & (tree.base == base))[0])
+        for bit, still in tried:
+            tree.entries[leaf, slot] ^= np.uint64(1 << bit)
+            assert groups(snapshot) == still, bit
+            tree.entries[leaf, slot] ^= np.uint64(1 << bit)
 
 
 def sweep(pages, rounds=3, start=GIB):

@@ -1,6 +1,7 @@
 """Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -249,10 +250,13 @@ class Nested:
         self.tree = snapshot.nested
         tables = host_index(snapshot)
         self.table = np.where(tables == NO_TABLE, NO_TABLE, tables - len(snapshot.guest))
+
+    @cached_property
+    def mapped(self) -> np.ndarray:
         per_table = np.full(len(self.tree), PAGES, np.uint16)
         leaves = np.flatnonzero(self.tree.level == 1)
         per_table[leaves] = leaf_counts(self.tree, leaves)
-        self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
+        return np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
 
     def region_pages(self, regions: np.ndarray) -> np.ndarray:
         """int64, the shape of `regions` (guest frame >> 9): pages of each that the host maps."""
@@ -263,8 +267,12 @@ class Nested:
 
     def host_frames(self, frames: np.ndarray) -> np.ndarray:
         """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""
+        return self.leaves(frames)[0]
+
+    def leaves(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(host_frames, uint64[n]: the leaf entry that maps each, 0 where none does)."""
         frames = np.asarray(frames, np.int64)
-        out = np.full(len(frames), -1, np.int64)
+        out, entry = np.full(len(frames), -1, np.int64), np.zeros(len(frames), np.uint64)
         region = frames >> 9
         at = np.flatnonzero((region >= 0) & (region < len(self.table)))
         at = at[self.table[region[at]] != NO_TABLE]
@@ -277,7 +285,8 @@ class Nested:
             leaf = bits.leaf(raw, level, self.tree.encoding)
             within = frames[which[leaf]] & ((1 << shift) - 1)
             out[which[leaf]] = bits.frame(raw[leaf], level, self.tree.encoding) + within
-        return out
+            entry[which[leaf]] = raw[leaf]
+        return out, entry
 
 
 def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:

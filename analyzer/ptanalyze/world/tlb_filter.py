@@ -21,6 +21,7 @@ from msgspec.structs import replace as changed
 from ..core import snapshot
 from ..core.errors import CaptureError, RefusedError, UsageError
 from ..core.machine import Array, Tlb, shape
+from ..core.snapshot import Tree
 from ..core.trace import (
     EVENT_DTYPE,
     PAGE_SHIFT,
@@ -39,7 +40,7 @@ from ..core.trace import (
     read_only,
 )
 from . import stream_store
-from .address_space import AddressSpace, Slots
+from .address_space import AddressSpace, Nested, Slots
 from .mm_events import addresses, invalidations
 
 if TYPE_CHECKING:
@@ -616,37 +617,62 @@ def _with_groups(pages: "kernels.Pages", joined: Joined) -> "kernels.Pages":
     )
 
 
-ATTRIBUTES = np.uint64(
-    0xF800_0000_0000_019E
-)  # of an x86 entry: all but accessed, dirty and what software uses
+# What pages that join must have alike. Of an x86 entry, KVM's included, all but accessed, dirty and
+# what software uses; of an ePT entry the same and the memory type (Intel SDM 3C, 29.3.2).
+ATTRIBUTES = {"x86": 0xF800_0000_0000_019E, "kvm": 0xF800_0000_0000_019E, "ept": 0x1600_0000_0000_047F}
 TABLES_AT_ONCE = 1 << 10
 
 
 def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
-    """Joined of `joins` pages each; None where no pages are: of a VM, whose entries map no machine frames.
+    """Joined of `joins` pages each; None where no pages are.
 
     As captured: pages join where all are mapped, by frames in a row that begin at a multiple of `joins`, with
-    equal attributes; those that were gone when the tables were read, or are mapped later, do not.
+    equal attributes; in a VM, whose TLB maps guest pages to the host's frames, in both dimensions. Those that
+    were gone when the tables were read, or are mapped later, do not.
     """
     tree, regions = space.snapshot.guest, space.regions
-    if joins == 1 or not space.native or tree.encoding != "x86":
+    if joins == 1 or tree.encoding != "x86":
         return None
     shift, per_region = joins.bit_length() - 1, 512 // joins
     groups = np.zeros((len(regions.va), per_region), bool)
-    known = np.flatnonzero((regions.tlb_level == 1) & (regions.leaf < len(tree)) & (regions.slot < 0))
+    nested = None if space.native else Nested(space.snapshot)
+    known = np.flatnonzero((regions.tlb_level == 1) & (regions.leaf < len(tree)))
     for begin in range(0, len(known), TABLES_AT_ONCE):
         some = known[begin : begin + TABLES_AT_ONCE]
-        raw = tree.entries[regions.leaf[some]].reshape(len(some), per_region, joins)
-        frame, kept = snapshot.frame(raw, 1, tree.encoding), raw & ATTRIBUTES
-        there = snapshot.leaf(raw, 1, tree.encoding).all(axis=2)
-        row = (frame == frame[..., :1] + np.arange(joins)).all(axis=2) & (frame[..., 0] % joins == 0)
-        groups[some] = there & row & (kept == kept[..., :1]).all(axis=2)
+        frame, raw, there = _mapped(tree, regions, some)
+        fit = _in_a_row(frame, raw, there, joins, tree.encoding)
+        if nested is not None:
+            frame, raw = (one.reshape(frame.shape) for one in nested.leaves(frame.ravel()))
+            fit &= _in_a_row(frame, raw, frame >= 0, joins, nested.tree.encoding)
+        groups[some] = fit
     if not groups.any():
         return None
     va, which = np.unique(regions.va >> np.uint64(shift), return_inverse=True)
     first = (regions.va & np.uint64(joins - 1)) << np.uint64(9 - shift)
     place = (len(regions.va) + which).astype(np.uint32)
     return Joined(shift, groups, place, first.astype(np.uint32), va)
+
+
+def _mapped(tree: Tree, regions: Regions, some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """([n, 512]: frame of each page of some regions, its leaf entry, whether it is mapped)."""
+    raw = tree.entries[regions.leaf[some]]
+    frame, there = snapshot.frame(raw, 1, tree.encoding), snapshot.leaf(raw, 1, tree.encoding)
+    for k in np.flatnonzero(regions.slot[some] >= 0):
+        region = some[k]
+        level, entry = int(regions.level[region]), raw[k, regions.slot[region]]
+        within = int(regions.va[region] & np.uint64(511)) << 9 if level == 3 else 0
+        first = int(snapshot.frame(entry, level, tree.encoding)) + within
+        frame[k], raw[k], there[k] = first + np.arange(512), entry, True
+    return frame, raw, there
+
+
+def _in_a_row(frame: np.ndarray, raw: np.ndarray, there: np.ndarray, joins: int, encoding: str) -> np.ndarray:
+    """bool[n, 512 / joins]: which groups of pages have frames in a row, aligned, with equal attributes."""
+    kept = raw & np.uint64(ATTRIBUTES[encoding])
+    frame, kept, there = (one.reshape(len(one), -1, joins) for one in (frame, kept, there))
+    row = (frame == frame[..., :1] + np.arange(joins)).all(axis=2) & (frame[..., 0] % joins == 0)
+    found: np.ndarray = there.all(axis=2) & row & (kept == kept[..., :1]).all(axis=2)
+    return found
 
 
 def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":
