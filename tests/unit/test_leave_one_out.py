@@ -12,6 +12,8 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.cost import law as stored_prior
 from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, shared
 from ptanalyze.cost.predict import predict_placement
+from ptanalyze.validate import leave_one_out as loo
+from ptanalyze.validate import prior
 from ptanalyze.validate.leave_one_out import (
     BASU,
     BASU_PLACED,
@@ -69,6 +71,23 @@ def errors(table):
     return summary(table).set_index(["family", "method", "second"])
 
 
+@pytest.fixture
+def published_are(monkeypatch):
+    """Function that puts other runs in the place of the published ones, of which nothing is remembered."""
+
+    def forget():
+        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
+            cached.cache_clear()
+
+    def become(made):
+        forget()
+        for module in (loo, prior):
+            monkeypatch.setattr(module, "runs", made)
+
+    yield become
+    forget()
+
+
 @pytest.mark.parametrize("family", list(LOCAL_RUN))
 @pytest.mark.parametrize("workload", ["gups", "BTree", "CANNEAL"])
 def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, workload):
@@ -79,10 +98,8 @@ def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, work
     assert found != fitted(family)
 
 
-def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
+def test_no_reference_value_of_a_workload_moves_its_own_prediction(published_are):
     """Its remote runs are what is predicted: make them ten times as slow, and predictions stay."""
-    from ptanalyze.validate import leave_one_out as loo
-    from ptanalyze.validate import prior
 
     def spoiled(family, use=("fit", "check")):
         found = runs(family, use)
@@ -100,25 +117,15 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
         mine = table[(table.workload.str.casefold() == "gups") & ~table.method.isin([*counted, BASU, LINE])]
         return mine.predicted.tolist()
 
-    def forget():
-        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
-            cached.cache_clear()
-
     before = predicted()
-    forget()
-    for module in (loo, prior):
-        monkeypatch.setattr(module, "runs", spoiled)
-    try:
-        assert predicted() == before
-        assert fitted("thin-2D-4K").dram_share != fitted("thin-2D-4K", "gups").dram_share
-    finally:
-        forget()
+    published_are(spoiled)
+    assert predicted() == before
+    assert fitted("thin-2D-4K").dram_share != fitted("thin-2D-4K", "gups").dram_share
 
 
 @pytest.mark.parametrize("workload", ["btree", "liblinear"])
-def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(monkeypatch, workload):
+def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(published_are, workload):
     """Not its widths either: every run of it, local ones and repaired ones too, made another one."""
-    from ptanalyze.validate import prior
 
     def spoiled(family, use=("fit", "check")):
         found = runs(family, use)
@@ -129,20 +136,11 @@ def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(monk
                     configs[config] = type(run)(run.cycles * turn, run.gpt, run.ept * turn, seconds)
         return found
 
-    def forget():
-        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
-            cached.cache_clear()
-
-    forget()
     families = list(LOCAL_RUN)
     before, all_of_them = ([fitted(family, left) for family in families] for left in (workload, None))
-    forget()
-    monkeypatch.setattr(prior, "runs", spoiled)
-    try:
-        assert [fitted(family, workload) for family in families] == before
-        assert [fitted(family) for family in families] != all_of_them
-    finally:
-        forget()
+    published_are(spoiled)
+    assert [fitted(family, workload) for family in families] == before
+    assert [fitted(family) for family in families] != all_of_them
 
 
 def test_the_part_of_the_gpt_is_a_half_as_far_as_other_programs_show_it():
@@ -163,10 +161,8 @@ def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(ta
     assert (known.family == "thin-2D-4K").sum() == 2 * 4 * (6 * 7 - 2 + 6)
 
 
-def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
+def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(published_are):
     """Made up: run times of one placement in a VM, and a native workload without runs with remote data."""
-    from ptanalyze.validate import leave_one_out as loo
-    from ptanalyze.validate import prior
 
     def more(family, use=("fit", "check")):
         found = runs(family, use)
@@ -176,22 +172,13 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
             found["other"] = {"LP-LD": MeasuredRun(1e12, 4e11, 0.0), "RPI-LD": MeasuredRun(2e12, 1.3e12, 0.0)}
         return found
 
-    def forget():
-        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
-            cached.cache_clear()
-
     before = fitted("thin-2D-4K")
-    forget()
-    for module in (loo, prior):
-        monkeypatch.setattr(module, "runs", more)
-    try:
-        table = loo.leave_one_out()
-        assert fitted("thin-2D-4K") == before
-        mine = table[table.workload == "other"]
-        assert set(mine[mine.family == "native-thin"].method) > {ONE_RUN}
-        assert ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
-    finally:
-        forget()
+    published_are(more)
+    table = loo.leave_one_out()
+    assert fitted("thin-2D-4K") == before
+    mine = table[table.workload == "other"]
+    assert set(mine[mine.family == "native-thin"].method) > {ONE_RUN}
+    assert ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +230,6 @@ def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, l
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
-    from ptanalyze.validate import prior
-
     here = prior._machine(family)
     before = fitted(family, "gups", elsewhere=True)
     kept = {name: observed(name) for name in FAMILIES}
@@ -261,12 +246,8 @@ def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
         fitted.cache_clear()
         try:
             found = fitted(family, "gups", elsewhere=True)
-            same = (found.dram_share, found.anywhere, found.contention) == (
-                before.dram_share,
-                before.anywhere,
-                before.contention,
-            )
-            assert same == other
+            names = ("dram_share", "anywhere", "contention")
+            assert all(getattr(found, name) == getattr(before, name) for name in names) == other
         finally:
             fitted.cache_clear()
 
@@ -446,14 +427,8 @@ def test_reference_rows_say_where_they_are_from_and_why_they_are_not_used():
 
 
 def test_only_the_workloads_that_were_given_are_in_the_reference():
-    assert {w.casefold() for w in reference().query("family != 'system-calls'").workload} == {
-        "gups",
-        "btree",
-        "canneal",
-        "graph500",
-        "pagerank",
-        "liblinear",
-    }
+    found = {w.casefold() for w in reference().query("family != 'system-calls'").workload}
+    assert found == {"gups", "btree", "canneal", "graph500", "pagerank", "liblinear"}
 
 
 def test_the_runs_of_the_law_have_a_local_one_and_obey_it():
@@ -485,9 +460,7 @@ def test_the_ports_ran_on_shared_walkers_and_lose_more_than_they_walk():
 
 
 def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
-    from ptanalyze.validate import prior as module
-
-    monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(prior, "bundled", lambda kind: tmp_path)
     reference.cache_clear()
     try:
         with pytest.raises(UsageError, match=r"vmitosis-runs\.csv"):
@@ -501,9 +474,7 @@ def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
-    from ptanalyze.validate import prior as module
-
-    monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(prior, "bundled", lambda kind: tmp_path)
     (tmp_path / "reference").mkdir()
     for content in (None, "", "a,b\n1,2\n"):
         ports.cache_clear()
@@ -528,15 +499,11 @@ def test_the_prior_that_is_shipped_is_what_the_runs_give():
                 assert stored == value, (family, name)
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "cannot be read"),
-        ("[thin-1D-4K]\nslope = 1.0\n", "native-thin: expected its prior"),
-        ("[native-thin]\nfamily = 1\n", r"native-thin\.family = 1|family = 1"),
-        ("=", "not a TOML file"),
-    ],
-)
+@pytest.mark.parametrize(("content", "why"), [
+    (None, "cannot be read"), ("=", "not a TOML file"),
+    ("[thin-1D-4K]\nslope = 1.0\n", "native-thin: expected its prior"),
+    ("[native-thin]\nfamily = 1\n", r"native-thin\.family = 1|family = 1"),
+])  # fmt: skip
 def test_a_damaged_prior_is_named(tmp_path, monkeypatch, content, why):
     (tmp_path / "reference").mkdir()
     if content is not None:
