@@ -41,29 +41,18 @@ CALIBRATED, CALIBRATED_TWICE = calibrate_runs(LL), calibrate_runs(LL, RRI, "RRI"
 
 
 def test_the_local_run_and_the_measured_one_come_back_exactly():
-    assert [getattr(predict_placement(CALIBRATED_TWICE, "LL"), end) for end in ("low", "middle", "high")] == [
-        1,
-        1,
-        1,
-    ]
-    found = predict_placement(CALIBRATED_TWICE, "RRI")
+    local, found = (predict_placement(CALIBRATED_TWICE, name) for name in ("LL", "RRI"))
+    assert local.low == local.middle == local.high == 1 and local.measured
     assert found.low == found.middle == found.high == pytest.approx(2.1)
     assert found.cycles == pytest.approx((2100 * M,) * 3) and found.seconds == pytest.approx((21.0,) * 3)
     assert found.measured and not predict_placement(CALIBRATED_TWICE, "RR").measured
-    assert (
-        predict_placement(CALIBRATED_TWICE, "LL").measured
-        and not predict_placement(CALIBRATED_TWICE, "RRIM").measured
-    )  # repaired, not run
+    assert not predict_placement(CALIBRATED_TWICE, "RRIM").measured  # repaired, not run
 
 
 def test_repaired_tables_are_local_ones():
-    assert (
-        predict_placement(CALIBRATED_TWICE, "RRIM").middle
-        == predict_placement(CALIBRATED, "RRIM").middle
-        == 1
-    )
-    high = predict_placement(CALIBRATED_TWICE, "RRIM").high
-    assert (high - 1) ** 2 == pytest.approx(
+    once, twice = (predict_placement(made, "RRIM") for made in (CALIBRATED, CALIBRATED_TWICE))
+    assert once.middle == twice.middle == 1
+    assert (twice.high - 1) ** 2 == pytest.approx(
         CALIBRATED_TWICE.repair**2 + noise_of(CALIBRATED_TWICE, 1.0, CALIBRATED_TWICE.noise) ** 2
     )
     assert predict_placement(CALIBRATED, "RRIE").middle == predict_placement(CALIBRATED, "RLI").middle

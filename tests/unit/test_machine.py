@@ -12,17 +12,10 @@ from msgspec.structs import replace
 
 from ptanalyze import whatif
 from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
+from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import (
-    LINE_BYTES,
-    LINES,
-    Costs,
-    load_costs,
-    load_machine,
-    machine_names,
-    sharing,
-)
+from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.load import (
     SUSTAINED,
@@ -35,7 +28,7 @@ from ptanalyze.cost.load import (
 )
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency
-from ptanalyze.formats.measured.machine import with_latency, write_machine
+from ptanalyze.formats.measured.machine import with_latency, with_walks, write_machine
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
@@ -138,26 +131,14 @@ def write(tmp_path, old, new, text=GOOD):
         ("ghz = 2.4", "ghz = nan", "ghz = nan: must be"),
         ("ghz = 2.4", "ghz = inf", "ghz = inf: must be"),
         ("cpus_per_node = 20", "cpus_per_node = 0", "cpus_per_node = 0: must be"),
-        (
-            "l2 = { entries = 1536",
-            "l2 = { entries = 1537",
-            "tlb.l2.entries = 1537: must be a multiple of its ways, 6",
-        ),
-        (
-            "l2 = { entries = 1536, ways = 6 }",
-            "l2 = { entries = 6, ways = 0 }",
-            "tlb.l2.ways = 0: must be 1 or more",
-        ),
+        ("l2 = { entries = 1536", "l2 = { entries = 1537", "tlb.l2.entries = 1537: must be a multiple of"),
+        ("l2 = { entries = 1536, ways = 6 }", "l2 = { entries = 6, ways = 0 }", "tlb.l2.ways = 0: must be 1"),
         ("l2 = { entries = 1536", "l2 = { entris = 1536", "tlb.l2.entris: no such field"),
         ("l2 = { entries = 1536", 'l2 = { entries = "x"', "tlb.l2.entries = 'x': Expected `int`"),
         ("pde = { entries = 32", "pde = { entries = -4", "walk_caches.pde.entries = -4: must be 1 or more"),
         ("share = 0.5", "share = 1.5", "l2.share = 1.5: must be above 0, at most 1"),
         ("cycles = 12.0", "cycles = -1.0", "l2.cycles = -1.0: must be"),
-        (
-            "[85.0, 140.0]",
-            "[85.0, -140.0]",
-            "latency.idle[0][1] = -140.0: must be a finite number of ns above 0",
-        ),
+        ("[85.0, 140.0]", "[85.0, -140.0]", "latency.idle[0][1] = -140.0: must be a finite number of ns"),
         ("[85.0, 140.0]", "[85.0, 0.0]", "latency.idle[0][1] = 0.0: must be"),
         ("[85.0, 140.0]", "[85.0, 150.0]", "latency.idle[0][1] = 150.0: differs from [1][0], 140.0"),
         ("[85.0, 140.0]", "[95.0, 90.0]", "latency.idle[0][1] = 90.0: differs from [1][0], 140.0"),
@@ -191,11 +172,7 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
         ("low = 0.5, high = 0.9", "low = 0.5, high = 2.9", "exposed.high = 2.9: at most 2 threads share"),
         ("low = 0.5, high = 0.9", 'low = "few", high = 0.9', "exposed.low = 'few': Expected `float`"),
         ("low = 0.5, high = 0.9", "low = 0.5", "exposed.high: missing"),
-        (
-            "low = 0.5, high = 0.9",
-            "low = 0.5, middle = 1.0, high = 0.9",
-            "exposed.middle = 1.0: not between low and high, 0.5..0.9",
-        ),
+        ("low = 0.5, high = 0.9", "low = 0.5, middle = 1.0, high = 0.9", "exposed.middle = 1.0: not between"),
         ("\nfault_ns", "\nfalt_ns", "falt_ns: no such field"),
     ],
 )
@@ -224,18 +201,13 @@ def test_what_is_no_toml_file_is_said_so(tmp_path):
 def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         load_machine(str(tmp_path / "none.toml"))
-    with pytest.raises(
-        UsageError, match="machine pentium: unknown; there are: emerald-rapids, epyc-7543-16-nodes, "
-    ):
+    with pytest.raises(UsageError, match="machine pentium: unknown; there are: emerald-rapids, epyc-"):
         load_machine("pentium")
 
 
 def test_costs_of_an_unknown_name_are_refused(tmp_path):
     path = write(tmp_path, 'costs = "server-2020"', 'costs = "free"')
-    with pytest.raises(
-        UsageError,
-        match="cost free: unknown; there are: epyc-7543, hydra-haswell, ports-sandy-bridge, server-2020",
-    ):
+    with pytest.raises(UsageError, match="cost free: unknown; there are: epyc-7543, hydra-haswell, ports-"):
         load_costs(load_machine(str(path)))
 
 
@@ -274,6 +246,35 @@ def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
     assert again.latency.contended[1] == (305.0, 160.0)
     assert again.sources["latency_idle"] == "a chase on two nodes"
     assert again.tlb == load_machine("hydra-haswell").tlb
+
+
+def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
+    """By hand: leaf entries from DRAM, others from caches; load adds what it adds to any read."""
+    plain = with_latency(load_machine("hydra-haswell"), measured(), "mine")
+    took = {(0, 0): 90.0, (0, 1): 150.0, (1, 0): 160.0, (1, 1): 95.0}
+    machine, odd = with_walks(plain, (0, 1), took, "measured")
+    walk = np.array([[90.0, 155.0], [155.0, 95.0]])
+    assert not odd and machine.latency.walk == tuple(map(tuple, walk.tolist()))
+    count, reads = counters(2), np.array([[5, 7], [11, 13]])
+    count.reads[8, ..., 1], count.reads[16, 0, 0, 0] = reads, 100
+    added = np.array(machine.latency.contended) - machine.latency.idle
+    for contended, each in ((False, walk), (True, walk + added)):
+        cached = 50 * (machine.l2.cycles + machine.llc.cycles)
+        expected = (reads * each).sum() * machine.ghz + cached
+        assert sum(cost.walk_cycles(count.reads, machine, contended)) == pytest.approx(expected)
+    local = (reads.sum(axis=1) * walk.diagonal()).sum() * machine.ghz + cached
+    assert sum(cost.local_walk_cycles(count.reads, machine)) == pytest.approx(local)
+    farther = (machine.table_cycles() - machine.latency_cycles()) / machine.ghz
+    assert farther == pytest.approx(walk - np.array(plain.latency.idle))
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(tmp_path / "mine.toml") == machine
+    for other in (machine.resized(4), machines.at_latency_ratio(machine, 3.0)):
+        beyond = (other.table_cycles() - other.latency_cycles())[:2, :2] / machine.ghz
+        assert beyond == pytest.approx(farther)
+    same, odd = with_walks(plain, (0, 1), took | {(1, 1): 81.0}, "measured")
+    assert same.latency == plain.latency and odd.startswith(
+        "latency.walk[1][1] = 81: below a read of the same"
+    )
 
 
 def test_without_latencies_under_load_there_are_none(tmp_path):

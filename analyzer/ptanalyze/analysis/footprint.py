@@ -290,7 +290,7 @@ def latencies(use: Use, servers: Sequence[np.ndarray], machine: Machine, contend
 
     servers  of each process int16[T, nodes]: node that serves each table to each reader
     """
-    latency, readers = machine.latency_cycles(contended), np.array(machine.cpu_nodes)
+    latency, readers = machine.table_cycles(contended), np.array(machine.cpu_nodes)
     total = np.zeros(len(readers))
     for (table, share), server in zip(use.tables, servers, strict=True):
         total += (latency[readers, server[table][:, readers]] * share[:, None]).sum(axis=0)
@@ -343,7 +343,7 @@ def timed(
         return Interval(min(one.low for one in each), found.middle, max(one.high for one in each))
 
     speedup = over(baseline, policy)
-    local = np.minimum(policy, machine.latency_cycles().diagonal()[list(machine.cpu_nodes)])
+    local = np.minimum(policy, machine.table_cycles().diagonal()[list(machine.cpu_nodes)])
     fewer = use.small * np.minimum(policy, machine.llc.cycles) + (1 - use.small) * policy
     share = use.share(float(policy.mean()))
     here, there = float(captured.mean()), float(policy.mean())

@@ -73,8 +73,9 @@ def machine_limits(machine: Machine) -> dict[str, Any]:
     """
     limits: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
     limits["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
-    idle, loaded = machine.latency.idle, machine.latency.contended
-    limits["local_ns"] = float(np.diagonal(np.array(idle)).mean())
+    idle = machine.table_cycles() / machine.ghz
+    loaded = None if machine.latency.contended is None else machine.table_cycles(contended=True) / machine.ghz
+    limits["local_ns"] = float(np.diagonal(idle).mean())
     for name, matrix in (("remote_ns", idle), ("contended_ns", loaded)):
         apart = None if matrix is None else np.array(matrix)[~np.eye(len(matrix), dtype=bool)]
         limits[name] = float(apart.mean()) if apart is not None and len(apart) else None

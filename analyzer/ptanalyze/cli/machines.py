@@ -74,13 +74,11 @@ def write_host(path: str, latency: str | None, measure: bool) -> str:
     """Write the machine file of this host; returns its path, which is not overwritten."""
     from pathlib import Path
 
-    import msgspec
-
     from ..capture.live.cacheline import measure_nodes, measure_walks, said_of_walks
     from ..capture.live.host import host_machine
     from ..core.errors import UsageError
     from ..formats.measured.latency import read_latency
-    from ..formats.measured.machine import write_machine
+    from ..formats.measured.machine import with_walks, write_machine
     from ..show.terminal import progress_bar
 
     if Path(path).exists():
@@ -99,9 +97,10 @@ def write_host(path: str, latency: str | None, measure: bool) -> str:
                 err=True,
             )
     machine = host_machine(Path(path).stem, known)
-    if walks:
-        sources = machine.sources | {"walk_latency": said_of_walks(walks)}
-        machine = msgspec.structs.replace(machine, sources=sources)
+    if known and walks:
+        machine, odd = with_walks(machine, known.nodes, walks, said_of_walks(walks))
+        if odd:
+            echo(f"ptanalyze: page walks are left out of the file: {odd}", err=True)
     write_machine(path, machine)
     echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
     return str(Path(path).resolve())
@@ -156,6 +155,10 @@ def view(machine: Machine) -> Iterator[Section]:
         yield Section(title, rows)
     latencies = {"idle": machine.latency.idle, "contended": machine.latency.contended}
     yield from matrices("ns per read from DRAM", range(machine.nodes), latencies)
+    if machine.latency.walk is not None:
+        yield from matrices(
+            "a page walk over tables there", range(machine.nodes), {"ns": machine.latency.walk}
+        )
     if machine.bandwidth is not None:
         yield from matrices("bandwidth", range(machine.nodes), {"GB/s of reads": machine.bandwidth})
     yield Section("sources", machine.sources)

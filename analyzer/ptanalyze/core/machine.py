@@ -121,10 +121,14 @@ class Cache(Strict):
 
 
 class Latency(Strict):
-    """DRAM latency in ns, [reader's node][serving node]; `contended` under load of the interconnect."""
+    """DRAM latency in ns, [reader's node][serving node]; `contended` under load of the interconnect.
+
+    walk  ns of a page walk that reads its leaf entry alone from there, idle (`machines --measure`)
+    """
 
     idle: Matrix
     contended: Matrix | None = None
+    walk: Matrix | None = None
 
 
 def _resized(matrix: Matrix, nodes: int) -> Matrix:
@@ -170,6 +174,17 @@ class Machine(Strict):
             )
         return np.asarray(matrix, np.float64) * self.ghz
 
+    def table_cycles(self, contended: bool = False) -> np.ndarray:
+        """float64[nodes, nodes]: the same of a page walker's read of a table.
+
+        Where walks were measured, what a walk takes beyond a read of the same memory is part of it, under
+        load too; else it is a read like any other.
+        """
+        cycles = self.latency_cycles(contended)
+        if self.latency.walk is None:
+            return cycles
+        return cycles + np.subtract(self.latency.walk, self.latency.idle) * self.ghz
+
     def resized(self, nodes: int) -> "Machine":
         """The machine with another number of nodes: its first nodes, or more of them, each new pair as far
         apart as the farthest. UsageError outside 1..64."""
@@ -177,10 +192,11 @@ class Machine(Strict):
             raise UsageError(f"nodes = {nodes}: a machine has 1 to 64 nodes")
         if nodes == self.nodes:
             return self
-        contended = self.latency.contended
+        contended, walk = self.latency.contended, self.latency.walk
         latency = Latency(
             idle=_resized(self.latency.idle, nodes),
             contended=None if contended is None else _resized(contended, nodes),
+            walk=None if walk is None else _resized(walk, nodes),
         )
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
         name = f"{self.name}, {nodes} nodes"
@@ -357,6 +373,7 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     if machine.latency.contended is not None:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
+    yield from walk_faults(machine)
     if machine.node_gb_s is not None and not 0 < machine.node_gb_s <= MOST:
         yield "node_gb_s", machine.node_gb_s, f"must be GB/s above 0, at most {MOST:,}, or left out"
     if machine.bandwidth is not None:
@@ -389,6 +406,19 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif own_is_fastest and value < row[a]:
                 yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"
+
+
+def walk_faults(machine: Machine) -> Iterator[Fault]:
+    """What is wrong with Latency.walk; a walk contains a read of the same memory."""
+    idle, walk = machine.latency.idle, machine.latency.walk
+    if walk is None:
+        return
+    yield from _latency_faults("latency.walk", walk, machine.nodes, own_is_fastest=False)
+    for a, (reads, walks) in enumerate(zip(idle, walk, strict=False)):
+        for b, (read, took) in enumerate(zip(reads, walks, strict=False)):
+            if took < read:
+                why = f"below a read of the same memory, {read:g}: caches held the tables; leave it out"
+                yield f"latency.walk[{a}][{b}]", took, why
 
 
 def _bandwidth_faults(matrix: Matrix, nodes: int) -> Iterator[Fault]:
@@ -521,9 +551,11 @@ def at_latency_ratio(machine: Machine, ratio: float) -> Machine:
     far[slow], far[:, slow] = False, False
     if not far.any():
         raise UsageError(f"latency_ratio = {ratio:g}: machine {machine.name} has no remote nodes with CPUs")
+    near, walk = _stretched(idle, far, ratio), machine.latency.walk
     latency = Latency(
-        idle=_stretched(idle, far, ratio),
+        idle=near,
         contended=None if loaded is None else _stretched(loaded, far, ratio),
+        walk=None if walk is None else _rows(np.add(walk, near) - idle),
     )
     name = f"{machine.name}, remote {ratio:g} times local"
     return msgspec.structs.replace(machine, name=name, latency=latency)
@@ -533,7 +565,11 @@ def _stretched(matrix: Matrix, far: np.ndarray, ratio: float) -> Matrix:
     """The latencies, those `far` (bool[nodes, nodes]) at `ratio` times the reader's own."""
     latency = np.asarray(matrix)
     stretched = np.where(far, np.diagonal(latency)[:, None] * ratio, latency)
-    return tuple(tuple(row) for row in stretched.tolist())
+    return _rows(stretched)
+
+
+def _rows(matrix: np.ndarray) -> Matrix:
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 class Moves(Strict):

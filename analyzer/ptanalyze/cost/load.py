@@ -115,13 +115,13 @@ def busy_walk_cycles(
     latencies (the bottleneck of a closed network: Denning and Buzen, Computing Surveys 10(3), 1978, section
     5). Idle cycles where the machine file has no contended latencies or no `node_gb_s`.
     """
-    idle = machine.latency_cycles()
+    idle = machine.table_cycles()
     dram = reads[..., 1].sum(axis=0, dtype=np.float64)
     still = float(reads[..., 0].sum()) * (machine.l2.cycles + machine.llc.cycles) / 2
     still += float((dram * idle).sum())
     if machine.latency.contended is None or not machine.node_gb_s:
         return still
-    further = dram * np.maximum(machine.latency_cycles(contended=True) - idle, 0.0)
+    further = dram * np.maximum(machine.table_cycles(contended=True) - idle, 0.0)
     # cycles of all CPUs that each node needs for a line at least
     line = LINE_BYTES * traffic.cpus * machine.ghz / (SUSTAINED * machine.node_gb_s)
     least = (dram + _data(reads, walks, machine, traffic)).sum(axis=0) * line

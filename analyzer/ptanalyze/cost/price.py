@@ -81,9 +81,10 @@ STORES = np.array(
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
     """float64[nodes, nodes, 2]: cycles of a read by [reader's node, serving node, 1 = from DRAM].
 
-    Reads not from DRAM come from the reader's own L2 or LLC, wherever the table is: the mean of both.
+    Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own L2 or
+    LLC, wherever the table is: the mean of both.
     """
-    dram = machine.latency_cycles(contended)
+    dram = machine.table_cycles(contended)
     cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
     return np.stack([cached, dram], axis=-1)
 
@@ -111,10 +112,10 @@ def calibrated_walk_cycles(
     if calibration.at is None:
         return walk_cycles(reads, machine, contended)
     at = placement(calibration.at)
-    idle = machine.latency_cycles()
+    idle = machine.table_cycles()
     own, far = idle.diagonal(), ~same_socket(machine)
     far[:, list(machine.memory_nodes)] = False
-    loaded = machine.latency_cycles(contended or at.state == CONTENDED)
+    loaded = machine.table_cycles(contended or at.state == CONTENDED)
     away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)
     further = np.zeros((*idle.shape, 2))
     further[..., 1] = (away - own)[:, None]

@@ -1,5 +1,6 @@
 """Writes machine files: a known machine with latencies that were measured on another."""
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from ...core.decode import Undecodable, plain_toml, struct_of
 from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
-from ...core.machine import Latency, Machine, Matrix
+from ...core.machine import Latency, Machine, Matrix, walk_faults
 from ...core.safe_files import read_given
 from ...cost.calibrate import check_pair
 from ...cost.law import Calibration, MeasuredRun, placement
@@ -47,6 +48,23 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
         bandwidth=gb_per_s,
         sources={**machine.sources, **said},
     )
+
+
+def with_walks(
+    machine: Machine, nodes: Sequence[int], walks: Mapping[tuple[int, int], float], source: str
+) -> tuple[Machine, str]:
+    """(Machine with measured Latency.walk, "" or why they cannot be: in words).
+
+    walks  ns by (reader's node, node of the leaf tables), of all `nodes`, in the machine's order
+    """
+    ns = np.array([[walks[a, b] for b in nodes] for a in nodes])
+    latency = msgspec.structs.replace(machine.latency, walk=_both_ways(ns))
+    made = msgspec.structs.replace(
+        machine, latency=latency, sources={**machine.sources, "latency_walk": source}
+    )
+    for field, value, why in walk_faults(made):
+        return msgspec.structs.replace(made, latency=machine.latency), f"{field} = {value:g}: {why}"
+    return made, ""
 
 
 def _both_ways(matrix: np.ndarray) -> Matrix:
