@@ -756,6 +756,20 @@ def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):
     assert [row["policy"] for row in csv.DictReader(io.StringIO(out))] == ["linux"] * 3
 
 
+def test_balancing_and_none_are_one_answer_of_remote_data_and_hinting_faults(pt, vm_sample):
+    on = ("--autonuma", "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")
+    base, off = (result_of(pt("whatif", vm_sample, "-p", "linux", *how, "--json"))[0] for how in (on, ()))
+    [marked] = [one for one in base["findings"] if one["code"] == "autonuma"]
+    shares = [100 * one["local"]["remote_data"] for one in (base, off)]
+    assert f"{shares[0]:.0f}" != f"{shares[1]:.0f}" and marked["numbers"]["hinting_faults"] > 0
+    said = (
+        f"NUMA balancing leaves {shares[0]:.0f} % of data remote, {shares[1]:.0f} % are without it; its "
+        f"{marked['numbers']['hinting_faults']:,} hinting faults at least are not priced."
+    )
+    assert said in " ".join(pt("whatif", vm_sample, "-p", "linux", *on).out.split())
+    assert "NUMA balancing leaves" not in pt("whatif", vm_sample, "-p", "linux").out
+
+
 def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
     _, out, _ = pt(
         "timeline", vm_sample, "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-migrate",

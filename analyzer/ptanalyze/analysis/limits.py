@@ -8,12 +8,13 @@ huge pages give at least what their reads of leaf entries took, and remote data 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CACHED, DATA_NODES
-from ..core.errors import size_in_words, this_program
+from ..core.errors import plural, size_in_words, this_program
 from ..core.interval import Interval, faster, interval
-from ..policies import BOUND, RESEARCH, availability, plan_for
+from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
 from ..policies.contract import Availability
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
@@ -178,12 +179,29 @@ def replay_beside_mainline(
     )
     besides = [one for one in results if one.policy in {plan.name for plan in more}]
     unknown = (STRIPPED,) if HUGE in refused.keys() - named and scenario.growth.factor > 1 else ()
+    unknown += _without_balancing(known, plans[0], setup, results[0])
     for plan in more:
         refused.pop(plan.name, None)
     results = [one for one in results if one not in besides]
     results = told(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
     return replayed, limits_of(results, workload(scenario), besides=besides, unknown=unknown)
+
+
+def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base: Result) -> tuple[str, ...]:
+    """numa_balancing 1 against 0: remote data with each, and hinting faults; () for 0 and without a trace."""
+    marked = base.finding("autonuma")
+    if marked is None or base.remote_data is None:
+        return ()
+    off = replace(setup, autonuma=None)
+    [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
+    if still.remote_data is None:
+        return ()
+    faults = plural(int(marked.numbers["hinting_faults"]), "hinting fault")
+    return (
+        f"NUMA balancing leaves {100 * base.remote_data:.0f} % of data remote, "
+        f"{100 * still.remote_data:.0f} % are without it; its {faults} at least are not priced",
+    )
 
 
 def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) -> Limits:
