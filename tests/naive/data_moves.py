@@ -307,7 +307,7 @@ def replay(name, params, case, reads, moves, by_host):
         to = majority.chunk(chunk)
         run(to) if to is not None else None
         w = one_chunk(memory, data, policy, case, reads, chunk, w, out, classes)
-    policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
+    policy.account_implicit_tables({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
     return (
         out,

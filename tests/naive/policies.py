@@ -169,7 +169,7 @@ class Fixed:
         for there, count in enumerate(live):
             self.events["ipis", node, there] += count
 
-    def settle(self, tables):
+    def account_implicit_tables(self, tables):
         self.grow(len(tables) * max(len(self.replicas), 1))
 
 
@@ -330,7 +330,7 @@ class Hydra:
     def table_data(self, table, to, node):
         pass
 
-    def settle(self, tables):
+    def account_implicit_tables(self, tables):
         for table in sorted(tables, reverse=True):
             for node in self.vma_owners(table):
                 for t in self.up(table):

@@ -57,7 +57,7 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
                 memory.undo(trace.events)
             policy.events = Counter()
             out, classes = walks(memory, policy, trace, space, placement, whole, nodes, every_step)
-    policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
+    policy.account_implicit_tables({t for t in memory.snapshot_tables if t not in memory.exists})
     return out, classes, +policy.events, [policy.pages, policy.peak]
 
 

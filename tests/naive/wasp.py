@@ -206,5 +206,5 @@ class Wasp:
         for there, count in enumerate(live):
             self.events["ipis", node, there] += count
 
-    def settle(self, tables):
+    def account_implicit_tables(self, tables):
         self.grow(len(tables) * (self.nodes if self.on else 1))

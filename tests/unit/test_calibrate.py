@@ -28,8 +28,8 @@ from ptanalyze.cost.calibrate import (
 )
 from ptanalyze.cost.law import (
     LEAST_WAIT,
+    FittedPrior,
     MeasuredRun,
-    Shared,
     exposed_prior,
     outside_cycles,
     placement,
@@ -47,7 +47,7 @@ from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 LL = MeasuredRun(1000.0, 350.0, 400.0)
 PRIOR = {"native-thin": "native-thin", "thin-1D-THP": "thin-1D-4K"}
-COMMON = Shared(
+COMMON = FittedPrior(
     family="made up",
     workloads=("a", "b"),
     dram_share=Interval(0.7, 0.8, 0.9),

@@ -10,7 +10,7 @@ import pytest
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost import law as stored_prior
-from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, shared
+from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, prior_of
 from ptanalyze.cost.predict import predict_placement
 from ptanalyze.validate import leave_one_out as loo
 from ptanalyze.validate import prior
@@ -49,7 +49,7 @@ from ptanalyze.validate.prior import (
     factor,
     fitted,
     mean_run,
-    observed,
+    observations,
     observed_data,
     observed_wide,
     ports,
@@ -76,7 +76,7 @@ def published_are(monkeypatch):
     """Function that puts other runs in the place of the published ones, of which nothing is remembered."""
 
     def forget():
-        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
+        for cached in (fitted, prior.observations, prior.observed_wide, prior.observed_data):
             cached.cache_clear()
 
     def become(made):
@@ -232,11 +232,11 @@ def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, l
 def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
     here = prior._machine(family)
     before = fitted(family, "gups", elsewhere=True)
-    kept = {name: observed(name) for name in FAMILIES}
+    kept = {name: observations(name) for name in FAMILIES}
     for other in (True, False):
         monkeypatch.setattr(
             prior,
-            "observed",
+            "observations",
             lambda name, other=other: (
                 tuple(replace(o, share=o.share / 2, contention=o.contention * 3) for o in kept[name])
                 if (name in here) == other
@@ -339,7 +339,7 @@ def test_graph500_is_in_the_statistics_and_is_their_worst(table):
 
 
 def test_a_published_run_of_many_threads_waits_between_nothing_and_all():
-    shares = [o.share for o in (*observed_wide(), *observed("native-thin")) if o.many]
+    shares = [o.share for o in (*observed_wide(), *observations("native-thin")) if o.many]
     assert len(shares) == 18 and 0 < min(shares) < 0.2 and 0.8 < max(shares) < 1
     data = [o.share for o in observed_data("native-thin")]
     assert len(data) == 5 and min(data) > 0 and max(data) < 1
@@ -360,7 +360,7 @@ def test_contention_grows_with_overlap_and_not_at_all_with_one_walker():
 @pytest.mark.parametrize("left", [None, "gups", "btree", "canneal", "pagerank"])
 def test_with_one_walker_programs_scatter_as_much_as_their_walk_cycles_say(left):
     """By hand from Mitosis, figure 6: what walk cycles grow by on a loaded node, over that on an idle one."""
-    found = {o.workload.casefold(): o for o in observed("native-thin")}
+    found = {o.workload.casefold(): o for o in observations("native-thin")}
     assert found["gups"].walked == pytest.approx((1385.4 - 374.9) / (617.1 - 374.9), rel=1e-3)
     assert found["btree"].walked == pytest.approx((921.4 - 270.6) / (463.8 - 270.6), rel=1e-3)
     kept = [o for name, o in found.items() if name not in (left, "liblinear")]
@@ -444,7 +444,7 @@ def test_the_runs_of_the_law_have_a_local_one_and_obey_it():
             assert min(shares) > 0.4 and max(shares) < 1.01, (family, workload)
             assert max(shares) - min(shares) < 0.12, (family, workload)
     assert "graph500" in runs("thin-2D-4K") and "graph500" not in runs("thin-2D-4K", ("fit",))
-    lost = {o.workload: o for o in observed("native-thin")}
+    lost = {o.workload: o for o in observations("native-thin")}
     assert lost["PageRank"].many and lost["LibLinear"].many and not lost["GUPS"].many
 
 
@@ -491,7 +491,7 @@ def test_the_prior_that_is_shipped_is_what_the_runs_give():
     """To nine digits: logarithms and sums end differently from CPU to CPU."""
     for family in FAMILIES:
         for name, value in msgspec.structs.asdict(fitted(family)).items():
-            stored = getattr(shared(family), name)
+            stored = getattr(prior_of(family), name)
             if isinstance(value, Interval | float):
                 close = pytest.approx([*value] if isinstance(value, Interval) else value, rel=1e-9)
                 assert ([*stored] if isinstance(stored, Interval) else stored) == close, (family, name)
@@ -509,9 +509,9 @@ def test_a_damaged_prior_is_named(tmp_path, monkeypatch, content, why):
     if content is not None:
         (tmp_path / "reference" / "prior.toml").write_text(content)
     monkeypatch.setattr(stored_prior, "bundled", lambda kind: tmp_path)
-    shared.cache_clear()
+    prior_of.cache_clear()
     try:
         with pytest.raises(UsageError, match=rf"prior\.toml: .*({why})"):
-            shared("native-thin")
+            prior_of("native-thin")
     finally:
-        shared.cache_clear()
+        prior_of.cache_clear()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cluster import cluster, noted
 from ptanalyze.analysis.compare import compare, compare_rows
-from ptanalyze.analysis.findings import silent_nodes, silent_points
+from ptanalyze.analysis.findings import idle_nodes, silent_points
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
@@ -141,10 +141,10 @@ def test_a_point_names_nodes_that_walk_nothing_though_threads_run_there():
 
 def test_a_node_with_a_handful_of_the_walks_counts_as_silent_too():
     walks = np.array([[2, 0, 0, 0], [0, 0, 9000, 0], [0, 0, 0, 0]])
-    (silent,) = silent_nodes(walks, np.array([0, 1]), 1)
+    (silent,) = idle_nodes(walks, np.array([0, 1]), 1)
     assert silent.text.startswith("less than 0.1 % of the walks come from node 0,")
-    assert silent_nodes(walks, np.array([1, 1]), 1) == []
-    assert silent_nodes(walks * [[50], [1], [1]], np.array([0, 1]), 1) == []
+    assert idle_nodes(walks, np.array([1, 1]), 1) == []
+    assert idle_nodes(walks * [[50], [1], [1]], np.array([0, 1]), 1) == []
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))

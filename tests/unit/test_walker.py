@@ -470,7 +470,7 @@ def test_no_thread_is_left_when_nobody_asks_for_the_rest(batches):
     assert not set(threading.enumerate()) - before
 
 
-@pytest.mark.parametrize("step", ["locate", "descend", "fetch"])
+@pytest.mark.parametrize("step", ["find_leaves", "descend", "fetch"])
 def test_what_a_thread_fails_with_is_raised(batches, step, monkeypatch):
     """Also where it is not the last piece of a batch."""
     real, count = getattr(WalkPipeline, step), []

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FEW = 0.001  # share of the walks
 
 
-def silent_nodes(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> list[Finding]:
+def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> list[Finding]:
     """Nodes that have threads, but next to no walk in what is counted; none where every one walks.
 
     classes   int64[sockets, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
@@ -77,7 +77,7 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
 HOST_MODEL = "machines --from-host host.toml"
 
 
-def elsewhere(snapshot: Snapshot, machine: Machine) -> list[Finding]:
+def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
     """That the machine has another number of nodes; none where both have as many.
 
     Without a trace each node of the machine is taken to walk as the captured process did.
@@ -252,7 +252,7 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     ]
     found.append(STEADY if done.warm else TRACED)
     found += scenario.steady.found if done.warm else ()
-    found += silent_nodes(classes, scenario.placement.cpu_node, scenario.domains)
+    found += idle_nodes(classes, scenario.placement.cpu_node, scenario.domains)
     found += moved(series) if series is not None else []
     found += cache_told(scenario.machine, done.told)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):

@@ -18,7 +18,7 @@ from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
 from ..policies.contract import Availability
 from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
-from .replay import told
+from .replay import with_refusals
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual
 from .whatif import chosen, replay_scenario
 
@@ -183,7 +183,7 @@ def replay_beside_mainline(
     for plan in more:
         refused.pop(plan.name, None)
     results = [one for one in results if one not in besides]
-    results = told(results, refused, len(results) - len(plans) + len(asked))
+    results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
     return replayed, limits_of(results, workload(scenario), besides=besides, unknown=unknown)
 

@@ -26,7 +26,7 @@ from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT
-from .findings import bound, cached, elsewhere, missing_in_longer, of_run, short_region
+from .findings import bound, cached, missing_in_longer, of_run, other_machine, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
 from .replay import FinishedRun, PolicyRun, by_socket, folded, label, start, system_calls
@@ -572,7 +572,7 @@ def _untraced_result(
         counted_by([done.scenario.snapshot for done in each], first.left_out),
         *how,
         *held,
-        *elsewhere(first.snapshot, first.machine),
+        *other_machine(first.snapshot, first.machine),
         *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
         *dict.fromkeys(finding for done in each for finding in done.scenario.findings),
         *_left_out(sum((Counter(process.unresolved) for process in found), Counter())),

@@ -258,25 +258,25 @@ def label(plan: Plan, plans: Sequence[Plan]) -> str:
     return ":".join([plan.name, *differ])
 
 
-def lines_of(refused: Mapping[str, str]) -> list[str]:
+def refusal_lines(refused: Mapping[str, str]) -> list[str]:
     """A line per refused policy, of {policy: why}."""
     return [f"policy {name}: {why}" for name, why in refused.items()]
 
 
 def must_allow(refused: Mapping[str, str], asked: int) -> None:
-    """UsageError, with the reasons, where all that was asked for is refused; asked as of `told`."""
+    """UsageError, with the reasons, where all that was asked for is refused; asked as of `with_refusals`."""
     if refused and asked == 0:
-        raise UsageError("; ".join(lines_of(refused)))
+        raise UsageError("; ".join(refusal_lines(refused)))
 
 
-def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
+def with_refusals(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
     """The Results with a finding per refused policy.
 
     asked  how many of the Results were asked for if none is refused, an added baseline left out
     UsageError, with the reasons, where all that was asked for is refused.
     """
     must_allow(refused, asked)
-    said = [Finding("refused", line) for line in lines_of(refused)]
+    said = [Finding("refused", line) for line in refusal_lines(refused)]
     return [replace(result, findings=(*result.findings, *said)) for result in results]
 
 
@@ -534,7 +534,7 @@ class PolicyRun:
         self.replay(scenario, no_reads(), np.zeros(0, np.uint8), mapped, 0, last=True)
         self.counters, self.step = counted, 0
 
-    def settle(self, scenario: Scenario, missing: np.ndarray) -> None:
+    def account_implicit_tables(self, scenario: Scenario, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
         pages = (self.first or self.counters).pages
         part, _ = self.plan.guest
@@ -602,15 +602,15 @@ def replay_walks(
         for run, series in zip(runs, every, strict=True):
             run.series = series
     if not more:
-        _settle(runs, scenario, mapped)
+        _account_implicit_tables(runs, scenario, mapped)
     return mapped
 
 
-def _settle(runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState) -> None:
+def _account_implicit_tables(runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState) -> None:
     """Account for the tables that are in the snapshot, although the trace's events freed them."""
     missing = np.flatnonzero(~mapped.exists[: scenario.space.guest_tables] & scenario.space.program_tables)
     for run in runs:
-        run.settle(scenario, missing)
+        run.account_implicit_tables(scenario, missing)
 
 
 def replay_steady_state(
@@ -637,7 +637,7 @@ def replay_steady_state(
     )
     _undo(runs, steady, now)
     _carry(runs, steady, batches, now, progress, Windows(steady, 0, data=data))
-    _settle(runs, steady, mapped)
+    _account_implicit_tables(runs, steady, mapped)
     return now
 
 

@@ -18,7 +18,7 @@ from ..core.version import __version__
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
-from .replay import label, told
+from .replay import label, with_refusals
 from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of, together
 from .whatif import chosen, replay_scenario, replay_snapshot
 
@@ -227,7 +227,7 @@ def swept_apart(
             refused |= part.refused
         base, plans = of_point[0].results[0], of_point[0].plans
         results = [base, *(result for part in of_point for result in part.results[1:])]
-        for result in told(results, refused, len(results) - plans + len(asked)):
+        for result in with_refusals(results, refused, len(results) - plans + len(asked)):
             yield point, result
 
 

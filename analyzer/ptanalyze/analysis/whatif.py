@@ -25,7 +25,7 @@ from ..world.thread_placement import AUTO
 from .findings import must_be_enough
 from .frames import Replayed
 from .pricing import priced, static_results
-from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, told
+from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
 from .setup import Policies, Setup, asked_or_usual, open_replay_capture, setup_of
 
@@ -253,7 +253,7 @@ def _results(
 ) -> list[Result]:
     plans = chosen(policies, scenario, setup)
     results = replay_scenario(scenario, plans, setup, provenance, refused, others)
-    return told(results, refused or {}, len(results) - len(plans) + len(policies))
+    return with_refusals(results, refused or {}, len(results) - len(plans) + len(policies))
 
 
 # Locality over time: targets of walks in each window of the trace.

@@ -60,7 +60,7 @@ def command(
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.findings import silent_points
-    from ..analysis.replay import lines_of
+    from ..analysis.replay import refusal_lines
     from ..analysis.sweep import swept
     from ..core.columns import Answer, Section
     from ..cost.result import BRIEF
@@ -80,7 +80,7 @@ def command(
         return sweep_frame(points, list(grid))
 
     def below() -> list[str]:
-        return [*silent_points(points, list(grid)), *lines_of(refused)]
+        return [*silent_points(points, list(grid)), *refusal_lines(refused)]
 
     emit(
         Answer(

@@ -21,16 +21,16 @@ from .law import (
     REMOTE,
     THREADS_PER_CORE,
     Calibration,
+    FittedPrior,
     MeasuredRun,
     Placement,
-    Shared,
     busy_cpus,
     crowding,
     exposed_prior,
     exposed_share,
     most_sharing,
     outside_cycles,
-    shared,
+    prior_of,
     shared_time,
     sharing,
     threads_per_core,
@@ -374,7 +374,7 @@ def machine_name(machine: MachineName) -> str:
 def stretches(
     machine: MachineName,
     latency: Latencies | None,
-    common: Shared,
+    common: FittedPrior,
     walk_per_cycle: float | None,
     many: bool = False,
 ) -> tuple[Interval, Interval, str]:
@@ -382,7 +382,7 @@ def stretches(
 
     Fitted ones for the machine of the reference runs (rounded in its file); else those of the latencies. f is
     relative to k, so that the idle one needs no interval. What a loaded node costs is the machine's: without
-    loaded latencies that were measured there, the interval reaches over all machines (Shared.anywhere).
+    loaded latencies that were measured there, the interval reaches over all machines (FittedPrior.anywhere).
     walk_per_cycle  walk cycles per cycle, None: not known; many: threads
     """
     ratio = common.contention_at(walk_per_cycle, many)
@@ -498,7 +498,7 @@ def calibrate_runs(
     walkers: float | None = None,
     threads: float | None = None,
     native: bool | None = None,
-    common: Shared | None = None,
+    common: FittedPrior | None = None,
     name: str = "",
     sources: dict[str, str] | None = None,
 ) -> Calibration:
@@ -511,7 +511,7 @@ def calibrate_runs(
     walkers    page walkers per core, None: 2; below 1: those per busy hardware thread
     threads    busy hardware threads per core, 1 to 2; None: as far as busy CPUs tell
     native     True for a single table; None: by the placement, else by whether ePT walks were counted
-    common     Shared of similar workloads; None: of all reference workloads
+    common     FittedPrior of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
     """
     where, base = _known(placement, remote), None if at is None else placed(at)
@@ -520,7 +520,7 @@ def calibrate_runs(
         of = "native" if native else "of a virtual machine"
         raise UsageError(f"placement {base.name}: the run is {of}")
     walkers = PER_CORE if walkers is None else walkers
-    common = common or shared(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
+    common = common or prior_of(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
     check_run("local", local, max(walkers, 1))
     if threads is not None and not 1 <= threads <= THREADS_PER_CORE:
         raise UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
@@ -600,7 +600,7 @@ class Threads:
 
 
 def _from_one(
-    local: MeasuredRun, native: bool, threads: Threads, common: Shared, rate: float | None
+    local: MeasuredRun, native: bool, threads: Threads, common: FittedPrior, rate: float | None
 ) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     walkers, crowd = threads.walkers, threads.crowd
@@ -749,7 +749,7 @@ def _foreign(machine: MachineName, walkers: float) -> bool:
     return machine is None and walkers < PER_CORE
 
 
-def _part(local: MeasuredRun, native: bool, share: Interval | None, common: Shared) -> Interval:
+def _part(local: MeasuredRun, native: bool, share: Interval | None, common: FittedPrior) -> Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table's part exceeds its walk cycles."""
     if native:
@@ -761,7 +761,7 @@ def _part(local: MeasuredRun, native: bool, share: Interval | None, common: Shar
     return common.gpt_part.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
-def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
+def _assumed(common: FittedPrior, crowd: float, share: Interval, part: Interval) -> list[str]:
     on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
         "e from walk cycles per cycle, as of page walkers that are busy independently of each other",

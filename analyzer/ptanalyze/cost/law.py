@@ -396,7 +396,7 @@ def exposed_prior(walk_per_cycle: float, walkers: Interval) -> Interval:
 # What workloads have in common, fitted on the published runs: the prior for a program with a single run.
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
+class FittedPrior(msgspec.Struct, frozen=True, kw_only=True):
     """Fitted on `workloads` of a family of runs; intervals hold a further program with 90 %.
 
     dram_share    f, for `stretch`, remote over local latency, of programs with one thread
@@ -458,12 +458,12 @@ def overlap(walk_per_cycle: float) -> float:
 
 
 @cache
-def shared(family: str) -> Shared:
-    """Shared of all reference workloads of a family: models/reference/prior.toml, which
+def prior_of(family: str) -> FittedPrior:
+    """FittedPrior of all reference workloads of a family: models/reference/prior.toml, which
     `python -m ptanalyze.validate.prior` writes."""
     path = bundled("models") / "reference" / "prior.toml"
     try:
-        return struct_of(plain_toml(path.read_bytes())[family], Shared)
+        return struct_of(plain_toml(path.read_bytes())[family], FittedPrior)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except KeyError:

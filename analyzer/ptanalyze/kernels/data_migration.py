@@ -567,14 +567,14 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
         if pages.by_host and table >= 0 and pages.host_row[table] >= 0:
             there = np.int64(pages.host[pages.host_row[table], reads.host_slot[w]])
         if there < 0:
-            there = settle(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
+            there = place_page(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
         missed = max(missed_at(reads.dram, w, GUEST_LEAF), missed_at(reads.dram, w, HOST_LEAF))
         counts[node, there & ~MARKED, missed] += 1
     return step
 
 
 @hook
-def settle(pages, row, slot, node):
+def place_page(pages, row, slot, node):
     """The node of a guest's page, from now on if it had none."""
     value = np.int64(pages.guest[row, slot])
     if value < 0:

@@ -119,7 +119,7 @@ def field(trees, table, what):
 
 
 @kernel
-def locate(page, cpu, mine, regions, trees, scratch, out):
+def find_leaves(page, cpu, mine, regions, trees, scratch, out):
     """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame.
 
     mine  bool[cpus]: whose walks

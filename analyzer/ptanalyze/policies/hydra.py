@@ -122,7 +122,7 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         counters.events[FAULT, node, owner] += 1
         write(state, row, owner, node, 1, counters)
         state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
-        spread(state, row, owner, slot, slot + 1)
+        propagate(state, row, owner, slot, slot + 1)
     else:
         counters.events[REPLICA_FAULT, node, owner] += 1
     if node != owner:
@@ -207,7 +207,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         write(state, row, owner, node, mapped.changed[step], counters)
         state.sharing[by] |= state.sharers[row, owner]
         state.flushed[by] = SEVERAL
-        spread(state, row, owner, slot, slot + 1)
+        propagate(state, row, owner, slot, slot + 1)
     elif kind in (CLEAR, UPDATE, MOVE):
         row, lo, hi = slot_range(steps, step)
         owner = slots_owner(steps, step)
@@ -217,7 +217,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             move(state, tables, rows, steps, mapped, counters, step)
         if kind == UPDATE:
             rewritten(state, tables, rows, row, lo, by)
-            spread(state, row, owner, lo, hi)
+            propagate(state, row, owner, lo, hi)
         else:
             state.flushed[by] = SEVERAL
             forget(state, row, lo, hi)
@@ -251,7 +251,7 @@ def rewritten(state, tables, rows, row, slot, by):
 
 
 @hook
-def spread(state, row, owner, lo, hi):
+def propagate(state, row, owner, lo, hi):
     """Slots lo..hi were written in every linked copy: all have what the owner has (4.1)."""
     for word in range(lo >> 6, (hi + 63) >> 6):
         new = state.entries[row, owner, word] & word_mask(lo, hi, word)
@@ -281,7 +281,7 @@ def move(state, tables, rows, steps, mapped, counters, step):
         if (state.entries[row, before, slot >> 6] >> np.uint64(slot & 63)) & ONE:
             there = to + slot - lo
             state.entries[target, owner, there >> 6] |= ONE << np.uint64(there & 63)
-    spread(state, target, owner, to, to + hi - lo)
+    propagate(state, target, owner, to, to + hi - lo)
 
 
 @hook

@@ -41,7 +41,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
             "ept_lines_per_gpt_line_before": measure(scenario.space).mean(),
             "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
-        findings=[Finding(*one, policy="ptemagnet") for one in told(groups, scenario)],
+        findings=[Finding(*one, policy="ptemagnet") for one in messages(groups, scenario)],
     )
 
 
@@ -69,7 +69,7 @@ def facts(groups: Reservations) -> dict[str, Any]:
     }
 
 
-def told(groups: Reservations, scenario: Scenario) -> Iterator[tuple[str, str]]:
+def messages(groups: Reservations, scenario: Scenario) -> Iterator[tuple[str, str]]:
     """(code, text) of findings for a reader of the results."""
     if not scenario.traced:
         yield (

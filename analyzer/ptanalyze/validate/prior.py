@@ -3,8 +3,8 @@
 Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/law.py)
 
 - reference(), runs(), ports(): the measured runs of models/reference, with citations
-- observed(): what each run says of the law's numbers, one by one
-- fitted(): Shared of a family, with 90 % prediction intervals from few values
+- observations(): what each run says of the law's numbers, one by one
+- fitted(): FittedPrior of a family, with 90 % prediction intervals from few values
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ from ..cost.law import (
     CONTENDED,
     LOCAL,
     REMOTE,
+    FittedPrior,
     MeasuredRun,
     Placement,
-    Shared,
     counted,
     exposed_share,
     outside_cycles,
@@ -197,7 +197,7 @@ def ratio(local: MeasuredRun, other: MeasuredRun) -> float:
 
 
 @cache
-def observed(family: str) -> tuple[Observed, ...]:
+def observations(family: str) -> tuple[Observed, ...]:
     """Of the workloads in a family of runs with tables in one place; those that are fitted."""
     return tuple(
         _seen(family, workload, configs)
@@ -375,11 +375,11 @@ DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 
 @cache
-def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False) -> Shared:
-    """Shared of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
+def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False) -> FittedPrior:
+    """Prior of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
     paper); `elsewhere`: without all runs on the machine of `family`, too."""
     left = (leaving_out or "").casefold()
-    seen = {name: _kept(observed(name), left) for name in FAMILIES}
+    seen = {name: _kept(observations(name), left) for name in FAMILIES}
     here = _machine(family)
     far = STRETCH[family] - 1
     shares = {
@@ -403,7 +403,7 @@ def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False)
     alone, together = (
         [abs(slower - 1) for _, many, slower in found if many == kind] for kind in (False, True)
     )
-    return Shared(
+    return FittedPrior(
         family=family,
         workloads=tuple(o.workload for o in own if not o.many),
         dram_share=_share(around(one_thread, min(times, WIDEST))),
@@ -463,7 +463,7 @@ def _of_data(growths: list[float]) -> Interval:
 def _many(family: str, left: str) -> Interval:
     """f with many threads: the mean of programs, each over all of its runs; from 0 to 1."""
     by_program: dict[str, list[float]] = {}
-    thin = [o for name in FAMILIES for o in observed(name) if o.many]
+    thin = [o for name in FAMILIES for o in observations(name) if o.many]
     for o in _kept([*thin, *observed_wide()], left):
         by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
     return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
@@ -503,7 +503,7 @@ def _slope(families: Iterable[list[Observed]]) -> float:
 
 
 def prior() -> str:
-    """TOML of Shared by family."""
+    """TOML of FittedPrior by family."""
     return HEAD + toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES})
 
 

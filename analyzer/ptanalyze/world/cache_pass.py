@@ -46,7 +46,7 @@ class Batch:
             within = np.searchsorted(self.flushes, [first, first + size])
             yield Batch(self.chunks, reads, self.flushes[slice(*within)] - first, seen)
 
-    def settle(self) -> None:
+    def to_walks(self) -> None:
         """Give what was found for the walks as seen to the walks themselves."""
         if self.order is not None:
             self.reads.read[self.order], self.reads.dram[self.order] = self.seen.read, self.seen.dram
@@ -78,11 +78,11 @@ class WalkPipeline:
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
-    def locate(self, piece: Batch, at: int) -> None:
+    def find_leaves(self, piece: Batch, at: int) -> None:
         """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
-        self.kernels.locate(*self._locating(piece.reads, at))
+        self.kernels.find_leaves(*self._leaf_arguments(piece.reads, at))
         if piece.seen is not piece.reads:
-            self.kernels.locate(*self._locating(piece.seen, at))
+            self.kernels.find_leaves(*self._leaf_arguments(piece.seen, at))
 
     def descend(self, piece: Batch, at: int) -> int:
         """Which entries the walks of a piece read, after those of the piece before: their number."""
@@ -97,9 +97,9 @@ class WalkPipeline:
         """Iterate (kernel, what returns its arguments), the longest to compile first."""
         yield self.kernels.descend, lambda: self._descending(piece, 0)
         yield self.kernels.fetch, lambda: self._fetching(piece, 0, 0)
-        yield self.kernels.locate, lambda: self._locating(piece.reads, 0)
+        yield self.kernels.find_leaves, lambda: self._leaf_arguments(piece.reads, 0)
 
-    def _locating(self, walks: Reads, at: int) -> tuple[Any, ...]:
+    def _leaf_arguments(self, walks: Reads, at: int) -> tuple[Any, ...]:
         return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch[at], walks
 
     def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
 
 def carry(steps: WalkPipeline, batch: Batch) -> Batch:
     for piece in batch.pieces(steps.kernels.PIECE):
-        steps.locate(piece, 0)
+        steps.find_leaves(piece, 0)
         steps.fetch(piece, 0, steps.descend(piece, 0))
     return batch
 
@@ -206,7 +206,7 @@ def side_by_side(steps: WalkPipeline, batches: Iterator[Batch]) -> Iterator[Batc
 
 
 class Pair:
-    """A thread descends, another fetches what that one is done with; they locate pieces in turns."""
+    """A thread descends, another fetches what that one is done with; they find_leaves pieces in turns."""
 
     def __init__(self, steps: WalkPipeline) -> None:
         self.steps, self.pieces = steps, 0
@@ -241,7 +241,7 @@ class Pair:
 
     def _locate(self, piece: Batch, at: int, fetched: "Future[None]") -> None:
         fetched.result()
-        self.steps.locate(piece, at)
+        self.steps.find_leaves(piece, at)
 
     def _descend(self, piece: Batch, at: int, located: "Future[None]") -> int:
         located.result()
@@ -273,7 +273,7 @@ def cache_pass(
     caches: "walker.Caches | None" = None,
     threads: int = 1,
     fold: Fold | None = None,
-    at_once: bool = False,
+    concurrent: bool = False,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
@@ -288,8 +288,8 @@ def cache_pass(
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
-    at_once  CPUs walk at the same time, AT_ONCE walks together: caches see a walk of each in turn. A chunk is
-             a long run beside a cache that stands for one N times its size
+    concurrent  CPUs walk at the same time, AT_ONCE walks together: caches see a walk of each in turn. A
+             chunk is a long run beside a cache that stands for one N times its size
 
     Walks run in the order of the trace, and all caches keep their contents between batches, so results
     depend neither on `batch` nor on `threads`. Data pages whose guest frame leads nowhere have host_leaf -1
@@ -319,17 +319,17 @@ def cache_pass(
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
         seen, order = reads, None
         folded = page if fold is None else read_only(fold.of(page))
-        if at_once:
+        if concurrent:
             order = in_turns(reads.cpu, flushes)
             seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]), shares)
         elif fold is not None:
             seen = _empty(reads.cpu, folded, write, 0)._replace(read=reads.read, dram=reads.dram)
         return Batch(slice(first, last), reads, flushes, seen, order)
 
-    at_once = at_once and share_a_cache(placement)
-    batches = (begun(run) for run in chunk_runs(stream.offset, AT_ONCE if at_once else batch))
+    concurrent = concurrent and share_a_cache(placement)
+    batches = (begun(run) for run in chunk_runs(stream.offset, AT_ONCE if concurrent else batch))
     for done in _carried(batches, shares_of_work, threads > 1 and not space.native):
-        done.settle()
+        done.to_walks()
         yield done.chunks, done.reads
         give_back(done.reads.page)
         give_back(done.reads.write)

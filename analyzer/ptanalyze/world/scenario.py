@@ -272,7 +272,7 @@ class Scenario(TracedProgram):
             caches=caches or self.caches(),
             threads=self.effort.threads,
             fold=self.fold,
-            at_once=self.growth.factor > 1,
+            concurrent=self.growth.factor > 1,
         )
 
     @property

@@ -196,7 +196,7 @@ class Filtering:
             while window:
                 yield window.popleft().result()
 
-    def settle(self, chunk: int) -> None:
+    def catch_up(self, chunk: int) -> None:
         """Let each CPU see the events before a chunk that it may not have run."""
         none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
         for parts in self.states:
@@ -423,7 +423,7 @@ class TlbFilter:
         tables = pages, shootdowns
         filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known, self.joined)
         if undone is not None:
-            filtering.settle(len(trace.chunks))
+            filtering.catch_up(len(trace.chunks))
             self._forget(undone)
         for state in chain.from_iterable(self.states):
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0

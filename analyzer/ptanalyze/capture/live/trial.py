@@ -272,7 +272,7 @@ def try_out(
     with group_of(cpus, far) as group:
 
         def to_its_end(away: bool) -> Window:
-            with settled(command, group, place, warm_up) as (program, pid):
+            with program_with_far_tables(command, group, place, warm_up) as (program, pid):
                 place.put(pid, away)
                 tables, began = leaf_tables(pid), time.monotonic()
                 with place.counting(pid) as counts:
@@ -284,7 +284,7 @@ def try_out(
 
         if figure is None:
             return Trial(near, far, 0.0, place.alternately(pairs, to_its_end))
-        with settled(command, group, place, warm_up) as (program, pid):
+        with program_with_far_tables(command, group, place, warm_up) as (program, pid):
             measure = place.by_figure(pid, figure, seconds, lambda time: wait(program, time))
             return Trial(near, far, seconds, place.alternately(pairs, measure))
 
@@ -319,7 +319,7 @@ def try_live(
 
 
 @contextmanager
-def settled(
+def program_with_far_tables(
     command: Sequence[str], group: Path, place: Place, warm_up: float
 ) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
     """(program, PID of the largest of its processes) that runs in a group, its data on the near node and its
@@ -343,7 +343,7 @@ def settled(
             f"PID {pid}: moving its data to node {place.near}, which leaves its tables on node {place.far}"
         )
         (group / "cpuset.mems").write_text(str(place.near))
-        settle(pid, place.near, place.far)
+        wait_for_migration(pid, place.near, place.far)
         (group / "cpuset.mems").write_text(f"{place.near},{place.far}")
         yield program, pid
     finally:
@@ -364,7 +364,7 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
         )
 
 
-def settle(pid: int, near: int, far: int) -> None:
+def wait_for_migration(pid: int, near: int, far: int) -> None:
     end = time.monotonic() + TO_SETTLE
     while (data := shares(leaf_tables(pid), near, far)[1]) < SETTLED:
         if time.monotonic() > end or not alive(pid):

@@ -433,13 +433,13 @@ def locality_compared(studies: Sequence[Study]) -> Picture:
 
 class Action(NamedTuple):
     """`label`: a policy; `gain` in words; `when`: ", for ..." or ""; `line` to type, or what it takes;
-    `besides` what to know first."""
+    `caveat` what to know first."""
 
     label: str
     gain: str
     when: str
     line: str
-    besides: str
+    caveat: str
 
 
 def worth_it(study: Study) -> str:
