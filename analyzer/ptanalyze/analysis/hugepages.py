@@ -81,18 +81,23 @@ class Mapping(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What to type, or to write, for this mapping alone; NO_LINE where no huge page fits it."""
+        """`typed`, NO_LINE without."""
+        return self.typed or NO_LINE
+
+    @property
+    def typed(self) -> str:
+        """What to type, or to write, for this mapping alone; "" where no huge page fits it."""
         call = f"madvise((void *){self.start:#x}, {self.end - self.start:#x}, MADV_HUGEPAGE)"
         if self.sites:
             call = f"madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at {self.sites[0].by}"
         if self.asked:
             return "nothing: the program asks already"
         if not self.regions and (not self.name or self.name.startswith("[")):
-            return NO_LINE
+            return ""
         if self.name == "[heap]":
             return availability("thp").line
         if self.name.startswith("["):
-            return call if self.name.startswith("[anon") else NO_LINE
+            return call if self.name.startswith("[anon") else ""
         if self.name.startswith("/dev/shm/"):
             return f"sudo mount -o remount,huge=advise /dev/shm; {call}"
         if self.name.startswith(SHARED):
@@ -152,7 +157,7 @@ class HugePages:
     @property
     def to_type(self) -> list[Mapping]:
         """The mappings that save walks and have a line."""
-        return [one for one in self.mappings if one.saved > 0 and one.line != NO_LINE]
+        return [one for one in self.mappings if one.saved > 0 and one.typed]
 
     @property
     def best(self) -> Mapping | None:

@@ -178,7 +178,9 @@ def replay_beside_mainline(
         scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
     )
     besides = [one for one in results if one.policy in {plan.name for plan in more}]
-    unknown = (STRIPPED,) if HUGE in refused.keys() - named and scenario.growth.factor > 1 else ()
+    unknown: tuple[str, ...] = (
+        (STRIPPED,) if HUGE in refused.keys() - named and scenario.growth.factor > 1 else ()
+    )
     unknown += _without_balancing(known, plans[0], setup, results[0])
     for plan in more:
         refused.pop(plan.name, None)
