@@ -152,7 +152,10 @@ DATA_SHARE = re.compile(r"(?:RD|D)(?P<far>I?):(?P<share>\d+(?:\.\d+)?)(?P<percen
 ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
 ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
 ALL = 1e-3  # shares are written with a few digits
-EXPECTED = "a name like LL, RRI, RRIE (gPT, ePT) or LP, RPI, RP-RD (native), or shares like LL:0.1,RR:0.9 or L:0.1,R:0.9 (native)"
+EXPECTED = (
+    "a name like LL, RRI, RRIE (gPT, ePT) or LP, RPI, RP-RD (native), or shares like LL:0.1,RR:0.9 "
+    "or L:0.1,R:0.9 (native)"
+)
 
 
 @dataclass(frozen=True)

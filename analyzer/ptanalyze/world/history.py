@@ -1,5 +1,6 @@
 """The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,7 +38,20 @@ from ..kernels.memory_manager import (
     vma_map,
     write_steps,
 )
-from ..kernels.replay import FLUSH, RUN, SET, MmSteps, PteState, Rows, Shootdowns, blank_steps, slot_range
+from ..kernels.replay import (
+    CLEAR,
+    FLUSH,
+    MOVE,
+    RUN,
+    SET,
+    UPDATE,
+    MmSteps,
+    PteState,
+    Rows,
+    Shootdowns,
+    blank_steps,
+    slot_range,
+)
 from .address_space import AddressSpace, Slots
 from .mm_events import (
     UNNAMED,
@@ -398,7 +412,34 @@ def steady_history(
         back.at[:], back.chunk[:] = again.offset[chunk], chunk
         back.was[:], back.to[:], back.node[:] = end, begin, begin
         more = MmSteps(*map(np.concatenate, zip(back, more, strict=True)))
-    return replace(past, steps=more, undone=_undone(past, space, undone) if len(undone) else None)
+    before = _undone(past, space, undone) if len(undone) else None
+    _own_again(past, [steps, *([before.steps] if before else [])], more)
+    return replace(past, steps=more, undone=before)
+
+
+def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> None:
+    """Set the VMAs' owners in steps of a further run that come after all that is done.
+
+    What a call of the region put in another's place (MAP_FIXED, mremap) lies there in a further run, before
+    that call, too. What is unmapped by then counts as in the first run.
+    """
+    vmas: dict[int, np.ndarray] = {}
+    rows = np.unique(more.row[more.kind == SET])
+    for steps in (*done, more) if len(rows) else ():
+        of = np.flatnonzero(np.isin(steps.kind, (SET, CLEAR, UPDATE, MOVE)) & np.isin(steps.row, rows))
+        columns = (steps.kind, steps.row, steps.lo, steps.hi, steps.call)
+        for k, kind, row, lo, hi, call in zip(of, *(one[of].tolist() for one in columns), strict=True):
+            if row not in vmas:
+                mixed = past.mixed_row[row]
+                vmas[row] = np.full(512, past.vma[row]) if mixed < 0 else past.mixed[mixed].copy()
+            vma = vmas[row][lo]
+            known = steps is more and vma != UNKNOWN_VMA
+            if kind == SET and call != Event.MPROTECT:
+                vmas[row][lo:hi] = steps.number[k]
+            elif known and kind != SET:
+                steps.was[k] = past.vma_owner[vma]
+            elif known and past.vma_owner[vma] != past.vma_owner[steps.number[k]]:
+                steps.number[k] = vma
 
 
 def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
