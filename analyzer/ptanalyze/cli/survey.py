@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import plural, program, this_program
+from ..core.errors import plural, program, relocation, this_program
 from . import echo
 from .options import DURATION
 from .output import Output, emit, must_end_with, output_options
@@ -226,6 +226,10 @@ def record(one: Surveyed) -> dict[str, object]:
     }
 
 
+def called(one: Surveyed) -> str:
+    return f"PID {one.pid} ({one.name})"
+
+
 def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
     """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
     from ..core.columns import Section
@@ -239,10 +243,10 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
         )
         lines = list(reasons(behind))
         for one in behind[:REPAIRS]:
-            steps[f"{one.name} (PID {one.pid})"] = repair(one)
+            steps[called(one)] = repair(one)
     elif worst := next((one for one in found if one.remote_bytes), None):
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
-        said = f"Most remote: {worst.name} (PID {worst.pid}), {share} of its walks read a remote leaf table."
+        said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
         steps = closer(worst, found)
     elif found and nodes == 1:
         said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
@@ -275,7 +279,7 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
     """Why, one line each."""
     for one in behind[:REPAIRS]:
         share = f"{100 * (one.remote_share or 0.0):.0f} % of walks remote"
-        yield f"  {one.name} (PID {one.pid}), {share}: {one.left_behind}"
+        yield f"  {called(one)}, {share}: {one.left_behind}"
     if len(behind) > REPAIRS:
         yield f"  {len(behind) - REPAIRS} more with --json: left_behind"
 
@@ -283,7 +287,7 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
 def repair(one: Surveyed) -> str:
     if one.kind == "vm":
         return f"sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"
-    return f"sudo {this_program()} relocate {one.pid} --dry-run"
+    return relocation(one.pid)
 
 
 def closer(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, str]:
@@ -302,7 +306,7 @@ def measured(one: Surveyed) -> dict[str, str]:
     """What its walks cost: without a tracer, and without a pause."""
     out = f"{one.pid}.capture"
     return {
-        f"sample {one.name} (PID {one.pid})": f"sudo {this_program()} record -p {one.pid} --for 10s -o {out}",
+        f"sample {called(one)}": f"sudo {this_program()} record -p {one.pid} --for 10s -o {out}",
         "then": f"{program()} advise {out}",
     }
 
@@ -403,9 +407,9 @@ def view_survey_guest(guest: GuestSurvey, top: int, socket: str | None) -> Itera
 
     found, lines = guest.found, [*guest.notes]
     if worst := next((one for one in found if one.remote_bytes), None):
-        called = f"{worst.name} (guest PID {worst.pid})" if guest.by_kernel else f"CR3 {worst.cr3:#x}"
+        named = f"guest PID {worst.pid} ({worst.name})" if guest.by_kernel else f"CR3 {worst.cr3:#x}"
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
-        said = f"Most remote: {called}, {share} of its walks read a remote leaf table."
+        said = f"Most remote: {named}, {share} of its walks read a remote leaf table."
     else:
         said = "No leaf table is expected to be remote: all are on the nodes where the vCPUs run."
     yield Section(lines=[said, ""])

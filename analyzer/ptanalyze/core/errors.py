@@ -187,10 +187,11 @@ def show_size(size: float) -> str:
 
 
 def size_in_words(size: int) -> str:
-    """Bytes for people: 76 KiB, 62.4 MiB, 9.1 GiB."""
+    """Bytes for people, no digit below a hundredth: 76 KiB, 62.4 MiB, 853 MiB, 9.1 GiB."""
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
         if size >= factor:
-            return f"{size / factor:,.1f} {unit}"
+            number = size / factor
+            return f"{number:,.{0 if number >= 99.95 else 1}f} {unit}"
     return f"{size / 1024:,.0f} KiB"
 
 
@@ -302,6 +303,11 @@ def this_program() -> str:
         return "ptanalyze"
     shown = shlex.quote(_near(path))
     return '"$(which ptanalyze)"' if len(shown) > SHORT_PATH and program() == "ptanalyze" else shown
+
+
+def relocation(pid: int | str = "PID") -> str:
+    """What to type to see which tables of a process can be moved."""
+    return f"sudo {this_program()} relocate {pid} --dry-run"
 
 
 def _path() -> Path | None:
