@@ -49,7 +49,7 @@ def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_
     thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
     wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
     assert (thin.name, wide.name) == ("Thin", "Wide")
-    assert wide.evidence()[0] == "by the assumed placement, threads round-robin over 2 nodes"
+    assert wide.evidence()[0] == "assumed: threads round-robin over 2 nodes"
     assert wide.evidence()[1] == (
         "walks come from 2 nodes (node 0 50.0 %, node 1 50.0 %), as spread as over 2.00 nodes of equal shares"
     )
@@ -132,7 +132,7 @@ def wide_on(cpus, nodes=2, **options):
 
 def test_a_wide_workload_says_where_its_placement_is_assumed():
     found = wide_on(1)
-    assert found.doubt == "Wide by the assumed placement: threads round-robin over 2 nodes."
+    assert found.doubt == "Walks come from several nodes by assumption: threads round-robin over 2 nodes."
     recorded = wide_on(1, placement="recorded")
     assert recorded.name == "Wide" and recorded.doubt == "" and "walks come from" in recorded.evidence()[0]
 

@@ -388,7 +388,7 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     assert 16 * MIB < curve.fits < 256 * MIB and gains[0] == pytest.approx(1, abs=0.002)
     assert gains[2] > 1.05 and gains == sorted(gains)
     assert curve.of("mitosis")[2]["bytes"] == 256 * MIB
-    assert curve.sentence.startswith("Its leaf entries fit the caches up to ") and "16x (256.0 MiB) 1." in (
+    assert curve.sentence.startswith("Its leaf entries fit the caches up to ") and "16x (256 MiB) 1." in (
         curve.sentence
     )
     assert curve.frame["stands_for"].tolist() == [n for n in curve.times for _ in range(2)]

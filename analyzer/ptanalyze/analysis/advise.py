@@ -61,7 +61,7 @@ class Workload:
     """
     walks          int64[sockets]  walks by the node they came from
     tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
-    mapped_bytes   upper bound of mapped memory: huge pages, and leaf tables counted as full
+    mapped_bytes   of memory, at most: huge pages, and leaf tables counted as full
     node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
     assumed        where threads are taken to run, "" where that was recorded
     threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
@@ -116,7 +116,7 @@ class Workload:
         total = int(self.walks.sum())
         if not total:
             return ["no trace: the nodes that the program walks from are not known"]
-        lines = [f"by the assumed placement, {self.assumed}"] if self.assumed else []
+        lines = [f"assumed: {self.assumed}"] if self.assumed else []
         lines += [
             self._whence(total),
             f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
@@ -150,7 +150,9 @@ class Workload:
     @property
     def doubt(self) -> str:
         """What stands against calling it Thin or Wide, in a line: an assumption, and a node that it fits."""
-        assumed = f"{self.name} by the assumed placement: {self.assumed}" if self.assumed else ""
+        whence = {True: "Nearly all walks come from one node", False: "Walks come from several nodes"}
+        said = f"{whence.get(self.thin, 'Threads run')} by assumption: {self.assumed}"
+        assumed = said if self.assumed else ""
         fits = f"{self.fits[:1].upper()}{self.fits[1:]}"
         return " ".join(f"{line}." for line in (assumed, fits) if line)
 
@@ -696,7 +698,6 @@ def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 WIDE = 2.0  # between the speed-ups that a share's ends allow: a share that leaves more open says nothing
 MOST = 10.0  # times as fast: no bound above it is told
-COUNTERS = "perf counters tell: ptanalyze calibrate --help"
 WALKS, KERNEL = "Page walks", "Page faults and system calls on memory"
 NOTHING = 0.001  # share that is not worth a word
 SMALL = 1.05  # speed-up, with mid-range assumptions, below which a gain is called small
@@ -715,9 +716,9 @@ def share_sentence(base: Result) -> str | None:
         )
     if not (narrow(walks) and narrow(both)):
         if max(walks.low, kernel.low) < LITTLE:
-            return f"What share of this run page walks take, {COUNTERS}."
+            return "Perf counters can tell what share of this run page walks take (calibrate)."
         who, least = (WALKS, walks) if walks.low >= kernel.low else (KERNEL, kernel)
-        return f"{who} take {at_least(least)} of this run. How much more, {COUNTERS}."
+        return f"{who} take {at_least(least)} of this run; perf counters tell how much more."
     said = f"Page walks take {percent(walks)} of this run (best guess {percent(walks, True)})"
     bound = at_most(both)
     if kernel.high < NOTHING and bound == at_most(walks):

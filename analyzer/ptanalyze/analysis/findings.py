@@ -87,8 +87,8 @@ def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
         return []
     there = plural(captured, "node")
     text = (
-        f"captured on {there}, replayed on {machine.nodes} ({machine.name}); each of {readers} is taken to "
-        "walk as much as the process did, so this says nothing about the captured machine"
+        f"this is about the machine model {machine.name} ({machine.nodes} nodes), not about the captured "
+        f"host ({there}); each of {readers} nodes is assumed to walk as much as the process did"
     )
     return [Finding(ELSEWHERE, text, CAREFUL, f"it was captured on {there} and replayed on {machine.nodes}")]
 
@@ -104,7 +104,7 @@ def bound(readers: int) -> Finding:
         "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
         f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
     )
-    return Finding("bound", text, short="savings are upper bounds")
+    return Finding("bound", text, short="savings are at most these")
 
 
 def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Finding]:

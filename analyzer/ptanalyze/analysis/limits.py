@@ -7,12 +7,13 @@ huge pages give at least what their reads of leaf entries took, and remote data 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CACHED, DATA_NODES
-from ..core.errors import plural, size_in_words, this_program
+from ..core.errors import plural, relocation, size_in_words
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
 from ..policies.contract import Availability
@@ -36,11 +37,6 @@ HOST_HUGE = "on the host: echo madvise | sudo tee /sys/kernel/mm/transparent_hug
 NUMA_BALANCING = "echo 1 | sudo tee /proc/sys/kernel/numa_balancing"
 IN_GUEST = "in the guest: "
 STRIPPED = "what huge pages give a run of this size the stripped trace cannot tell: record --strip off"
-
-
-def relocate() -> str:
-    """What to type to see which tables of a process can be moved."""
-    return f"sudo {this_program()} relocate PID --dry-run"
 
 
 class Headroom(NamedTuple):
@@ -100,6 +96,12 @@ class Limits(NamedTuple):
         told = TABLES if self.unknown and self.kind == NOTHING else self.kind
         others = [*(part.known for part in possible if part.kind != told), *self.unknown]
         return _sentence("; ".join(others)) if others else ""
+
+    def beside_a_best(self, advice: str) -> str:
+        """A sentence of advice, which calls nothing best where there is nothing to gain."""
+        if self.kind != NOTHING:
+            return advice
+        return re.sub(r"\bBest( placement)?: ", r"Fastest\1 of those compared: ", advice)
 
     @property
     def today(self) -> str:
@@ -236,7 +238,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     if kind == PAGES:
         typed, why, _ = availability(HUGE)
     elif kind == TABLES and about.threads == 1:
-        typed, why = relocate(), "rebuilds its tables near its one busy CPU"
+        typed, why = relocation(), "rebuilds its tables near its one busy CPU"
     elif kind == TABLES and about.may_fit_one_node:
         typed = about.on_its_node
         why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
@@ -258,7 +260,7 @@ def _verdict(kind: str, parts: Sequence[Headroom], base: Result, huge: Result | 
             )
             return _sentence(f"{gain}: {limits} limit this run")
         most = interval(max(parts, key=lambda part: part.gain.high).gain)
-        return f"Probably {gain}: at most {most}; perf counters tell: ptanalyze calibrate --help."
+        return f"Probably {gain}: at most {most}; perf counters can tell (calibrate)."
     if kind == PAGES and huge is not None:
         more = peak_bytes(huge) - peak_bytes(base)
         memory = f", for {size_in_words(more)} more memory" if more > 0 else ""
@@ -291,7 +293,7 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if about.thin and kind == DATA:
         return f"migratepages PID all {int(about.walks.argmax())}", "its data follow its threads"
     if about.thin:
-        return relocate(), "rebuilds its tables near its threads"
+        return relocation(), "rebuilds its tables near its threads"
     if kind == DATA:
         if about.shared <= PRIVATE:
             return NUMA_BALANCING, "moves pages to their users"
@@ -323,7 +325,7 @@ def _today_of_a_vm(
             f"{guest}numactl --interleave=all {start}",
             "several nodes share the data: it spreads their load",
         )
-    own = (f"{guest}{relocate()}", "rebuilds the guest's tables near its threads") if about.vm else outside
+    own = (f"{guest}{relocation()}", "rebuilds the guest's tables near its threads") if about.vm else outside
     reset = next((one for one in within if one.policy == RESET and effect(one, base) > 0), None)
     if reset is not None and reset.price.speedup is not None:
         why = f"{interval(reset.price.speedup)}: KVM rebuilds its tables where the vCPUs run"
@@ -341,4 +343,9 @@ def _research(base: Result, within: Sequence[Result], kind: str) -> str:
         return "No research kernel would add anything." if asked else ""
     if kind == NOTHING:
         return ""
-    return f"A research kernel instead: {label_of(best)}, {interval(best.price.speedup)}."
+    written = interval(best.price.speedup)
+    alike = [one for one in asked if one.price.speedup and interval(one.price.speedup) == written]
+    names = list(dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)]))
+    *first, last = names
+    each = f"{', '.join(first)} or {last}, each {written}" if first else f"{last}, {written}"
+    return f"A research kernel instead: {each}."

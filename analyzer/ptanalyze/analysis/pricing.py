@@ -657,7 +657,8 @@ def _sampling(each: Sequence[np.ndarray | None], policy: str) -> list[Finding]:
     remote = 1 - local / total
     low, high = share_bounds(remote[-1], remote[:-1])
     bounds = {"low": float(low), "high": float(high)}
-    text = f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"
+    ends = dict.fromkeys(f"{100 * end:.{1 if high < 0.1 else 0}f}" for end in (low, high))
+    text = f"{'-'.join(ends)} % of walks read a remote leaf entry (95 %, by the samples)"
     return [Finding("remote-by-samples", text, policy=policy, numbers=bounds)]
 
 

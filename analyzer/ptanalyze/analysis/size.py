@@ -54,6 +54,7 @@ class SizeCurve:
     results  of each size those of the baseline and the policies
     bytes    of memory that the captured run maps
     fits     bytes of memory up to which one node's LLC holds the lines of all leaf entries
+    at_least  the same where data leave page tables the least room
     part     of what the sizes are if not of the whole region, "" elsewhere
     """
 
@@ -62,6 +63,7 @@ class SizeCurve:
     bytes: int
     fits: int
     part: str = ""
+    at_least: int = 0
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -106,6 +108,8 @@ class SizeCurve:
             return ""
         name, (_, *larger) = self.best, self.of(self.best)
         until = f"Its leaf entries fit the caches up to {size_in_words(self.fits)}"
+        if size_in_words(self.at_least) != size_in_words(self.fits):
+            until += f" ({size_in_words(self.at_least)} if data leave them the least room)"
         if not self.turns:
             most = size_in_words(larger[-1]["bytes"])
             return f"{until}; no placement gains in a run of up to {larger[-1]['stands_for']:g}x ({most})."
@@ -170,9 +174,11 @@ def _curve(
             break
     memory, lines = captured.extent
     memory *= known.snapshot.scale
-    held = how.machine.llc.lines if trace is None else captured.machine.llc.lines
-    told = every[: len(of_each)]
-    return SizeCurve(told, of_each, memory, round(memory * held / max(lines, 1)), part), why
+    llc = how.machine.llc if trace is None else captured.machine.llc
+    most, least = (
+        round(memory * held / max(lines, 1)) for held in (llc.lines, llc.lines_at(llc.every_share[0]))
+    )
+    return SizeCurve(every[: len(of_each)], of_each, memory, most, part, least), why
 
 
 def needed_curve(

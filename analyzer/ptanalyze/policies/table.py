@@ -26,7 +26,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
 }
 
 
-BOUND = "ideal"  # an upper bound on locality, not a policy to run
+BOUND = "ideal"  # bounds locality from above, no policy to run
 
 
 def names() -> list[str]:

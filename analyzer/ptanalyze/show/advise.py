@@ -12,7 +12,7 @@ from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
 from ..analysis.setup import RESHAPED
-from ..core.columns import Cell, Section
+from ..core.columns import ELSEWHERE, Cell, Section
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.trace import threads_placed
@@ -48,11 +48,14 @@ def view(
     results = [report.base, *(one.result for one in others)]
     worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over}, limits)
     placed = report.placement if limits is None else ""
-    said = " ".join(filter(None, (missing(report.base), placed, report.sentence)))
+    advised = report.sentence if limits is None else limits.beside_a_best(report.sentence)
+    said = " ".join(filter(None, (missing(report.base), placed, advised)))
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
         worthwhile = [*filter(None, [share_sentence(report.base)])]
-    doubt = [report.workload.doubt] if report.workload.doubt else []
+    model = f"Machine model {report.base.machine}, {len(report.base.classes)} nodes."
+    model = "" if report.base.finding(ELSEWHERE) else model  # said first
+    doubt = [*filter(None, [" ".join(filter(None, [model, report.workload.doubt]))])]
     said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
     verdicts = [*limits.lines, *filter(None, [limits.research]), ""] if limits else []
     yield Section(lines=[*beware(report.base, whose), *sized, *verdicts, *said_first])
@@ -77,7 +80,10 @@ def view(
 
 
 def everything(report: Report) -> Iterator[Section]:
-    refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in report.refused.items():
+        reasons.setdefault(why, []).append(name)
+    refused = [f"- not for this capture: {', '.join(named)}: {why}" for why, named in reasons.items()]
     refused += [f"- left out: {name}: {why}" for name, why in report.left_out.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
@@ -181,7 +187,9 @@ def view_degrees(found: Chosen, further: Section | None = None) -> Iterator[Sect
     )
     lines += [] if found.sure.all() else [UNSURE]
     yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in costly], lines)
-    yield Section(lines=[f"- {found.known.machine.name}; {threads_placed(found.known.placement)}"])
+    yield Section(
+        lines=[f"- machine model {found.known.machine.name}; {threads_placed(found.known.placement)}"]
+    )
     yield Section(lines=[f"- {one.line}" for one in found.known.findings])
     if further is not None:
         yield Section(lines=[""])

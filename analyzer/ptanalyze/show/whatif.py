@@ -247,8 +247,10 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
+    asked = f"Machine model {first.machine}; {threads_placed(first.placement)}"
+    asked += f"; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results, limits is None)
+    said = said if limits is None else limits.beside_a_best(said)
     sized, best = by_size(curve), [first, *best_first(results)]
     gains = any(effect(one, first) > 0 for one in results[1:])
     worthwhile = worth(best, (), limits) if gains or not sized else filter(None, [share_sentence(first)])
@@ -527,7 +529,7 @@ def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
     """A table per policy, then the notes."""
     for name, result in zip(labels(results), results, strict=True):
         windows = result.series.rows() if result.series else []
-        title = f"{name} ({result.machine}; {threads_placed(result.placement)})"
+        title = f"{name} (machine model {result.machine}; {threads_placed(result.placement)})"
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
     notes = [one.line for one in owned(results, assumptions=False)]
     nested = any(result.host_pages for result in results)

@@ -65,7 +65,7 @@ def frames_of(plan: Plan) -> Frames:
 
 
 def given_back(plan: Plan) -> int:
-    """Upper bound of the frames that munmap gives back."""
+    """At least as many frames as munmap gives back."""
     every = plan.asked.munmap_every
     if every is None:
         return 1

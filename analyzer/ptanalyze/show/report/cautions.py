@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ...analysis.advise import COUNTERS, NOTHING, at_least, at_most, candidate, narrow, placement_alone
+from ...analysis.advise import NOTHING, at_least, at_most, candidate, narrow, placement_alone
 from ...analysis.advise import percent as share_of
 from ...analysis.findings import HOST_MODEL, equally
 from ...capture.check import Check
@@ -232,7 +232,9 @@ def glance(study: Study) -> list[Number]:
     numbers = []
     share, kernel, both = result.price.walk_share, result.price.kernel_share, result.price.table_share
     if share is not None and not narrow(share):
-        numbers.append(Number(at_least(share), "of this run is page walks", f"How much more, {COUNTERS}"))
+        numbers.append(
+            Number(at_least(share), "of this run is page walks", "Perf counters tell how much more")
+        )
     elif share is not None:
         most = f"at most {bound}x without walks alone" if (bound := at_most(share)) else ""
         more = f"best guess {share_of(share, True)}; {most}".rstrip("; ")
