@@ -194,6 +194,8 @@ def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
 
 def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
     said = " ".join(said_of([surveyed(leaf={0: 4}, runs={0: 1.0})], 1))
+    [section] = [one for one in view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1) if one.rows]
+    assert [*section.rows[0]][:4] == ["PID", "name", "tables MiB", "huge, % of RSS"]
     assert "one NUMA node" in said and " record -p 7 --for 10s -o 7.capture" in said
     assert " advise 7.capture" in said
     several = said_of([surveyed(leaf={0: 4}, runs={0: 1.0})])

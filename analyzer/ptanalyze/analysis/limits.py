@@ -36,7 +36,7 @@ HUGE, RESET = "thp", "ept-reset"
 HOST_HUGE = "on the host: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 NUMA_BALANCING = "echo 1 | sudo tee /proc/sys/kernel/numa_balancing"
 IN_GUEST = "in the guest: "
-STRIPPED = "what huge pages give a run of this size the stripped trace cannot tell: record --strip off"
+STRIPPED = "what huge pages give at this size is not known from a stripped trace (record --strip off)"
 
 
 class Headroom(NamedTuple):
@@ -71,6 +71,7 @@ class Limits(NamedTuple):
     typed     what to type on mainline Linux, "" nothing helps; why: on what it rests, "" where it says so
     research  what a research kernel gives instead, "" nothing was asked of one
     unknown   of which parts no gain is known, and what is, in sentences without a full stop
+    cached    whether the sentence is that the caches hold the leaf entries
     """
 
     kind: str
@@ -80,6 +81,7 @@ class Limits(NamedTuple):
     why: str
     research: str
     unknown: tuple[str, ...] = ()
+    cached: bool = False
 
     @property
     def lines(self) -> list[str]:
@@ -98,9 +100,12 @@ class Limits(NamedTuple):
         return _sentence("; ".join(others)) if others else ""
 
     def beside_a_best(self, advice: str) -> str:
-        """A sentence of advice, which calls nothing best where there is nothing to gain."""
+        """A sentence of advice, which calls nothing best where there is nothing to gain; "" where the verdict
+        says it already."""
         if self.kind != NOTHING:
             return advice
+        if self.cached:
+            return ""
         return re.sub(r"\bBest( placement)?: ", r"Fastest\1 of those compared: ", advice)
 
     @property
@@ -223,14 +228,17 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
         unknown.append("what huge pages give is not known: page walks were not counted")
     parts.sort(key=lambda part: -part.gain.middle)
     where = base.finding(DATA_NODES)
-    unknown.append(f"{where.text}, so what remote data cost is not known" if where else NO_DATA)
+    if len(base.classes) > 1:  # else all data are local
+        unknown.append(f"{where.text}, so what remote data cost is not known" if where else NO_DATA)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     sentence, tables = parts[0].known, next(part for part in parts if part.kind == TABLES)
     if kind != NOTHING:
         text = f"{'page size, not placement' if kind == PAGES else 'your page tables'}: {sentence}"
         sentence = text if faster(parts[0].gain.low) else f"perhaps {text}"
     elif tables.gain.high < POSSIBLE:
-        why = ": the caches hold the leaf entries in use" if base.finding(CACHED) else ""
+        held = base.finding(CACHED)
+        lines = size_in_words(int(1024 * held.numbers["KiB"])) if held else ""
+        why = f": its leaf entries, {lines} of page-table lines, fit the caches" if held else ""
         sentence = f"nothing to gain from placing page tables{why}"
     else:
         sentence = f"probably nothing to gain from placing page tables: {tables.known}"
@@ -242,7 +250,8 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
     elif kind == TABLES and about.may_fit_one_node:
         typed = about.on_its_node
         why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
-    return Limits(kind, parts, _sentence(sentence), typed, why, _research(base, within, kind), tuple(unknown))
+    research, cached = _research(base, within, kind), kind == NOTHING and base.finding(CACHED) is not None
+    return Limits(kind, parts, _sentence(sentence), typed, why, research, tuple(unknown), cached)
 
 
 NO_DATA = "on which nodes its data are was not captured, so what remote data cost is not known"

@@ -98,7 +98,9 @@ def command(
         whose = [f"Note: {one}." for one in dict.fromkeys(map(of_which, weights)) if one]
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
-        yield from view(found, by, steps(context, capture, {"what local tables gain": "advise", **finer}))
+        yield from view(
+            found, by, steps(context, capture, {"what another placement gains": "advise", **finer})
+        )
 
     def table() -> DataFrame:
         from ..analysis.frames import classes_frame

@@ -256,7 +256,7 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
     yield Section(lines=[said, *lines, ""])
     below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
-    yield Section("Page tables of this host", rows(found[:top]), [*below, *on_slow_nodes(found)])
+    yield Section("Page tables of this host", rows(found[:top], nodes), [*below, *on_slow_nodes(found)])
     if steps:
         yield Section(lines=[""])
         yield next_steps(steps)
@@ -311,8 +311,11 @@ def measured(one: Surveyed) -> dict[str, str]:
     }
 
 
-def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
-    """A row each, with the columns that any of them has a number for."""
+PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node
+
+
+def rows(found: Sequence[Surveyed], nodes: int) -> list[dict[str, Cell]]:
+    """A row each, with the columns that any of them has a number for, and can differ in."""
     slow = any(one.slow_tables for one in found)
     grouped = any(one.cgroup not in ("", "/") for one in found)
     counted = any(one.walk_share is not None for one in found)
@@ -324,7 +327,7 @@ def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
             share, saves = one.walk_share, one.ideal_saves
             more["walks, % of cycles"] = percent(share)
             more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
-        made.append(row(one) | more)
+        made.append({key: cell for key, cell in (row(one) | more).items() if nodes > 1 or key not in PLACES})
     return made
 
 

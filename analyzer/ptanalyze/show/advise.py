@@ -13,7 +13,7 @@ from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, sha
 from ..analysis.findings import owned
 from ..analysis.setup import RESHAPED
 from ..core.columns import ELSEWHERE, Cell, Section
-from ..core.errors import show_duration, size_in_words
+from ..core.errors import plural, show_duration, size_in_words
 from ..core.interval import interval
 from ..core.trace import threads_placed
 from .classify import without_path
@@ -53,10 +53,12 @@ def view(
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
         worthwhile = [*filter(None, [share_sentence(report.base)])]
-    model = f"Machine model {report.base.machine}, {len(report.base.classes)} nodes."
+    model = f"Machine model {report.base.machine}, {plural(len(report.base.classes), 'node')}."
     model = "" if report.base.finding(ELSEWHERE) else model  # said first
     doubt = [*filter(None, [" ".join(filter(None, [model, report.workload.doubt]))])]
-    said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
+    said_first = [
+        line for text in ([said] if said else [], doubt, worthwhile) if text for line in (*text, "")
+    ]
     verdicts = [*limits.lines, *filter(None, [limits.research]), ""] if limits else []
     yield Section(lines=[*beware(report.base, whose), *sized, *verdicts, *said_first])
     best = next(advice.result for advice in report.ranked if not advice.over)

@@ -247,7 +247,8 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"Machine model {first.machine}; {threads_placed(first.placement)}"
+    threads = "" if first.placement == EVERY_NODE else f"; {threads_placed(first.placement)}"
+    asked = f"Machine model {first.machine}{threads}"
     asked += f"; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results, limits is None)
     said = said if limits is None else limits.beside_a_best(said)
@@ -255,7 +256,9 @@ def view(
     gains = any(effect(one, first) > 0 for one in results[1:])
     worthwhile = worth(best, (), limits) if gains or not sized else filter(None, [share_sentence(first)])
     verdicts = [*limits.lines, ""] if limits else []
-    yield Section(lines=[*beware(first, whose, nodes), *sized, *verdicts, said, *worthwhile, asked])
+    yield Section(
+        lines=[*beware(first, whose, nodes), *sized, *verdicts, *filter(None, [said]), *worthwhile, asked]
+    )
     yield from table(dict(zip(labels(results), results, strict=True)), not further, recommended(results))
     if further:
         yield Section(lines=left_out(refused or {}))
