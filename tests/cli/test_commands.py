@@ -415,7 +415,9 @@ def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_t
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = pt("doctor", "--require", "btf, heat,heat")
     assert "--  dumper" in ran.out and "make native" in ran.out and "You can analyse captures" in ran.out
-    assert is_one_line(ran, 1) and ran.err.startswith("ptanalyze: required: heat: ptheat not found; ")
+    assert is_one_line(ran, 1) and ran.err.startswith(
+        "ptanalyze: --require heat: missing (ptheat not found); "
+    )
     wrong = pt("doctor", "--require", "heat,trase")
     assert (
         is_one_line(wrong, 2)

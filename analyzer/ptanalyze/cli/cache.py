@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -55,7 +56,8 @@ def command(directories: tuple[str, ...], clear: bool, compiles: bool) -> None:
     if not found:
         echo("nothing is kept")
     elif not clear:
-        echo(f"{total:>9}  in all; {program()} cache --clear deletes it")
+        where = "".join(f" {shlex.quote(one)}" for one in directories)
+        echo(f"{total:>9}  in all; {program()} cache --clear{where} deletes it")
     else:
         left = [str(one.path) for one in found if not deleted(one.path)]
         if left:

@@ -62,7 +62,7 @@ def command(as_json: bool, required: str | None) -> int:
         print_view(view([*parts.values()]))
     lacking = [parts[name] for name in dict.fromkeys(asked) if not parts[name].there]
     for one in lacking:
-        echo(f"ptanalyze: required: {one.id}: {one.found}; {one.missing}", err=True)
+        echo(f"ptanalyze: --require {one.id}: missing ({one.found}); {one.missing}", err=True)
     return 1 if lacking else 0
 
 

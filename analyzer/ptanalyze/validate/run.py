@@ -239,7 +239,7 @@ def verdict(row: Row) -> str:
     if row.holds is not None:
         return "holds" if row.holds else "does not hold"
     missed = row.without_width and row.counts and not row.inside
-    return "-" if row.error is None else f"{100 * row.error:+.1f} %" + ", no width" * missed
+    return "-" if row.error is None else f"{100 * row.error:+z.1f} %" + ", no width" * missed
 
 
 def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
