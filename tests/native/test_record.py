@@ -21,7 +21,7 @@ from native import tracing
 from native.dumping import PROGRAMS, make
 from native.tracing import environment
 from needs import needs_root
-from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
@@ -425,6 +425,7 @@ def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_pa
         capture = open_capture(tmp_path / "c")
         kept = json.loads((tmp_path / "c" / "record.json").read_text())["untraced_children"]
         assert kept["seen"] == 1 and len(kept["names"]) == 1
+        assert kept["names"][0] in asked_of_processes(capture, Setup.of())
         assert describe(capture)["capture"]["children not traced"] == f"1 seen, {kept['names'][0]}"
         (found,) = (one for one in check_capture(capture) if one.name == "trace: children")
         assert found.verdict == "note" and found.wrong == 1 and kept["names"][0] in found.reason

@@ -315,6 +315,11 @@ def alike(number: int, by_heat: bool) -> Finding:
 def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
     by_heat = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "heat"
+    if capture.untraced_children[0]:
+        names = ", ".join(capture.untraced_children[1]) or "names unknown"
+        return (
+            f"of the program alone; what it started was not traced ({names}): record --follow-fork does that"
+        )
     return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 

@@ -74,18 +74,10 @@ def program(capture: Capture) -> Rows:
     children = [name for name in capture.manifest.files if name.endswith(".ptt") and name != TRACE]
     if children:
         rows["children whose traces cannot be read"] = len(children)
-    if count := untraced(capture)[0]:
-        rows["children not traced"] = ", ".join([f"{count} seen", *untraced(capture)[1]])
+    count, names = capture.untraced_children
+    if count:
+        rows["children not traced"] = ", ".join([f"{count} seen", *names])
     return rows
-
-
-def untraced(capture: Capture) -> tuple[int, list[str]]:
-    """(number, names) of the children seen to run and not traced; short-lived ones go unseen."""
-    said = capture.manifest.provenance.get("untraced_children")
-    if not isinstance(said, dict) or not isinstance(said.get("seen"), int):
-        return 0, []
-    names = said.get("names")
-    return said["seen"], [printable(str(one)) for one in names] if isinstance(names, list) else []
 
 
 def name(capture: Capture) -> str:

@@ -8,7 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.errors import DEFAULT_SAMPLE, CaptureError, UsageError, bundled, listing, meant, this_program
+from ..core.errors import (
+    DEFAULT_SAMPLE,
+    CaptureError,
+    UsageError,
+    bundled,
+    listing,
+    meant,
+    printable,
+    this_program,
+)
 from ..core.safe_files import TRUST, is_own, own_directory, own_key, read_inside, user_directory
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
@@ -159,6 +168,15 @@ class Capture:
             for name, sealed in self.manifest.files.items()
         }
         return {name: why for name, why in found.items() if why}
+
+    @property
+    def untraced_children(self) -> tuple[int, list[str]]:
+        """(number, names) of the children seen to run and not traced; short-lived ones go unseen."""
+        said = self.manifest.provenance.get("untraced_children")
+        if not isinstance(said, dict) or not isinstance(said.get("seen"), int):
+            return 0, []
+        names = said.get("names")
+        return said["seen"], [printable(str(one)) for one in names] if isinstance(names, list) else []
 
     @property
     def identity(self) -> str:

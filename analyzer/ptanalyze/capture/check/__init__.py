@@ -18,7 +18,6 @@ from ...formats.record import TRACE, damaged_files, read_manifest
 from ...formats.trace import INDEX, most_bytes
 from ...world.address_space import known_pages
 from ...world.stream_store import LONGEST_SEAL, SEAL
-from ..describe import untraced
 from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
 
@@ -331,7 +330,7 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
         interrupted = capture.manifest.provenance.get("interrupted") is True
         snapshot = capture.snapshot if capture.has_snapshot else None
         yield from check_trace(capture.trace, snapshot, interrupted, quick=quick)
-    count, names = untraced(capture)
+    count, names = capture.untraced_children
     if count:
         why = f"not traced ({', '.join(names) or 'names unknown'}): --follow-fork traces them"
         yield Check("trace: children", count, count, NOTE, why)

@@ -82,6 +82,9 @@ def recording(study: Study) -> list[Finding]:
 
 def processes(study: Study) -> list[Finding]:
     """That a capture of several processes is asked about one of them."""
+    if names := study.facts["capture"].get("children not traced"):
+        text = f"What the program started was not traced ({names}): record --follow-fork does that"
+        return [Finding("children-untraced", text, CAREFUL, "it is about the program without its children")]
     number = sum(section.startswith(PROCESS) for section in study.facts)
     if number < 2 or study.results[0].finding(TOGETHER):
         return []
