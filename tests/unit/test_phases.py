@@ -201,7 +201,7 @@ def test_a_region_of_interest_is_answered_as_marked_and_its_phases_if_asked_for(
 @pytest.mark.parametrize("phase", ["3", "99999999999999999999"])
 def test_a_phase_that_is_not_there_is_refused_with_those_that_are(phase):
     with pytest.raises(
-        UsageError, match=rf"phase {phase}: the trace has 1 has .*; 2 has .*; give its number"
+        UsageError, match=rf"phase {phase}: the trace has phases: 1 has .*; 2 has .*; give its number"
     ):
         whole_run(FILL + WORK, phase).steady  # noqa: B018
 

@@ -348,7 +348,7 @@ def numbered(phases: Sequence[Phase], asked: str) -> int:
     """Index of a phase by its number; UsageError, with those that there are."""
     if is_whole(asked) and 1 <= int(asked) <= len(phases):
         return int(asked) - 1
-    there = "; ".join(shares(phases)) if len(phases) > 1 else "one phase alone"
+    there = f"phases: {'; '.join(shares(phases))}" if len(phases) > 1 else "one phase alone"
     raise UsageError(f"phase {asked}: the trace has {there}; give its number, {LAST} or {ALL}")
 
 
