@@ -374,7 +374,7 @@ def test_what_perf_stat_did_not_write_is_wrong_input_and_no_damaged_capture(pt, 
 
 def test_seconds_of_a_short_run_keep_their_digits(pt):
     ran = pt("predict", "--seconds", 0.0028, "--remote-seconds", 0.0063, "--remote-placement", "RRI")
-    assert "0.0028 .. 0.0028 .. 0.0028" in ran.out and "0.0 .. " not in ran.out
+    assert " 0.0028 " in ran.out and " 0.0 " not in ran.out
     assert "warning: a run of 0.0028 s: intervals have the noise of runs of minutes" in " ".join(
         ran.out.split()
     )

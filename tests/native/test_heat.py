@@ -522,7 +522,7 @@ def pt_lines(capfd):
 
 def test_damon_is_probed_for_and_never_in_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr(heat, "DAMON", tmp_path / "kdamonds")
-    assert heat.damon().startswith("not there") and not heat.provenance()
+    assert heat.damon().startswith("not available") and not heat.provenance()
     thread = tmp_path / "kdamonds" / "0"
     thread.mkdir(parents=True)
     assert "is not known" in heat.damon()  # no state to read

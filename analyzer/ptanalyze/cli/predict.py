@@ -172,7 +172,7 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"warning: {line}" for line in warnings(calibration, runs)]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
-    widths = "low to high is meant to hold 90 % of runs; noise: width of the interval if noise were all"
+    widths = "low to high: a nominal 90 % interval; noise: its width from run-to-run noise alone"
     return Section(title, [row(one) for one in runs], [widths, *lines])
 
 
@@ -183,8 +183,8 @@ def warnings(calibration: Calibration, runs: list[Prediction]) -> list[str]:
 def row(one: Prediction) -> dict[str, Any]:
     shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
     if one.seconds is not None:
-        digits = ".1f" if one.seconds[0] >= LONG else ".3g"
-        shown["seconds"] = " .. ".join(f"{value:{digits}}" for value in one.seconds)
+        low, middle, high = (f"{value:.3g}" if value < LONG else f"{value:,.0f}" for value in one.seconds)
+        shown["seconds"] = middle if low == high else f"{middle} ({low}-{high})"
     shown["noise"] = one.noise[1] - one.noise[0]
     return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
         "from": "measured" if one.measured else "predicted"

@@ -261,7 +261,7 @@ def view_huge_pages(found: HugePages) -> Iterator[Section]:
     rows = [
         (
             f"{one.start:x}",
-            (one.name or "anonymous")[-20:],
+            (one.name.rpartition("/")[2] or "anonymous")[:20],
             f"{100 * one.walks / max(found.walks, 1):.0f} %",
             f"{100 * one.saved / max(found.walks, 1):.0f} %",
             size_in_words(one.huge_bytes),

@@ -272,15 +272,21 @@ def sources() -> dict[str, str]:
     """{source of heat: whether it is used here, and why not}, as probed, the one that is used first."""
     try:
         native("ptheat")
-        own = "used" if os.access("/proc/self/clear_refs", os.W_OK) else "not there: no /proc/PID/clear_refs"
+        own = (
+            "used"
+            if os.access("/proc/self/clear_refs", os.W_OK)
+            else "not available: no /proc/PID/clear_refs"
+        )
     except UsageError as error:
-        own = f"not there: {error}"
+        own = f"not available: {error}"
     idle = (
-        "there, not used: it ages frames, for all processes that map them" if IDLE.exists() else "not there"
+        "available, not used: it ages frames, for all processes that map them"
+        if IDLE.exists()
+        else "not available"
     )
     return {
         "accessed bits of page tables": own,
-        "idle page tracking": idle if IDLE.exists() else f"not there: no {IDLE}",
+        "idle page tracking": idle if IDLE.exists() else f"not available: no {IDLE}",
         "DAMON": damon(),
     }
 
@@ -289,13 +295,13 @@ def damon() -> str:
     """What sysfs says of DAMON; nothing is changed, and what may not be read is said to be unknown."""
     try:
         if not DAMON.is_dir():
-            return f"not there: no {DAMON}"
+            return f"not available: no {DAMON}"
         on = [one for one in sorted(DAMON.glob("[0-9]*")) if (one / "state").read_text().strip() == "on"]
     except OSError as error:
-        return f"there, not used; whether it runs is not known: {error.filename}: {error.strerror}"
+        return f"available, not used; whether it runs is not known: {error.filename}: {error.strerror}"
     if not on:
-        return "there, not used: it counts regions, not pages"
-    return f"there, not used; kdamond {', '.join(one.name for one in on)} is running: {AGES}"
+        return "available, not used: it counts regions, not pages"
+    return f"available, not used; kdamond {', '.join(one.name for one in on)} is running: {AGES}"
 
 
 # Samples of accessed bits of a process and its descendants, taken at the same time, in one capture.
@@ -387,8 +393,8 @@ MISSES = (  # loads and stores that missed every TLB, by Intel's PEBS: Skylake a
 )
 MEMORY = ("mem-loads", "ibs_op//")
 NO_WALKS = (
-    "memory samples: there, not used: few of them are walks, which `ptanalyze import` takes where their data "
-    "sources tell; accessed bits are read instead"
+    "memory samples: available, not used: few of them are walks, which `ptanalyze import` takes where their "
+    "data sources tell; accessed bits are read instead"
 )
 
 
@@ -413,8 +419,8 @@ def sampled_here(misses: Sequence[Sequence[str]] = MISSES) -> tuple[Sequence[str
     for events in misses:
         if opens(events):
             return events, [f"precise samples of TLB misses: used ({', '.join(events)})"]
-    tried = ["precise samples of TLB misses: not there: perf opens none of these events here"]
-    memory = NO_WALKS if any(opens([event]) for event in MEMORY) else "memory samples: not there"
+    tried = ["precise samples of TLB misses: not available: perf opens none of these events here"]
+    memory = NO_WALKS if any(opens([event]) for event in MEMORY) else "memory samples: not available"
     return (), [*tried, memory, "accessed bits of page tables (heat): used"]
 
 
