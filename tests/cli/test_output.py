@@ -68,6 +68,7 @@ NO_TABLE = {
     "import": "one line: what was imported",
     "doctor": "lines about the host, or JSON for a fleet",
     "hugepages": "mappings and lines to type, or JSON",
+    "topology walks": "matrices, or JSON",
     "redact": "one line: what was written",
     "relocate": "lines about one process",
     "trial": "a line per measurement; -o is a calibration",
@@ -75,7 +76,7 @@ NO_TABLE = {
     "completion": "a script",
     "cache": "a line for each directory",
 }
-ONLY_JSON = {"doctor", "hugepages"}
+ONLY_JSON = {"doctor", "hugepages", "topology walks"}
 OTHER_NAMES = {"calibrate": "calibration"}
 OWN_FILE = {"synth", "join", "calibrate", "topology measure", "topology latency"}  # -o is what they make
 FORMS = {"table": "json", "json": "csv", "csv": "parquet"}  # what is printed, what -o writes; json also draws

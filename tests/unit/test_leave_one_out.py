@@ -14,49 +14,8 @@ from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, p
 from ptanalyze.cost.predict import predict_placement
 from ptanalyze.validate import leave_one_out as loo
 from ptanalyze.validate import prior
-from ptanalyze.validate.leave_one_out import (
-    BASU,
-    BASU_PLACED,
-    CONFIGURATION,
-    CONSTANT,
-    DATA,
-    ELSEWHERE,
-    LINE,
-    LINUX,
-    MENDED,
-    NO_CHANGE,
-    ODD,
-    ONE_RUN,
-    POLICIES,
-    REPLICAS,
-    TIMES,
-    TWO_RUNS,
-    WALKED,
-    WALKED_TWICE,
-    WARNED,
-    calibrated,
-    floor,
-    leave_one_out,
-    spread,
-    summary,
-)
-from ptanalyze.validate.prior import (
-    COLUMNS,
-    FAMILIES,
-    FILES,
-    LOCAL_RUN,
-    around,
-    factor,
-    fitted,
-    mean_run,
-    observations,
-    observed_data,
-    observed_wide,
-    ports,
-    reference,
-    runs,
-    t_95,
-)
+from ptanalyze.validate.leave_one_out import calibrated, floor, leave_one_out, spread, summary
+from ptanalyze.validate.prior import fitted, mean_run, observations, ports, reference, runs
 
 # What is fitted on the published runs, and how well workloads left out are predicted.
 
@@ -88,7 +47,7 @@ def published_are(monkeypatch):
     forget()
 
 
-@pytest.mark.parametrize("family", list(LOCAL_RUN))
+@pytest.mark.parametrize("family", list(prior.LOCAL_RUN))
 @pytest.mark.parametrize("workload", ["gups", "BTree", "CANNEAL"])
 def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, workload):
     found = fitted(family, workload)
@@ -106,7 +65,7 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(published_are
         for workload, configs in found.items():
             if workload.casefold() == "gups":
                 for name, run in list(configs.items()):
-                    if name != LOCAL_RUN[family]:
+                    if name != prior.LOCAL_RUN[family]:
                         seconds = run.seconds and run.seconds * 10
                         configs[name] = type(run)(run.cycles * 10, run.gpt * 10, run.ept * 10, seconds)
         return found
@@ -114,7 +73,9 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(published_are
     def predicted():
         table = loo.leave_one_out()
         counted = [method for method in table.method.unique() if "added" in method or "walk cycles" in method]
-        mine = table[(table.workload.str.casefold() == "gups") & ~table.method.isin([*counted, BASU, LINE])]
+        mine = table[
+            (table.workload.str.casefold() == "gups") & ~table.method.isin([*counted, loo.BASU, loo.LINE])
+        ]
         return mine.predicted.tolist()
 
     before = predicted()
@@ -136,7 +97,7 @@ def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(publ
                     configs[config] = type(run)(run.cycles * turn, run.gpt, run.ept * turn, seconds)
         return found
 
-    families = list(LOCAL_RUN)
+    families = list(prior.LOCAL_RUN)
     before, all_of_them = ([fitted(family, left) for family in families] for left in (workload, None))
     published_are(spoiled)
     assert [fitted(family, workload) for family in families] == before
@@ -155,7 +116,7 @@ def test_the_part_of_the_gpt_is_a_half_as_far_as_other_programs_show_it():
 def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(table):
     """RLI and RRIE are one placement: what was measured there is known."""
     known = table[table.second != ""]
-    known = known[known.method.isin([TWO_RUNS, TIMES])]
+    known = known[known.method.isin([loo.TWO_RUNS, loo.TIMES])]
     places = [[*placement(name).tables()] for name in known.config]
     assert not any(a == [*placement(b).tables()] for a, b in zip(places, known.second, strict=True))
     assert (known.family == "thin-2D-4K").sum() == 2 * 4 * (6 * 7 - 2 + 6)
@@ -177,43 +138,43 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(published_are
     table = loo.leave_one_out()
     assert fitted("thin-2D-4K") == before
     mine = table[table.workload == "other"]
-    assert set(mine[mine.family == "native-thin"].method) > {ONE_RUN}
-    assert ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
+    assert set(mine[mine.family == "native-thin"].method) > {loo.ONE_RUN}
+    assert loo.ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
 
 
 @pytest.mark.parametrize(
     ("family", "method", "mean", "worst", "inside"),
     [
-        ("thin-2D-4K", ONE_RUN, 0.08, 0.245, 0.9),
-        ("thin-1D-4K", ONE_RUN, 0.11, 0.265, 0.9),
-        ("native-thin", ONE_RUN, 0.064, 0.12, 0.9),
-        ("native-thin", ONE_RUN + WARNED, 0.07, 0.22, 0.9),
-        ("thin-2D-4K", ONE_RUN + WARNED, 0.405, 0.87, 0.9),
-        ("thin-2D-4K", TWO_RUNS, 0.013, 0.051, 0.9),
-        ("thin-1D-4K", TWO_RUNS, 0.01, 0.02, 0.9),
-        ("native-thin", TWO_RUNS, 0.035, 0.1, 0.9),
-        ("native-thin", TWO_RUNS + ODD, 0.095, 0.145, 0.9),
-        ("thin-2D-4K", TIMES, 0.024, 0.08, 0.9),
-        ("native-thin", TIMES, 0.045, 0.1, 0.9),
-        ("thin-2D-4K", ONE_RUN + MENDED, 0.01, 0.02, 0.9),
-        ("native-thin", ONE_RUN + MENDED, 0.011, 0.02, 0.9),
-        ("ports-xeon", LINUX, 0.01, 0.015, 0.9),
-        ("ports-xeon", POLICIES, 0.01, 0.02, 0.9),
-        ("ports-xeon, first touch", LINUX, 0.04, 0.055, 0.9),
-        ("ports-xeon, first touch", POLICIES, 0.01, 0.01, 0.9),
-        ("wide-NV-4K", REPLICAS, 0.08, 0.15, 0.9),
-        ("native-wide", REPLICAS, 0.06, 0.15, 0.9),
-        ("native-thin", DATA, 0.16, 0.9, 0.9),
-        ("thin-2D-4K", WALKED, 0.038, 0.085, 0.9),
-        ("thin-1D-4K", WALKED, 0.083, 0.17, 0.9),
-        ("native-thin", WALKED, 0.053, 0.31, 0.8),
-        ("thin-2D-4K", WALKED_TWICE, 0.0043, 0.013, 0.9),
-        ("thin-1D-4K", WALKED_TWICE, 0.024, 0.047, 0.8),
-        ("native-thin", WALKED_TWICE, 0.0106, 0.029, 0.8),
-        ("thin-2D-4K", ONE_RUN + ELSEWHERE, 0.087, 0.335, 0.9),
-        ("thin-2D-4K", TWO_RUNS + ELSEWHERE, 0.087, 0.335, 0.9),
-        ("native-thin", ONE_RUN + ELSEWHERE, 0.073, 0.19, 0.8),
-        ("native-thin", TWO_RUNS + ELSEWHERE, 0.106, 0.215, 0.9),
+        ("thin-2D-4K", loo.ONE_RUN, 0.08, 0.245, 0.9),
+        ("thin-1D-4K", loo.ONE_RUN, 0.11, 0.265, 0.9),
+        ("native-thin", loo.ONE_RUN, 0.064, 0.12, 0.9),
+        ("native-thin", loo.ONE_RUN + loo.WARNED, 0.07, 0.22, 0.9),
+        ("thin-2D-4K", loo.ONE_RUN + loo.WARNED, 0.405, 0.87, 0.9),
+        ("thin-2D-4K", loo.TWO_RUNS, 0.013, 0.051, 0.9),
+        ("thin-1D-4K", loo.TWO_RUNS, 0.01, 0.02, 0.9),
+        ("native-thin", loo.TWO_RUNS, 0.035, 0.1, 0.9),
+        ("native-thin", loo.TWO_RUNS + loo.ODD, 0.095, 0.145, 0.9),
+        ("thin-2D-4K", loo.TIMES, 0.024, 0.08, 0.9),
+        ("native-thin", loo.TIMES, 0.045, 0.1, 0.9),
+        ("thin-2D-4K", loo.ONE_RUN + loo.MENDED, 0.01, 0.02, 0.9),
+        ("native-thin", loo.ONE_RUN + loo.MENDED, 0.011, 0.02, 0.9),
+        ("ports-xeon", loo.LINUX, 0.01, 0.015, 0.9),
+        ("ports-xeon", loo.POLICIES, 0.01, 0.02, 0.9),
+        ("ports-xeon, first touch", loo.LINUX, 0.04, 0.055, 0.9),
+        ("ports-xeon, first touch", loo.POLICIES, 0.01, 0.01, 0.9),
+        ("wide-NV-4K", loo.REPLICAS, 0.08, 0.15, 0.9),
+        ("native-wide", loo.REPLICAS, 0.06, 0.15, 0.9),
+        ("native-thin", loo.DATA, 0.16, 0.9, 0.9),
+        ("thin-2D-4K", loo.WALKED, 0.038, 0.085, 0.9),
+        ("thin-1D-4K", loo.WALKED, 0.083, 0.17, 0.9),
+        ("native-thin", loo.WALKED, 0.053, 0.31, 0.8),
+        ("thin-2D-4K", loo.WALKED_TWICE, 0.0043, 0.013, 0.9),
+        ("thin-1D-4K", loo.WALKED_TWICE, 0.024, 0.047, 0.8),
+        ("native-thin", loo.WALKED_TWICE, 0.0106, 0.029, 0.8),
+        ("thin-2D-4K", loo.ONE_RUN + loo.ELSEWHERE, 0.087, 0.335, 0.9),
+        ("thin-2D-4K", loo.TWO_RUNS + loo.ELSEWHERE, 0.087, 0.335, 0.9),
+        ("native-thin", loo.ONE_RUN + loo.ELSEWHERE, 0.073, 0.19, 0.8),
+        ("native-thin", loo.TWO_RUNS + loo.ELSEWHERE, 0.106, 0.215, 0.9),
     ],
 )
 def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family, method, mean, worst, inside):
@@ -221,18 +182,20 @@ def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family,
     assert line["mean"] <= mean and line["max"] <= worst and line["inside"] >= inside
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("law", "rival"), [(WALKED, BASU), (WALKED_TWICE, LINE), (ONE_RUN, BASU_PLACED)])
+@pytest.mark.parametrize("family", prior.FAMILIES)
+@pytest.mark.parametrize(
+    ("law", "rival"), [(loo.WALKED, loo.BASU), (loo.WALKED_TWICE, loo.LINE), (loo.ONE_RUN, loo.BASU_PLACED)]
+)
 def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, law, rival):
     ours, theirs = (errors.loc[(family, name, "any")] for name in (law, rival))
     assert ours["points"] == theirs["points"] and ours["mean"] <= theirs["mean"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", prior.FAMILIES)
 def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
     here = prior._machine(family)
     before = fitted(family, "gups", elsewhere=True)
-    kept = {name: observations(name) for name in FAMILIES}
+    kept = {name: observations(name) for name in prior.FAMILIES}
     for other in (True, False):
         monkeypatch.setattr(
             prior,
@@ -256,20 +219,22 @@ def test_runs_whose_counters_contradict_their_placement_are_told_apart_and_stay_
     """Graph500's walks stay as long wherever its tables are; LibLinear loses more than it walks."""
     odd = table[table.odd]
     assert set(odd.workload) == {"graph500", "LibLinear"} and not odd.repaired.any()
-    assert errors.loc[("thin-2D-4K", TWO_RUNS + ODD, "any")]["points"] == 40
-    assert errors.loc[("native-thin", TWO_RUNS + ODD, "any")]["points"] == 2
+    assert errors.loc[("thin-2D-4K", loo.TWO_RUNS + loo.ODD, "any")]["points"] == 40
+    assert errors.loc[("native-thin", loo.TWO_RUNS + loo.ODD, "any")]["points"] == 2
 
 
 def test_a_local_run_is_told_apart_by_what_is_known_of_it_in_advance(table, errors):
     """Many threads, whatever the target's counters say: calibrate asks for a second run."""
-    warned = table[table.warned & (table.method == ONE_RUN) & ~table.repaired]
+    warned = table[table.warned & (table.method == loo.ONE_RUN) & ~table.repaired]
     rows = warned.groupby(["family", "workload"]).size().to_dict()
     native = {("native-thin", name): 2 for name in ("PageRank", "LibLinear")}
     assert rows == {("thin-2D-4K", "graph500"): 8} | native
-    assert not (table.odd & table.warned).any() and not table.odd[table.method == ONE_RUN].any()
-    line = errors.loc[("native-thin", ONE_RUN + WARNED, "any")]
+    assert not (table.odd & table.warned).any() and not table.odd[table.method == loo.ONE_RUN].any()
+    line = errors.loc[("native-thin", loo.ONE_RUN + loo.WARNED, "any")]
     assert line["points"] == 4 and line["worst"] == "LibLinear RPI-LD"
-    assert errors.loc[("thin-2D-4K", NO_CHANGE + WARNED, "any")]["max"] < 0.03  # better than the law there
+    assert (
+        errors.loc[("thin-2D-4K", loo.NO_CHANGE + loo.WARNED, "any")]["max"] < 0.03
+    )  # better than the law there
 
 
 def test_runs_of_one_placement_give_the_spread_of_repeats():
@@ -314,14 +279,14 @@ def test_what_a_second_run_misses_is_stretched_in_the_prediction(table):
     more = MeasuredRun(second.cycles * 1.001, second.gpt, second.ept)
     known = calibrated("native-thin", "GUPS")
     before, after = (predict_placement(known(local, r, "RP-LD"), "RPI-LD").middle for r in (second, more))
-    line = table[(table.family == "native-thin") & (table.method == TIMES) & (table.workload == "GUPS")]
+    line = table[(table.family == "native-thin") & (table.method == loo.TIMES) & (table.workload == "GUPS")]
     gain = line[line.config == "RPI-LD"].gain.item()
     assert np.log(after / before) / np.log(1.001) == pytest.approx(gain, rel=0.01) and gain > 1.5
 
 
 def test_native_runs_with_liblinear_repeat_worse_than_the_aim(table):
     """No law errs by less than its measurements: 1.5 % in the mean and 5 % at most were hoped for."""
-    native = table[(table.family == "native-thin") & (table.method == TWO_RUNS) & ~table.repaired]
+    native = table[(table.family == "native-thin") & (table.method == loo.TWO_RUNS) & ~table.repaired]
     mean, worst = floor(native)
     assert mean > 0.015 and worst > 0.05
     mean, worst = floor(native[~native.odd])
@@ -329,7 +294,7 @@ def test_native_runs_with_liblinear_repeat_worse_than_the_aim(table):
 
 
 def test_graph500_is_in_the_statistics_and_is_their_worst(table):
-    one = table[(table.family == "thin-2D-4K") & (table.method == ONE_RUN) & ~table.repaired]
+    one = table[(table.family == "thin-2D-4K") & (table.method == loo.ONE_RUN) & ~table.repaired]
     size = one.error.abs().groupby(one.workload).agg(["mean", "max"])
     assert set(size.index) == {"btree", "canneal", "graph500", "gups"}
     assert size["mean"].idxmax() == "graph500" and size.loc["graph500", "max"] > 0.5
@@ -339,9 +304,9 @@ def test_graph500_is_in_the_statistics_and_is_their_worst(table):
 
 
 def test_a_published_run_of_many_threads_waits_between_nothing_and_all():
-    shares = [o.share for o in (*observed_wide(), *observations("native-thin")) if o.many]
+    shares = [o.share for o in (*prior.observed_wide(), *observations("native-thin")) if o.many]
     assert len(shares) == 18 and 0 < min(shares) < 0.2 and 0.8 < max(shares) < 1
-    data = [o.share for o in observed_data("native-thin")]
+    data = [o.share for o in prior.observed_data("native-thin")]
     assert len(data) == 5 and min(data) > 0 and max(data) < 1
 
 
@@ -364,7 +329,7 @@ def test_with_one_walker_programs_scatter_as_much_as_their_walk_cycles_say(left)
     assert found["gups"].walked == pytest.approx((1385.4 - 374.9) / (617.1 - 374.9), rel=1e-3)
     assert found["btree"].walked == pytest.approx((921.4 - 270.6) / (463.8 - 270.6), rel=1e-3)
     kept = [o for name, o in found.items() if name not in (left, "liblinear")]
-    by_time, by_walks = (factor([[getattr(o, of) for o in kept]]) for of in ("contention", "walked"))
+    by_time, by_walks = (prior.factor([[getattr(o, of) for o in kept]]) for of in ("contention", "walked"))
     contention = fitted("native-thin", left).contention
     assert contention.high / contention.middle == pytest.approx(max(by_time, by_walks))
     if left == "btree":  # what the others agree in is no more than their repeats differ
@@ -375,17 +340,17 @@ def test_with_one_walker_programs_scatter_as_much_as_their_walk_cycles_say(left)
 def test_an_interval_from_few_values_is_students():
     """Two of a kind that differ by a factor: t with one degree of freedom, by hand."""
     apart = np.log(2) / np.sqrt(2)  # standard deviation of two values
-    assert factor([[1.0, 2.0]]) == pytest.approx(np.exp(6.314 * apart * np.sqrt(1.5)))
-    assert factor([[1.0, 2.0], [3.0, 6.0]]) == pytest.approx(np.exp(2.920 * apart * np.sqrt(1.5)))
-    assert factor([[5.0]]) == 2 and t_95(1000) == 1.70
-    found = around([1.0, 4.0], 3.0)
+    assert prior.factor([[1.0, 2.0]]) == pytest.approx(np.exp(6.314 * apart * np.sqrt(1.5)))
+    assert prior.factor([[1.0, 2.0], [3.0, 6.0]]) == pytest.approx(np.exp(2.920 * apart * np.sqrt(1.5)))
+    assert prior.factor([[5.0]]) == 2 and prior.t_95(1000) == 1.70
+    found = prior.around([1.0, 4.0], 3.0)
     assert (found.low, found.middle, found.high) == pytest.approx((2 / 3, 2, 6))
 
 
-@pytest.mark.parametrize("family", list(LOCAL_RUN))
+@pytest.mark.parametrize("family", list(prior.LOCAL_RUN))
 def test_the_law_beats_both_baselines_on_the_same_points(table, errors, family):
-    law = errors.loc[(family, ONE_RUN, "any")]
-    for method in (CONFIGURATION, CONSTANT, NO_CHANGE):
+    law = errors.loc[(family, loo.ONE_RUN, "any")]
+    for method in (loo.CONFIGURATION, loo.CONSTANT, loo.NO_CHANGE):
         base = errors.loc[(family, method, "any")]
         assert base["points"] == law["points"]
         assert law["mean"] < base["mean"]
@@ -394,12 +359,12 @@ def test_the_law_beats_both_baselines_on_the_same_points(table, errors, family):
         method: set(map(tuple, part[["workload", "config"]].to_numpy()))
         for method, part in table[table.family == family].groupby("method")
     }
-    assert points[ONE_RUN] == points[CONFIGURATION] == points[CONSTANT]
+    assert points[loo.ONE_RUN] == points[loo.CONFIGURATION] == points[loo.CONSTANT]
 
 
 def test_a_summary_is_the_plain_statistics_of_its_points():
     rows = [
-        {"family": "f", "method": ONE_RUN, "second": "", "repaired": False, "error": e, "inside": e > 0}
+        {"family": "f", "method": loo.ONE_RUN, "second": "", "repaired": False, "error": e, "inside": e > 0}
         | {"workload": f"w{k}", "config": "RR", "width": 0.5, "noise": None}
         | {"odd": False, "warned": False, "spread": None, "gain": 0.0}
         for k, e in enumerate((-0.1, 0.2, 0.3))
@@ -410,7 +375,7 @@ def test_a_summary_is_the_plain_statistics_of_its_points():
     assert (only["mean"], only["median"], only["max"]) == (pytest.approx(0.2), 0.2, 0.3)
     assert only["inside"] == pytest.approx(2 / 3) and only["width"] == 0.5
     assert only["worst"] == "w2 RR" and only["best"] == "w0 10.0%"
-    assert mended["method"] == ONE_RUN + MENDED and mended["points"] == 1
+    assert mended["method"] == loo.ONE_RUN + loo.MENDED and mended["points"] == 1
 
 
 # The published runs as reference: where they are from, what is used, and damaged files.
@@ -418,7 +383,7 @@ def test_a_summary_is_the_plain_statistics_of_its_points():
 
 def test_reference_rows_say_where_they_are_from_and_why_they_are_not_used():
     rows = reference()
-    assert tuple(rows.columns) == COLUMNS and len(FILES) == rows.paper.nunique() == 2
+    assert tuple(rows.columns) == prior.COLUMNS and len(prior.FILES) == rows.paper.nunique() == 2
     assert set(rows.use) == {"fit", "check", "data", "no"}
     assert (rows[rows.use != "fit"].query("family != 'system-calls'").note != "").all()
     used = rows[rows.use != "no"]
@@ -432,7 +397,7 @@ def test_only_the_workloads_that_were_given_are_in_the_reference():
 
 
 def test_the_runs_of_the_law_have_a_local_one_and_obey_it():
-    for family, local in LOCAL_RUN.items():
+    for family, local in prior.LOCAL_RUN.items():
         for workload, configs in runs(family, ("fit",)).items():
             if workload in ("PageRank", "LibLinear"):
                 continue  # many threads: they lose more than they walk
@@ -466,7 +431,7 @@ def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
         with pytest.raises(UsageError, match=r"vmitosis-runs\.csv"):
             reference()
         (tmp_path / "reference").mkdir()
-        (tmp_path / "reference" / FILES[0]).write_text("a,b\n1,2\n")
+        (tmp_path / "reference" / prior.FILES[0]).write_text("a,b\n1,2\n")
         with pytest.raises(UsageError, match="columns = a, b"):
             reference()
     finally:
@@ -489,7 +454,7 @@ def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
 
 def test_the_prior_that_is_shipped_is_what_the_runs_give():
     """To nine digits: logarithms and sums end differently from CPU to CPU."""
-    for family in FAMILIES:
+    for family in prior.FAMILIES:
         for name, value in msgspec.structs.asdict(fitted(family)).items():
             stored = getattr(prior_of(family), name)
             if isinstance(value, Interval | float):

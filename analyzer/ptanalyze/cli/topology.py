@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import echo, next_step
+from . import complete, echo, next_step
+from .options import capture_of
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -172,6 +173,42 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     if latency_file is not None:
         then = next_step("calibrate", "--latency", latency_file, "--local", "FILE")
         echo(f"{latency_file}: written; {then}", err=True)
+
+
+@command.command("walks", short_help="Measure walks by their leaf table's node.")
+@click.argument("capture", type=click.Path(), shell_complete=complete.captures)
+@click.argument("samples", type=click.Path())
+@click.option(
+    "--pid", type=click.IntRange(1), default=None, help="Process of the capture. Default: the only one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) -> None:
+    """Cycles of TLB refills by the node of the CPU and that of the leaf table, without any model.
+
+    SAMPLES is the text of `perf report -D` of raw IBS samples, CAPTURE a dump of the same native process as
+    it ran. Entries found in caches are part of the means. Written from perf's source and documentation: no
+    AMD machine with several nodes was at hand.
+
+    \b
+    Examples:
+      ptanalyze topology walks app ibs.txt
+    """
+    import numpy as np
+
+    from ..analysis.walk import refill_times
+    from ..formats.measured.perf_stat import refills
+    from ..show.terminal import matrices, print_json, print_view
+
+    times = refill_times(capture_of(capture).snapshot, refills(samples), pid)
+
+    if as_json:
+        values = {name: np.asarray(value).tolist() for name, value in times._asdict().items()}
+        print_json("topology walks", values, {})
+        return
+    shown = {"mean": times.mean, "standard error": times.error, "samples": times.samples}
+    print_view(matrices("cycles of a TLB refill by the leaf table's node", times.nodes, shown))
+    if times.left_out:
+        echo(f"ptanalyze: {times.left_out} samples of addresses without a table in the capture", err=True)
 
 
 @command.command("groups", short_help="Group CPUs by a latency matrix.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -413,18 +413,34 @@ def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> fl
     return counter.value
 
 
-# AMD: walks times their mean latency by IBS. `perf report -D` prints registers of each sample (the kernel's
-# tools/perf/util/amd-sample-raw.c); their bits are those of arch/x86/include/asm/amd/ibs.h (once
-# asm/amd-ibs.h). Without DcPhyAddrValid, the latency is bogus on Zen 4 and newer (commit f04a8a7649f9), and
-# so are the TLB bits on Zen 5.
+# AMD: walks times their mean latency by IBS, or latencies by the leaf table's node. `perf report -D` prints
+# registers of each sample (the kernel's tools/perf/util/amd-sample-raw.c), then its CPU, time and process
+# (perf_evlist__print_tstamp and dump_sample, tools/perf/util/session.c). Bits are those of
+# arch/x86/include/asm/amd/ibs.h (once asm/amd-ibs.h). Without DcPhyAddrValid, the latency is bogus on Zen 4
+# and newer (commit f04a8a7649f9), and so are the TLB bits on Zen 5.
 
 MOST_IBS_BYTES = 1 << 28
 LEAST_REFILLS = 100  # samples: below, a mean of latencies that differ tenfold is a guess
 L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # event 0x45, umask 0xf0: any page size
-REGISTER = re.compile(rb"^(ibs_op_ctl|IbsOpRip|ibs_op_data3):[ \t]+([0-9a-fA-F]{16})\b([^\n]*)", re.MULTILINE)
+REGISTER = re.compile(
+    rb"^(ibs_op_ctl|IbsOpRip|ibs_op_data3|IbsDCLinAd):[ \t]+([0-9a-fA-F]{16})\b([^\n]*)"
+    rb"|^(\d{1,5}) \d{1,20} 0x[0-9a-f]{1,16} \[0x[0-9a-f]{1,8}\]: "
+    rb"PERF_RECORD_SAMPLE\([^)\n]{1,40}\): (\d{1,9})/",
+    re.MULTILINE,
+)
 PRINTED = re.compile(rb"\bTlbRefillLat +(\d+)")
 L3_MISS_ONLY, BY_OPS, LATENCY_FILTER = 1 << 16, 1 << 19, 1 << 63  # of ibs_op_ctl
 L1_MISS, L2_MISS, PHYSICAL = 1 << 2, 1 << 3, 1 << 18  # of ibs_op_data3; the refill latency: bits 48-63
+
+
+class Refill(NamedTuple):
+    """An op that missed the L1 and the L2 DTLB: cycles of its refill, its data, who ran it; -1: not told."""
+
+    cycles: int
+    address: int
+    cpu: int
+    pid: int
+    by_ops: bool  # whether ops were counted between all samples, not cycles
 
 
 @dataclass(frozen=True)
@@ -434,7 +450,7 @@ class Refills:
     mean: float
     error: float
     samples: int
-    by_ops: bool  # whether ops were counted between samples, not cycles
+    by_ops: bool
 
 
 def read_refills(path: str | PathLike[str], user: bool = True) -> Refills:
@@ -444,34 +460,50 @@ def read_refills(path: str | PathLike[str], user: bool = True) -> Refills:
     Refills that show a latency of 0 were not timed and are left out. InputError for a text without such
     samples, with too few, with samples of slow ops alone, or with lines that contradict their register.
     """
-    kept: list[int] = []
-    rip, by_ops = 0, True
-    for name, register, rest in REGISTER.findall(read_given(Path(path), MOST_IBS_BYTES)):
+    found = refills(path, user)
+    kept = [one.cycles for one in found]
+    mean = sum(kept) / len(kept)
+    spread = sum((latency - mean) ** 2 for latency in kept) / (len(kept) - 1)
+    return Refills(mean, (spread / len(kept)) ** 0.5, len(kept), all(one.by_ops for one in found))
+
+
+def refills(path: str | PathLike[str], user: bool = True) -> list[Refill]:
+    """Those of read_refills one by one; perf prints a sample's registers before its CPU and process."""
+    found: list[Refill] = []
+    rip, by_ops, open_ = 0, True, False
+    for name, register, rest, cpu, pid in REGISTER.findall(read_given(Path(path), MOST_IBS_BYTES)):
+        if not name:
+            if open_:
+                found[-1] = found[-1]._replace(cpu=int(cpu), pid=int(pid))
+            open_ = False
+            continue
         value = int(register, 16)
         if name == b"ibs_op_ctl":
-            rip, by_ops = 0, by_ops and bool(value & BY_OPS)
+            rip, by_ops, open_ = 0, by_ops and bool(value & BY_OPS), False
             if value & (L3_MISS_ONLY | LATENCY_FILTER):
                 why = "samples of slow ops alone have no mean of all: record without l3missonly and ldlat"
                 raise InputError(path, "ibs_op_ctl", register.decode(), why)
         elif name == b"IbsOpRip":
             rip = value
+        elif name == b"IbsDCLinAd":
+            if open_:
+                found[-1] = found[-1]._replace(address=value)
         else:
             printed, latency = PRINTED.search(rest), value >> 48
             if printed and int(printed[1]) != latency:
                 shown = f"TlbRefillLat {printed[1].decode()[:20]}"
                 raise InputError(path, "ibs_op_data3", shown, f"bits 48-63 of its register say {latency}")
             missed = value & L1_MISS and value & L2_MISS and value & PHYSICAL
-            if missed and latency and not (user and rip >> 63):
-                kept.append(latency)
-    if len(kept) < LEAST_REFILLS:
+            open_ = bool(missed and latency and not (user and rip >> 63))
+            if open_:
+                found.append(Refill(latency, -1, -1, -1, by_ops))
+    if len(found) < LEAST_REFILLS:
         why = (
             f"samples that missed both TLBs: expected {LEAST_REFILLS} or more of `perf report -D` after "
             "`perf record -e ibs_op/cnt_ctl=1/ --raw-samples`"
         )
-        raise InputError(path, "ibs_op_data3", len(kept), why)
-    mean = sum(kept) / len(kept)
-    spread = sum((latency - mean) ** 2 for latency in kept) / (len(kept) - 1)
-    return Refills(mean, (spread / len(kept)) ** 0.5, len(kept), by_ops)
+        raise InputError(path, "ibs_op_data3", len(found), why)
+    return [one._replace(by_ops=by_ops) for one in found]
 
 
 def with_refills(
