@@ -156,12 +156,12 @@ def test_where_the_path_has_no_qemu_it_records_with_its_own_and_dumps(installed,
     assert "/usr/bin/qemu" not in mapped
 
     told = ptanalyze(tmp_path, "doctor", installed, tools, path=str(tmp_path)).stdout
-    assert re.search(rf"ok  tracer +QEMU \d+\.\d+, {own}/qemu-x86_64, with libpt_qemu", told)
+    assert re.search(rf"ok  tracer +QEMU \d+\.\d+,\s+{own}/qemu-x86_64,\s+with\s+libpt_qemu", told)
 
 
 def test_a_qemu_of_the_system_that_takes_plugins_is_used_first(installed, tools, tmp_path):
     told = ptanalyze(tmp_path, "doctor", installed, tools).stdout
-    assert re.search(r"ok  tracer +QEMU \d+\.\d+, /usr/bin/qemu-x86_64, with libpt_qemu", told)
+    assert re.search(r"ok  tracer +QEMU \d+\.\d+,\s+/usr/bin/qemu-x86_64,\s+with\s+libpt_qemu", told)
 
 
 def test_its_qemu_takes_nothing_from_the_system_but_what_every_system_has(tools):

@@ -67,13 +67,18 @@ def command(as_json: bool, required: str | None) -> int:
 
 
 def view(found: Sequence[Capability]) -> Iterator[Section]:
+    from textwrap import wrap
+
     from rich.text import Text
 
     from ..core.columns import Section
+    from ..show.terminal import SCREEN
 
     for one in found:
         mark = ("  ok", "green") if one.there else ("  --", "yellow")
-        lines: list[str | Text] = [Text.assemble(mark, f"  {one.what:<20} {one.found}")]
+        first, *rest = wrap(one.found, SCREEN - 27, break_long_words=False, break_on_hyphens=False)
+        lines: list[str | Text] = [Text.assemble(mark, f"  {one.what:<20} {first}")]
+        lines += [Text(f"{'':<27}{line}") for line in rest]
         lines.append(Text(f"{'':<8}gives {one.gives}"))
         if one.missing or one.hint:
             lines.append(Text(f"{'':<8}{'needs' if one.missing else 'more'}: {one.missing or one.hint}"))

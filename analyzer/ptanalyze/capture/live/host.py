@@ -343,7 +343,9 @@ def page_tables() -> Capability:
         why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
         if "not found" in why:
             return Capability(*part, False, "not tried without the dumper", gives, "see dumper")
-        return Capability(*part, False, why, gives, "sudo")
+        root = all(map(held, CAPABILITIES.values()))
+        how = "sudo" if not root else "PTDUMP_BPF_LOG=1 in the environment" if BTF.exists() else "see BTF"
+        return Capability(*part, False, why.partition("; ")[0], gives, how)
     return Capability(*part, True, "read our own page tables", gives)
 
 
