@@ -23,7 +23,10 @@ def main() -> "NoReturn":
         raise Terminated
 
     try:
+        import gc
         import signal
+
+        gc.set_threshold(200_000, 50, 100)  # modules and figures make many objects, few of them garbage
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and so do we then
