@@ -5,16 +5,18 @@ import pickle
 import socket
 import sys
 from dataclasses import replace
+from itertools import permutations
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
 from cluster import cluster, noted
 from ptanalyze.analysis.compare import compare, compare_rows
-from ptanalyze.analysis.findings import idle_nodes, silent_points
+from ptanalyze.analysis.findings import idle_nodes, remote_by_turns, silent_points
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
@@ -137,6 +139,17 @@ def test_a_point_names_nodes_that_walk_nothing_though_threads_run_there():
             ]
             * silent
         )
+
+
+@given(st.integers(1, 5), st.integers(2, 3), st.data())
+def test_the_spread_of_few_tables_by_turns_is_that_of_every_order(tables, nodes, data):
+    walks = data.draw(npst.arrays(int, (tables, nodes), elements=st.integers(0, 9)).filter(np.any))
+    remote = [
+        1 - sum(row[turn[k % nodes]] for k, row in enumerate(order)) / walks.sum()
+        for order in permutations(walks.tolist())
+        for turn in permutations(range(nodes))
+    ]
+    assert remote_by_turns(walks) == pytest.approx((np.mean(remote), np.std(remote)), abs=1e-7)
 
 
 def test_a_node_with_a_handful_of_the_walks_counts_as_silent_too():

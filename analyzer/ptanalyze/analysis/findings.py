@@ -72,6 +72,65 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
     return list(dict.fromkeys(lines))
 
 
+# Few leaf tables by turns on several nodes: which of them the busy threads are beside is chance.
+
+BY_CHANCE = 0.05  # standard deviation of the share of remote walks: below it, it says something
+
+
+def turns_by_chance(done: FinishedRun) -> list[Finding]:
+    """That the share of remote walks under `interleave` depends on which table came first; native, equal
+    weights, and by walks: each is counted at its leaf entry, read from DRAM or not."""
+    scenario, plan = done.scenario, done.run.plan
+    if plan.name != "interleave" or plan.params.get("weights") or not scenario.space.native:
+        return []
+    walks = walks_by_leaf_table(done.steady)
+    remote, spread = remote_by_turns(walks)
+    if spread < BY_CHANCE:
+        return []
+    text = (
+        f"the leaf entries that walks read are in {plural(len(walks), 'table')}, by turns on "
+        f"{walks.shape[1]} nodes: {100 * remote:.0f} % of walks remote, give or take {100 * spread:.0f} "
+        "points by the order of first use alone"
+    )
+    numbers = {"tables": len(walks), "remote": remote, "spread": spread}
+    return [Finding("few-tables", text, CAREFUL, "few leaf tables are interleaved", "interleave", numbers)]
+
+
+def walks_by_leaf_table(scenario: Scenario) -> np.ndarray:
+    """int64[tables, sockets]: walks of each socket that end in each guest table with any."""
+    placement, stream, sockets = scenario.placement, scenario.stream, scenario.nodes // scenario.domains
+    socket = placement.cpu_node[placement.chunk_cpu] // scenario.domains
+    whose = np.repeat(socket, np.diff(stream.offset))
+    tables, row = np.unique(scenario.space.regions.leaf, return_inverse=True)
+    count = np.zeros(len(tables) * sockets, np.int64)
+    for first in range(0, len(stream), BLOCK):
+        table = row[stream.page[first : first + BLOCK] >> 9]
+        count += np.bincount(table * sockets + whose[first : first + BLOCK], minlength=len(count))
+    found = count.reshape(len(tables), sockets)
+    return found[found.any(axis=1)]
+
+
+def remote_by_turns(walks: np.ndarray) -> tuple[float, float]:
+    """(mean, standard deviation) of the share of remote walks when tables in any order take turns on nodes in
+    any order; walks int[tables, nodes].
+
+    Two of n = q k + r tables share one of k nodes with probability p = (r (q + 1) q + (k - r) q (q - 1)) /
+    (n (n - 1)); the second moment of the local walks is the sum over pairs.
+    """
+    tables, nodes = walks.shape
+    read = walks.astype(np.float64) / max(int(walks.sum()), 1)
+    if nodes < 2 or not read.any():
+        return 0.0, 0.0
+    full, rest = divmod(tables, nodes)
+    together = rest * (full + 1) * full + (nodes - rest) * full * (full - 1)
+    p = together / (tables * (tables - 1)) if tables > 1 else 0.0
+    alone = float((read**2).sum())
+    same = float((read.sum(axis=0) ** 2).sum()) - alone
+    others = 1 - float((read.sum(axis=1) ** 2).sum()) - same
+    second = (alone + p * same + (1 - p) / (nodes - 1) * others) / nodes
+    return 1 - 1 / nodes, float(np.sqrt(max(second - 1 / nodes**2, 0.0)))
+
+
 # Answers without a trace about a machine with another number of nodes than the captured one has.
 
 HOST_MODEL = "machines --from-host host.toml"
@@ -253,6 +312,7 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     found.append(STEADY if done.warm else TRACED)
     found += scenario.steady.found if done.warm else ()
     found += idle_nodes(classes, scenario.placement.cpu_node, scenario.domains)
+    found += turns_by_chance(done)
     found += moved(series) if series is not None else []
     found += cache_told(scenario.machine, done.told)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
