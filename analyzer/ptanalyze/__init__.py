@@ -37,7 +37,7 @@ TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in whic
 if TYPE_CHECKING:
     from typing import Any
 
-    from .analysis.advise import advise
+    from .analysis.advice import advise
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify, fragmentation
     from .analysis.compare import compare
@@ -68,7 +68,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "two_sizes": "analysis.size",
     "compare": "analysis.compare",
     "degrees": "analysis.degrees",
-    "advise": "analysis.advise",
+    "advise": "analysis.advice",
     "report": "show.report.write",
     "fragmentation": "analysis.classify",
     "walk": "analysis.walk",

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from command_line import is_one_line
-from ptanalyze.analysis.advise import Report, Workload, best_first, rank, share_sentence, verdict
-from ptanalyze.analysis.advise import sentence as advised_sentence
 from ptanalyze.analysis.findings import gone
+from ptanalyze.analysis.ranking import Report, Workload, best_first, rank, share_sentence, verdict
+from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words

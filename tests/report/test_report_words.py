@@ -9,8 +9,8 @@ from pandas import DataFrame, concat
 
 import ptanalyze
 from captures import make_family
-from ptanalyze.analysis.advise import narrow, share_sentence
 from ptanalyze.analysis.findings import SAMPLES
+from ptanalyze.analysis.ranking import narrow, share_sentence
 from ptanalyze.analysis.setup import counted_by
 from ptanalyze.capture.check import Check
 from ptanalyze.core.errors import printable

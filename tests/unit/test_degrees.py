@@ -27,8 +27,8 @@ from ptanalyze.analysis.degrees import (
 )
 from ptanalyze.analysis.degrees import settings as settings_of
 from ptanalyze.analysis.replay import replay_walks
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import baseline_of, replay_scenario
+from ptanalyze.analysis.setup import Setup, baseline_of
+from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event

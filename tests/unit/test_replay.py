@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from captures import without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
-from ptanalyze.analysis.advise import missing, verdict
+from ptanalyze.analysis.ranking import missing, verdict
 from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario

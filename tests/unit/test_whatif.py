@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from naive import classify as naive
 from ptanalyze import analysis, cost, show
-from ptanalyze.analysis.advise import fewer
 from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
+from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding, brief

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from naive import walker
-from ptanalyze.analysis.advise import workload
 from ptanalyze.analysis.leaf_classes import classify_walks
+from ptanalyze.analysis.ranking import workload
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.columns import Finding

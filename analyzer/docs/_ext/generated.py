@@ -6,7 +6,7 @@ import tomllib
 from command_help import pages
 from sphinx.util.docutils import SphinxDirective
 
-from ptanalyze.analysis.advise import COLUMNS as ADVICE
+from ptanalyze.analysis.ranking import COLUMNS as ADVICE
 from ptanalyze.core.columns import unit_of
 from ptanalyze.core.errors import bundled
 from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS

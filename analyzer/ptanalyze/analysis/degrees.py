@@ -41,8 +41,7 @@ from ..world.history import History
 from ..world.scenario import Scenario
 from .findings import of_run, short_region
 from .replay import FinishedRun, PolicyRun, replay_steady_state, replay_walks, start, system_calls
-from .setup import Setup, open_replay_capture, setup_of
-from .whatif import baseline_of
+from .setup import Setup, baseline_of, open_replay_capture, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

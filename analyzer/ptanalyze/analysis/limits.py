@@ -17,15 +17,15 @@ from ..core.errors import plural, relocation, size_in_words
 from ..core.interval import Interval, faster, interval
 from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
 from ..policies.contract import Availability
-from .advise import Workload, effect, label_of, peak_bytes, standing, workload
 from .frames import Replayed
+from .ranking import Workload, effect, label_of, peak_bytes, standing, workload
 from .replay import with_refusals
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual
 from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
     from ..cost.result import Result
-    from .advise import Report
+    from .ranking import Report
 
 TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages

@@ -260,6 +260,11 @@ def asked_or_usual(asked: Policies, snapshot: Snapshot) -> list[tuple[str | Poli
     return [("mitosis", {}), ("hydra", {})]
 
 
+def baseline_of(scenario: Scenario) -> str:
+    """Baseline chosen by "auto"."""
+    return "linux" if not scenario.traced or len(scenario.snapshot.topology) > 1 else "first-touch"
+
+
 # Processes that were captured together: which of them an answer counts.
 
 ONCE_EACH = (

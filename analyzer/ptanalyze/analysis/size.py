@@ -17,8 +17,8 @@ from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
 from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
-from .advise import best_first, label_of
 from .frames import Replayed, sweep_frame
+from .ranking import best_first, label_of
 from .setup import (
     Policies,
     ReplayCapture,

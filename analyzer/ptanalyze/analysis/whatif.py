@@ -27,7 +27,7 @@ from .frames import Replayed
 from .pricing import priced, static_results
 from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
-from .setup import Policies, Setup, asked_or_usual, open_replay_capture, setup_of
+from .setup import Policies, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
 
 
 # Plans replayed on a Scenario: one filter pass, one cache pass, many replays; then the same once more, warm.
-
-
-def baseline_of(scenario: Scenario) -> str:
-    """Baseline chosen by "auto"."""
-    return "linux" if not scenario.traced or len(scenario.snapshot.topology) > 1 else "first-touch"
 
 
 def replay_scenario(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.advise import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
+from ..analysis.ranking import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
 from ..analysis.setup import RESHAPED
 from ..core.columns import ELSEWHERE, Cell, Section
 from ..core.errors import plural, show_duration, size_in_words

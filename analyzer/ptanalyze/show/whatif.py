@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.advise import (
+from ..analysis.findings import HOST_MODEL, owned
+from ..analysis.ranking import (
     best_first,
     candidate,
     careful,
@@ -24,7 +25,6 @@ from ..analysis.advise import (
     walk_percent,
     without_trace,
 )
-from ..analysis.findings import HOST_MODEL, owned
 from ..core import interval
 from ..core.columns import CACHED, ELSEWHERE, MADVISE, Cell, Finding, Matrix, Quantity, Section
 from ..core.errors import program, show_duration, size_in_words, this_program

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from ptanalyze.analysis.advise import label_of
+from ptanalyze.analysis.ranking import label_of
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.describe import program
 from ptanalyze.core.errors import CaptureError, UsageError, printable

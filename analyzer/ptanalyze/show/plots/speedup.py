@@ -89,7 +89,7 @@ def held(table: DataFrame) -> str:
 
 def ranked(table: DataFrame) -> DataFrame:
     """label, value, bytes over the baseline's, with a run time also low and high; in the order of the advice
-    (analysis.advise.Standing)."""
+    (analysis.ranking.Standing)."""
     table = table.drop_duplicates(["policy", "params"])
     rows = DataFrame({"label": policy_labels(table), "value": table["speedup"], "bytes": more_bytes(table)})
     if table["speedup"].notna().any():

@@ -4,9 +4,9 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ...analysis.advise import NOTHING, at_least, at_most, candidate, narrow, placement_alone
-from ...analysis.advise import percent as share_of
 from ...analysis.findings import HOST_MODEL, equally
+from ...analysis.ranking import NOTHING, at_least, at_most, candidate, narrow, placement_alone
+from ...analysis.ranking import percent as share_of
 from ...capture.check import Check
 from ...capture.describe import PAGE_NAMES, PROCESS
 from ...core import interval

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
-from ...analysis.advise import reshapes, share_sentence, verdict
+from ...analysis.ranking import reshapes, share_sentence, verdict
 from ...analysis.size import SizeCurve
 from ...core import interval as gain
 from ...core import interval as interval_module

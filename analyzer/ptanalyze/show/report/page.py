@@ -16,8 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from ...analysis.advise import missing
 from ...analysis.findings import owned
+from ...analysis.ranking import missing
 from ...capture.describe import TITLES, for_people
 from ...core.errors import printable
 from ...core.process import Progress, by_processes

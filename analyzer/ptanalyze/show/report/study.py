@@ -27,7 +27,7 @@ class Study:
     ranked         advise's frame: a row per policy, best first, policies over the budget last
     reads, leaves, calls, timeline  as in analysis.frames.Replayed
     fits           one node that a Wide program would fit, and how to run it there; "" elsewhere
-    sentence, workload, evidence, refused  as in analysis.advise.Advised
+    sentence, workload, evidence, refused  as in analysis.advice.Advised
     traced         whether walks of the trace count, not pages
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...analysis.advise import HOUR, Question
+from ...analysis.advice import Question
+from ...analysis.ranking import HOUR
 from ...analysis.setup import Policies, Setup, policies_of, setup_of, weighed_by
 from ...core.columns import EACH_ONCE
 from ...core.errors import NO_LIMIT, UsageError
@@ -20,7 +21,7 @@ from ...formats.capture import CaptureLike, PathLike, load
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ...analysis.advise import Advised
+    from ...analysis.advice import Advised
     from ...formats.capture import Capture
     from .study import Study
 
@@ -140,7 +141,7 @@ def name_of(capture: Capture) -> str:
 
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
-    from ...analysis.advise import advise
+    from ...analysis.advice import advise
     from ...analysis.classify import fragmentation
     from ...analysis.frames import page_tables
     from ...analysis.limits import limits_of_advice

@@ -1,0 +1,172 @@
+"""Advice on placement policies: all that a capture allows, replayed and ranked within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from pandas import DataFrame
+
+from ..core.columns import units_of
+from ..core.errors import NO_LIMIT, Budget, budget, lines
+from ..cost.result import COLUMNS as RESULT_COLUMNS
+from ..cost.result import Result
+from ..formats.capture import CaptureLike
+from ..policies import BOUND, Plan, policies
+from ..policies.registry import BrokenPolicyError
+from .frames import Replayed, whatif_frame
+from .ranking import COLUMNS, HOUR, Report, placement_sentence, rank, sentence, workload
+from .replay import must_allow
+from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
+from .whatif import planned, replay_scenario
+
+if TYPE_CHECKING:
+    from ..core.machine import Machine
+    from ..world.scenario import Scenario
+
+
+NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
+    BOUND,
+    "bind",
+    "five-level",
+    "domains",
+}
+SLOW_NODES = {"tables-in-dram"}  # for machines with nodes without CPUs
+REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
+COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("hydra+vmitosis-replicate", {"layers": "ept"}),
+    ("ptemagnet+vmitosis-replicate", {}),
+    ("ptemagnet+hydra", {}),
+)
+
+
+class Question(TypedDict, total=False):
+    """What `advise` takes besides the capture and the Setup."""
+
+    memory: float | str
+    updates: float | str
+    horizon: float
+    policies: Policies
+
+
+def advise(
+    capture: CaptureLike = None,
+    setup: Setup | None = None,
+    *,
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
+    horizon: float = HOUR,
+    policies: Policies = (),
+    **options: Any,
+) -> Advised:
+    """Policies ranked by estimated run time within a budget.
+
+    memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
+             the capture's tables map
+    updates  limit on extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
+    horizon  seconds of the baseline's run at the region's rate: run times are compared after that, what a
+             policy costs once included
+    policies those to rank, as of `replay`; none: all that the capture allows
+    Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
+    """
+    how, known = setup_of(setup, options), open_replay_capture(capture)
+    scenario, others = known.scenario(how), known.others(how)
+    share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
+    mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
+    limits = budget(memory, updates, round(scenario.times_captured * mapped))
+    report = advise_scenario(scenario, limits, how, known.provenance, horizon, others, policies)
+    return advised(report, how.machine, scenario.fits_caches)
+
+
+def advise_scenario(
+    scenario: Scenario,
+    budget: Budget,
+    setup: Setup,
+    provenance: Mapping[str, str] | None = None,
+    horizon: float = HOUR,
+    others: Sequence[Scenario] = (),
+    policies: Policies = (),
+) -> Report:
+    """Report on policies of a captured Scenario, within a Budget; others as replay_scenario's.
+
+    policies  as advise's; UsageError, with the reasons, where the capture allows none of them
+    """
+    refused, asked = dict[str, str](), policies_of(policies)
+    plans = planned(asked or candidates(scenario), baseline_of(scenario))
+    results, left_out = sound_results(scenario, plans, setup, provenance, refused, others)
+    if asked:
+        must_allow(refused, len(results) - len(plans) + len(asked))
+    ranked, about = rank(results, budget, horizon), workload(scenario)
+    if others:
+        about = replace(about, threads=0)  # of several processes these are the first's alone
+    said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
+    return Report(ranked, refused, results[0], about, *said, left_out)
+
+
+def sound_results(
+    scenario: Scenario,
+    plans: Sequence[Plan],
+    setup: Setup,
+    provenance: Mapping[str, str] | None,
+    refused: dict[str, str],
+    others: Sequence[Scenario],
+) -> tuple[list[Result], dict[str, str]]:
+    """(results of replay_scenario, {policy: why}): without the plans whose own code fails."""
+    left_out: dict[str, str] = {}
+    while True:
+        sound = [plan for plan in plans if plan.name not in left_out]
+        try:
+            return replay_scenario(scenario, sound, setup, provenance, refused, others), left_out
+        except BrokenPolicyError as error:
+            left_out[error.policy] = error.why
+
+
+@dataclass(frozen=True)
+class Advised:
+    """frame     `whatif`'s columns, and COLUMNS: best first
+    sentence     one line: the policy to use, its speed-up, the reason and the cost
+    workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
+    refused      {policy: why the capture does not allow it, or how its own code fails}
+    replayed     all tables of the same run, the baseline first
+    report       ranking.Report, from which the frame is made
+    """
+
+    frame: DataFrame
+    sentence: str
+    workload: str
+    evidence: list[str]
+    refused: dict[str, str]
+    replayed: Replayed
+    report: Report
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the sentence, the workload, and the table's first columns."""
+        shown = self.frame[
+            ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
+        ]
+        table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
+        said = [line for line in (self.report.placement, self.sentence) if line]
+        return lines([*said, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
+
+
+def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advised:
+    """Advised of a Report; fits_caches: of its Scenario."""
+    ranked = [advice.result for advice in report.ranked]
+    table = whatif_frame(ranked, machine)
+    for column in COLUMNS:
+        table[column.key] = [column.of(advice) for advice in report.ranked]
+    table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
+    work, others = report.workload, [result for result in ranked if result is not report.base]
+    refused = report.refused | report.left_out
+    replayed = Replayed([report.base, *others], machine, fits_caches=fits_caches)
+    return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
+
+
+def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
+    """[(name, settings)] of policies to compare, those that the capture will refuse included."""
+    known, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
+    unfit = NO_CANDIDATES if scenario.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
+    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
+    names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
+    return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]
