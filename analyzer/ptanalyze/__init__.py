@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .formats.capture import load
     from .show import plots
     from .show.explore import explore
-    from .show.report.write import report
+    from .show.report.page import report
 
 API = {  # name -> the module that defines it, imported when the name is first asked for
     "load": "formats.capture",
@@ -69,7 +69,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "compare": "analysis.compare",
     "degrees": "analysis.degrees",
     "advise": "analysis.advice",
-    "report": "show.report.write",
+    "report": "show.report.page",
     "fragmentation": "analysis.classify",
     "walk": "analysis.walk",
     "walk_map": "analysis.walk",

@@ -17,7 +17,7 @@ from ptanalyze.show.report.cautions import alone, cautions, glance
 from ptanalyze.show.report.change import everything, side_by_side
 from ptanalyze.show.report.change import lead as policies_differ
 from ptanalyze.show.report.change import lead_compared as lead
-from ptanalyze.show.report.write import studies
+from ptanalyze.show.report.study import studies
 
 # Answers about live processes: what pages count by, which machine they are about, no run time anywhere.
 

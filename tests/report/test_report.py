@@ -23,7 +23,7 @@ from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module
 from ptanalyze.show.report.page import Page, html
 from ptanalyze.show.report.picture import memory
-from ptanalyze.show.report.write import studies
+from ptanalyze.show.report.study import studies
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"

@@ -21,8 +21,8 @@ from ptanalyze.show.report.cautions import alone, cautions, glance, listed, riva
 from ptanalyze.show.report.change import calls_lead, footprint, locality, panels, speedup
 from ptanalyze.show.report.page import glossary, linked, policy_terms
 from ptanalyze.show.report.picture import LEAST, STYLE, Column, grid, memory, percent, ratio, smaller, word
+from ptanalyze.show.report.study import studies
 from ptanalyze.show.report.where import walkers
-from ptanalyze.show.report.write import studies
 
 SMALL = {"accesses": 1500, "init_trace": False}
 

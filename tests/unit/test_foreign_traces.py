@@ -20,8 +20,9 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats import foreign
+from ptanalyze.formats import trace_writer as writing
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.foreign import FORMATS, text_traces
+from ptanalyze.formats.foreign import FORMATS
 from ptanalyze.formats.foreign import champsim as champsim_trace
 from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
 from ptanalyze.formats.foreign.champsim import import_champsim, touches
@@ -464,8 +465,7 @@ def test_loads_stores_and_modifies_become_touches_and_a_straddle_two(tmp_path):
 def test_blocks_of_any_size_give_the_same_trace(tmp_path, monkeypatch):
     import_lackey(io.BytesIO(TEXT), tmp_path / "whole.ptt")
     for size in (1, 7, 40):
-        monkeypatch.setattr(text_traces, "BLOCK", size)
-        monkeypatch.setattr(text_traces.blocks, "__defaults__", (size,))
+        monkeypatch.setattr(writing.blocks, "__defaults__", (size,))
         import_lackey(io.BytesIO(TEXT), tmp_path / "cut.ptt")
         whole, cut = read_trace(tmp_path / "whole.ptt"), read_trace(tmp_path / "cut.ptt")
         assert cut.accesses == whole.accesses

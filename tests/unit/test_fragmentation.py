@@ -119,13 +119,17 @@ def plain(scenario):
     return walks, steps, premapped
 
 
+def reserved(scenario, *how, **named):
+    return reserve(scenario, scenario.history, *how, **named)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data(), st.sampled_from([2, 4, 8, 8, 64, 512]), st.sampled_from([-1, -1, 0, 3, 20]))
 def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
     snapshot = with_vmas(data.draw(near_frames() | near_frames() | snapshots(native=False)), data.draw)
     trace = with_more_events(data.draw(traces(snapshot)), snapshot, data.draw)
     scenario = scenario_of(snapshot, trace)
-    found = reserve(scenario, size, limit)
+    found = reserved(scenario, size, limit)
     frames, counts, unused = naive_ptemagnet(snapshot, *plain(scenario), size, limit)
     assert frames_of(found.snapshot) == frames_of(snapshot) | frames
     assert found.series[:, 1].tolist() == unused
@@ -137,7 +141,7 @@ def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
 def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
     snapshot = with_vmas(data.draw(near_frames() | snapshots(native=False)), data.draw)
     before = frames_of(snapshot)
-    after = frames_of(reserve(scenario_of(snapshot), size, limit).snapshot)
+    after = frames_of(reserved(scenario_of(snapshot), size, limit).snapshot)
     assert after.keys() == before.keys()
     moved = {page for page in after if after[page] != before[page]}
     staying = set(snapshot.guest.frame.tolist()) | {before[p] for p in before if p not in moved}
@@ -147,7 +151,7 @@ def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
 
 def test_flags_and_hints_of_entries_stay():
     snapshot = anonymous([Page(GIB, 99, protnone=True), Page(GIB + KIB4, 5)])
-    found = reserve(scenario_of(snapshot)).snapshot
+    found = reserved(scenario_of(snapshot)).snapshot
     assert sorted(frames_of(found).values()) == [96, 97]
     low = np.uint64(0xFFF)
     assert (found.guest.entries & low == snapshot.guest.entries & low).all()
@@ -169,7 +173,7 @@ def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
     order = data.draw(st.permutations(range(40)))
     blocks = data.draw(st.permutations(range(5)))
     scenario = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
-    found = reserve(scenario)
+    found = reserved(scenario)
     assert frames_of(found.snapshot) == frames_of(scenario.snapshot)
     assert found.counts["unused"] == 0
 
@@ -191,7 +195,7 @@ def test_a_limit_of_zero_scatters_as_much_as_can_be():
 def test_reclaim_takes_the_oldest_first_and_mapped_pages_stay():
     """Room for two reservations of one page each: the first goes, and its group's next page elsewhere."""
     order = [0, 8, 16, 17, 1]
-    found = reserve(touching(order, [8 * k for k in range(5)]), limit=15)
+    found = reserved(touching(order, [8 * k for k in range(5)]), limit=15)
     first, _, third, same, again = [frames_of(found.snapshot)[(GIB >> 12) + page] // 8 for page in order]
     assert found.counts["reclaimed"] == 2
     assert again != first and same == third
@@ -201,7 +205,7 @@ def test_freeing_all_pages_of_a_reservation_ends_it_and_its_block_is_used_again(
     chunks = [(0, [GIB, GIB + KIB4]), (0, [GIB + 64 * KIB4])]
     snapshot = anonymous([(GIB + 64 * KIB4, 77)])
     unmap = [(1, 0, Event.MUNMAP, (GIB, 8 * KIB4), 0)]
-    found = reserve(scenario_of(snapshot, build_trace(chunks, unmap)))
+    found = reserved(scenario_of(snapshot, build_trace(chunks, unmap)))
     assert found.counts["reservations"] == 2 and found.counts["live"] == 1
     assert frames_of(found.snapshot)[(GIB >> 12) + 64] == 72
     assert found.series[:, 1].tolist() == [7, 6, 7]
@@ -217,7 +221,7 @@ def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
         (4 * GIB, 1024, 2),
     ]
     snapshot = build_snapshot(pages, [], vmas=vmas)
-    found = reserve(scenario_of(snapshot))
+    found = reserved(scenario_of(snapshot))
     assert list(found.kept.values()) == [1, 2, 0]
     after = frames_of(found.snapshot)
     assert [after[(GIB >> 12) + k] for k in (0, 4, 5, 6)] == [100, 300, 201, 201]
@@ -241,8 +245,8 @@ def test_a_capture_on_disk_stays_as_it_was(tmp_path):
     snapshot = anonymous([(GIB + k * KIB4, 8 * k) for k in range(64)])
     snapshot.guest.entries.tofile(tmp_path / "entries")
     mapped = np.memmap(tmp_path / "entries", np.uint64, "r", 0, snapshot.guest.entries.shape)
-    found = reserve(scenario_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
-    assert frames_of(found.snapshot) == frames_of(reserve(scenario_of(snapshot)).snapshot)
+    found = reserved(scenario_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
+    assert frames_of(found.snapshot) == frames_of(reserved(scenario_of(snapshot)).snapshot)
     assert (mapped == snapshot.guest.entries).all()
 
 

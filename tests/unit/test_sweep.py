@@ -37,7 +37,7 @@ from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
-from ptanalyze.show.report.write import studies
+from ptanalyze.show.report.study import studies
 from ptanalyze.validate.run import flat, validate
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine

@@ -142,7 +142,10 @@ class Workload:
     @property
     def doubt(self) -> str:
         """What stands against calling it Thin or Wide, in a line: an assumption, and a node that it fits."""
-        whence = {True: "Nearly all walks come from one node", False: "Walks come from several nodes"}
+        whence: dict[bool | None, str] = {
+            True: "Nearly all walks come from one node",
+            False: "Walks come from several nodes",
+        }
         said = f"{whence.get(self.thin, 'Threads run')} by assumption: {self.assumed}"
         assumed = said if self.assumed else ""
         fits = f"{self.fits[:1].upper()}{self.fits[1:]}"

@@ -63,8 +63,8 @@ def command(
       ptanalyze report app -p mitosis,hydra:prefetch=0
     """
     from ..capture.check import exit_code
-    from ..show.report.page import Page, html
-    from ..show.report.write import studies, write
+    from ..show.report.page import Page, html, write
+    from ..show.report.study import studies
     from ..show.terminal import progress_bar
 
     asked = [capture_of(one) for one in captures or (None,)]

@@ -1,11 +1,14 @@
-"""Write trace.ptt from Python, for importers and tests, in the format of the native writer."""
+"""What importers share: damage, inputs, and trace.ptt in the format of the native writer."""
 
+import gzip
+import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -64,6 +67,59 @@ def passed_over(error: CaptureError) -> bool:
         return False
     known.append(str(error))
     return True
+
+
+# Inputs: files that may be packed, large texts as blocks of whole lines.
+
+
+def open_compressed(source: str | PathLike[str]) -> IO[bytes]:
+    """A binary stream of a file, unpacked as the ending of its name says: .xz, .gz or neither."""
+    ending = Path(source).suffix
+    if ending == ".xz":
+        return lzma.open(source)
+    return cast("IO[bytes]", gzip.open(source) if ending == ".gz" else open(source, "rb"))
+
+
+BLOCK = 1 << 24
+LONGEST_LINE = 1 << 16
+
+
+@contextmanager
+def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[bytes], str | PathLike[str]]]:
+    """(binary stream, name) of a path or of a stream that is open already."""
+    if isinstance(source, str | PathLike):
+        with open(source, "rb") as file:
+            yield file, source
+    else:
+        yield source, getattr(source, "name", "standard input")
+
+
+def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
+
+    Damaged where the last line has no end: half an address would be another one.
+    """
+    rest = b""
+    before = 0
+    while chunk := file.read(size):
+        chunk = rest + chunk
+        cut = chunk.rfind(b"\n") + 1
+        rest = chunk[cut:]
+        if len(rest) > LONGEST_LINE:
+            raise CaptureError(
+                name, "line", f"at byte {before + cut}", f"longer than {LONGEST_LINE} bytes: no text"
+            )
+        yield np.frombuffer(chunk, np.uint8, cut), before
+        before += cut
+    if rest:
+        raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
+
+
+def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
+    """Error about the line at block[at]: Damaged unless it is the first of the text."""
+    line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
+    kind = Damaged if before + at else CaptureError
+    return kind(name, f"line at byte {before + at}", repr(line), what)
 
 
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."

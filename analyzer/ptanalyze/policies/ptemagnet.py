@@ -32,7 +32,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
     if params.group not in SIZES:
         sizes = ", ".join(map(str, SIZES))
         raise UsageError(f"policy ptemagnet: group = {params.group}: one of {sizes}")
-    groups = reserve(scenario, params.group, params.reserve_limit)
+    groups = reserve(scenario, scenario.history, params.group, params.reserve_limit)
     space = replace(scenario.space, snapshot=groups.snapshot)
     return scenario.reshaped(
         snapshot=groups.snapshot,

@@ -21,7 +21,8 @@ from ..core.trace import blocks, read_only
 from ..kernels.replay import MmSteps
 from . import address_space
 from .address_space import AddressSpace
-from .scenario import Scenario
+from .history import History
+from .traced_program import TracedProgram
 from .trees import ANONYMOUS, mapped_again
 
 if TYPE_CHECKING:
@@ -316,8 +317,8 @@ class Reservations:
     series: np.ndarray
 
 
-def reserve(scenario: Scenario, pages: int = 8, limit: int = -1) -> Reservations:
-    """Reservations over the walks and steps of a two-dimensional Scenario.
+def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = -1) -> Reservations:
+    """Reservations over the walks and steps of a two-dimensional program with this History.
 
     pages  of a group: a power of two, 2..512
     limit  unused reserved frames above which reservations are released, oldest first; -1: no limit
@@ -328,17 +329,17 @@ def reserve(scenario: Scenario, pages: int = 8, limit: int = -1) -> Reservations
     from ..kernels import reshape as kernels
 
     shift = pages.bit_length() - 1
-    own = guest_pages(scenario.space)
-    region_base, steps, row_base = _touched(scenario, own)
-    for page in blocks(scenario.stream.page, BATCH):
+    own = guest_pages(program.space)
+    region_base, steps, row_base = _touched(program, past, own)
+    for page in blocks(program.stream.page, BATCH):
         guest_frames.mark_walked(page, region_base, own.now)
-    _mapped_before(scenario, own, row_base)
+    _mapped_before(program, past, own, row_base)
     guest = _guest(own, shift, limit)
     kernels.fault_all(own.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
-    stride = -(-max(len(scenario.stream), 1) // POINTS)
-    series = np.zeros((-(-len(scenario.stream) // stride), 4), np.int64)
-    for page in blocks(scenario.stream.page, BATCH):
+    stride = -(-max(len(program.stream), 1) // POINTS)
+    series = np.zeros((-(-len(program.stream) // stride), 4), np.int64)
+    for page in blocks(program.stream.page, BATCH):
         step = kernels.run(
             page, region_base, own.captured, first, steps, row_base, step, guest, stride, series
         )
@@ -347,29 +348,31 @@ def reserve(scenario: Scenario, pages: int = 8, limit: int = -1) -> Reservations
     kernels.fault_all(own.captured, False, guest)
     late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
     _find_singles(own)
-    snapshot = _with_frames(scenario.snapshot, own)
-    return Reservations(snapshot, counts, own.kept, early, late, len(scenario.stream), series)
+    snapshot = _with_frames(program.snapshot, own)
+    return Reservations(snapshot, counts, own.kept, early, late, len(program.stream), series)
 
 
-def _touched(scenario: Scenario, pages: GuestPages) -> tuple[np.ndarray, MmSteps, np.ndarray]:
+def _touched(
+    program: TracedProgram, past: History, pages: GuestPages
+) -> tuple[np.ndarray, MmSteps, np.ndarray]:
     """(region_base, MmSteps, row_base) of kernels.reshape.run; empty without a trace."""
-    regions = scenario.space.regions
+    regions = program.space.regions
     region_base = np.where(regions.level == 1, pages.base[regions.leaf], -1)
-    if not scenario.traced:
+    if not program.traced:
         none = MmSteps(*(np.zeros(0, np.int64) for _ in MmSteps._fields))
         return region_base, none, np.zeros(0, np.int64)
-    return region_base, scenario.history.steps, pages.base[scenario.history.rows.leaf]
+    return region_base, past.steps, pages.base[past.rows.leaf]
 
 
-def _mapped_before(scenario: Scenario, pages: GuestPages, row_base: np.ndarray) -> None:
+def _mapped_before(program: TracedProgram, past: History, pages: GuestPages, row_base: np.ndarray) -> None:
     """Pages mapped before the region of interest began wait for no walk."""
     from ..kernels.reshape import FREE, WAITING
 
-    if not scenario.traced or not scenario.history.mapped_at_start:
+    if not program.traced or not past.mapped_at_start:
         return
-    rows = np.flatnonzero((row_base >= 0) & scenario.history.valid.any(axis=1))
+    rows = np.flatnonzero((row_base >= 0) & past.valid.any(axis=1))
     for row in rows.tolist():
-        valid = np.unpackbits(scenario.history.valid[row].view(np.uint8), bitorder="little").astype(bool)
+        valid = np.unpackbits(past.valid[row].view(np.uint8), bitorder="little").astype(bool)
         now = pages.now[row_base[row] : row_base[row] + 512]
         now[valid & (now == WAITING)] = FREE
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from ...core.errors import CaptureError, Strip
 from ...core.trace import Event
-from ..trace_writer import UNKNOWN_THREAD, Damaged, damage, trace_writer
+from ..trace_writer import UNKNOWN_THREAD, Damaged, damage, open_compressed, trace_writer
 from . import Head
-from .drmemtrace import open_compressed
 
 RECORD = np.dtype(
     [

@@ -19,19 +19,16 @@ import numpy as np
 
 from ...core.errors import CaptureError, Strip
 from ...core.trace import Event
-from ..trace_writer import UNKNOWN_THREAD, Damaged, TraceWriter, damage, passed_over, trace_writer
+from ..trace_writer import (
+    UNKNOWN_THREAD,
+    Damaged,
+    TraceWriter,
+    damage,
+    open_compressed,
+    passed_over,
+    trace_writer,
+)
 from . import Head
-
-# Files that may be packed.
-
-
-def open_compressed(source: str | PathLike[str]) -> IO[bytes]:
-    """A binary stream of a file, unpacked as the ending of its name says: .xz, .gz or neither."""
-    ending = Path(source).suffix
-    if ending == ".xz":
-        return lzma.open(source)
-    return cast("IO[bytes]", gzip.open(source) if ending == ".gz" else open(source, "rb"))
-
 
 # Members of a .zip that was cut off, so that its directory, which comes last, is gone.
 #

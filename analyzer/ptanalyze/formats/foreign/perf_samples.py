@@ -18,8 +18,7 @@ import numpy as np
 from ...core.errors import CaptureError, UsageError
 from ...core.trace import Event
 from ...kernels.parse import BY_NAME, TLB_MISSED, parse_perf
-from ..trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
-from .text_traces import bad_line, blocks, open_input
+from ..trace_writer import UNKNOWN_THREAD, TraceWriter, bad_line, blocks, open_input, trace_writer
 
 # Which of perf's samples are TLB misses, and which accesses.
 

@@ -1,7 +1,5 @@
 """Import the output of `valgrind --tool=lackey --trace-mem=yes`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from typing import IO
 
@@ -10,51 +8,7 @@ import numpy as np
 from ...core.errors import CaptureError, Strip
 from ...core.trace import Event
 from ...kernels.parse import parse_lackey, parse_pinatrace
-from ..trace_writer import UNKNOWN_THREAD, Damaged, trace_writer
-
-# Large text inputs as blocks of whole lines.
-
-BLOCK = 1 << 24
-LONGEST_LINE = 1 << 16
-
-
-@contextmanager
-def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[bytes], str | PathLike[str]]]:
-    """(binary stream, name) of a path or of a stream that is open already."""
-    if isinstance(source, str | PathLike):
-        with open(source, "rb") as file:
-            yield file, source
-    else:
-        yield source, getattr(source, "name", "standard input")
-
-
-def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
-
-    Damaged where the last line has no end: half an address would be another one.
-    """
-    rest = b""
-    before = 0
-    while chunk := file.read(size):
-        chunk = rest + chunk
-        cut = chunk.rfind(b"\n") + 1
-        rest = chunk[cut:]
-        if len(rest) > LONGEST_LINE:
-            raise CaptureError(
-                name, "line", f"at byte {before + cut}", f"longer than {LONGEST_LINE} bytes: no text"
-            )
-        yield np.frombuffer(chunk, np.uint8, cut), before
-        before += cut
-    if rest:
-        raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
-
-
-def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
-    """Error about the line at block[at]: Damaged unless it is the first of the text."""
-    line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
-    kind = Damaged if before + at else CaptureError
-    return kind(name, f"line at byte {before + at}", repr(line), what)
-
+from ..trace_writer import UNKNOWN_THREAD, bad_line, blocks, open_input, trace_writer
 
 ROWS_A_LINE = 4
 SHORTEST_LINE = 6

@@ -1,7 +1,10 @@
-"""From studies to HTML: the template's values, and a single file."""
+"""An HTML page about captures, in words, tables and figures: from studies to a single file."""
+
+from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,27 +12,87 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
+from ...analysis.advice import Question
 from ...analysis.findings import owned
-from ...analysis.ranking import missing
+from ...analysis.ranking import HOUR, missing
+from ...analysis.setup import Policies, Setup, setup_of
 from ...capture.describe import TITLES, for_people
-from ...core.errors import printable
+from ...core.errors import NO_LIMIT, printable
 from ...core.process import Progress, by_processes
 from ...core.version import __version__
+from ...formats.atomic import must_be_writable
+from ...formats.capture import Capture, CaptureLike, PathLike, load
 from ...policies import policies
 from ..terminal import number
 from ..whatif import by_size
 from . import change, where
 from .cautions import alone, captured, cautions, glance, listed, second_sentence, told
 from .picture import Column, Grid, Picture, count, grid, word
-from .study import Study
+from .study import Study, studies
 from .where import walkers
+
+
+def report(
+    captures: CaptureLike | Sequence[CaptureLike] = None,
+    output: PathLike | None = None,
+    setup: Setup | None = None,
+    *,
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
+    horizon: float = HOUR,
+    policies: Policies = (),
+    on: str = "",
+    **options: Any,
+) -> str:
+    """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
+
+    on  "dask:HOST:PORT": the captures are studied by the workers of that cluster, with the same numbers
+    It holds the advice, its cautions, the locality of page walks, effects and costs of each policy, and
+    the provenance of the numbers; its tables sort and filter. It is self-contained. Other arguments as in
+    `advise`.
+    """
+    if output is not None:
+        must_be_writable(output, "html", "htm")
+    several = isinstance(captures, Sequence) and not isinstance(captures, str)
+    named = cast("Sequence[CaptureLike]", captures if several else [captures])
+    opened = [load(capture) for capture in named]
+    asked = Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
+    how = setup_of(setup, options)
+    studied = studies(opened, how, asked, on)
+    given = {key: value for key, value in asked.items() if value not in (NO_LIMIT, HOUR, ())}
+    again = call(opened, output, {**({"setup": setup} if setup else options), **given})
+    text = html(Page(studied, again), how.progress, how.jobs)
+    if output is not None:
+        write(output, text)
+    return text
+
+
+def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str, Any]) -> str:
+    """The Python call that makes the page again."""
+    shown = [str(capture.directory) for capture in captures]
+    parts = [repr(shown[0] if len(shown) == 1 else shown)]
+    parts += [repr(str(output))] if output is not None else []
+    parts += [f"{key}={getattr(value, 'name', value)!r}" for key, value in how.items() if key != "progress"]
+    return f"ptanalyze.report({', '.join(parts)})"
+
+
+def write(output: PathLike, text: str) -> None:
+    """The page as a file, whole or not at all, with the umask's permissions: it holds no physical address."""
+    from ...formats.atomic import atomic_write
+    from ..plots.style import umask
+
+    with atomic_write(Path(output), given=True) as file:
+        file.write(text.encode())
+        os.fchmod(file.fileno(), 0o666 & ~umask())
+
 
 # Glossary of the page, and the papers behind it; the texts are in glossary.toml.
 

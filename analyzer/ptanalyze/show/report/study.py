@@ -1,20 +1,34 @@
-"""All data of a capture for its part of the page."""
+"""A capture studied for the page: all its data, from one replay."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame, Series
 
+from ...analysis.advice import Question
 from ...analysis.limits import Limits
+from ...analysis.setup import Policies, Setup, policies_of, weighed_by
 from ...analysis.size import SizeCurve
 from ...capture.check import Check
 from ...core import interval
-from ...core.columns import CACHED, FAILED, PARTIAL, Finding
+from ...core.columns import CACHED, EACH_ONCE, FAILED, PARTIAL, Finding
+from ...core.errors import UsageError
 from ...core.interval import Interval
+from ...core.process import Progress
 from ...cost.result import Result
 from ..plots.style import WEIGHTS, policy_labels
+
+if TYPE_CHECKING:
+    from ...analysis.advice import Advised
+    from ...formats.capture import Capture
+
+WINDOWS = 20  # in the picture over time
 
 
 @dataclass(frozen=True)
@@ -158,3 +172,162 @@ class Study:
 def remote_share(row: Mapping[str, Any] | Series) -> float:
     """Share of page-table reads from DRAM that another node serves."""
     return float(row["remote_dram_reads"] / row["dram_reads"]) if row["dram_reads"] else 0.0
+
+
+# A Study of each capture, replayed once.
+
+
+def studies(
+    captures: Sequence[Capture],
+    setup: Setup,
+    asked: Question | None = None,
+    on: str = "",
+) -> list[Study]:
+    """A Study of each capture, replayed once; captures of the same name are named by their paths.
+
+    on  "dask:HOST:PORT": by the workers of that cluster, a capture each
+    """
+    question = asked or Question()
+    must_differ(question.get("policies", ()))
+    names = Counter(name_of(capture) for capture in captures)
+    called = [
+        name_of(capture) if names[name_of(capture)] == 1 else str(capture.directory) for capture in captures
+    ]
+    if on:
+        return _by_workers(on, captures, called, setup, question)
+    several = len(captures) > 1
+    return [
+        study(
+            capture,
+            name,
+            replace(setup, progress=naming(setup.progress, name if several else "")),
+            question,
+        )
+        for capture, name in zip(captures, called, strict=True)
+    ]
+
+
+def _by_workers(
+    on: str,
+    captures: Sequence[Capture],
+    names: Sequence[str],
+    setup: Setup,
+    question: Question,
+) -> list[Study]:
+    from ...analysis.sweep import carried_out, sent, workers_on
+
+    quiet = replace(setup, progress=None)
+    units = [(sent(capture), name, quiet, question) for capture, name in zip(captures, names, strict=True)]
+    with workers_on(on) as workers:
+        return carried_out(workers, study_there, units, setup.progress, "captures")
+
+
+def study_there(unit: tuple[Capture, str, Setup, Question]) -> Study:
+    """`study` at a worker."""
+    from ...analysis.sweep import received
+
+    received(unit[0])
+    return study(*unit)
+
+
+def must_differ(policies: Policies) -> None:
+    """UsageError for a policy with two settings: a page's tables and figures know policies by their names."""
+    names = Counter(getattr(policy, "name", policy) for policy, _ in policies_of(policies))
+    if twice := next((name for name, times in names.items() if times > 1), None):
+        raise UsageError(
+            f"policy {twice}: asked for twice; a page has one setting per policy, whatif compares several"
+        )
+
+
+def naming(progress: Progress, name: str) -> Progress:
+    """Progress whose bars begin with the capture's name."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total, what: tell(done, total, f"{name}: {what}")
+
+
+def name_of(capture: Capture) -> str:
+    return Path(capture.directory).resolve().name
+
+
+def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
+    """Study of a capture; CaptureError where its files are not as they were sealed."""
+    from ...analysis.advice import advise
+    from ...analysis.classify import fragmentation
+    from ...analysis.frames import page_tables
+    from ...analysis.limits import limits_of_advice
+    from ...analysis.size import needed_curve
+    from ...capture.check import check_capture
+    from ...capture.describe import describe
+    from ...core.errors import CaptureError
+
+    findings = list(check_capture(capture))
+    files = findings[0]
+    if files.verdict == FAILED:
+        raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
+    traced = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "walks"
+    advised = advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
+    replayed = advised.replayed
+    nested = capture.has_snapshot and not capture.snapshot.native
+    return Study(
+        name=name,
+        facts=describe(capture),
+        findings=findings,
+        results=replayed.results,
+        ranked=advised.frame,
+        reads=replayed.reads,
+        leaves=replayed.leaves,
+        calls=replayed.calls,
+        timeline=replayed.timeline,
+        sentence=advised.sentence,
+        workload=advised.workload,
+        evidence=advised.evidence,
+        fits=advised.report.workload.fits,
+        limits=limits_of_advice(advised.report),
+        refused=advised.refused,
+        traced=traced,
+        classes=classes(capture, advised, traced),
+        tables=page_tables(capture) if capture.has_snapshot else None,
+        lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
+        heat=heat(capture, setup) if traced else None,
+        walkers=walkers(capture, setup) if traced else {},
+        calibrated=setup.calibration is not None,
+        curve=needed_curve(capture, (), setup, replayed),
+    )
+
+
+def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
+    """{"vma", "thread": walks by class}; {} without page tables."""
+    from ...analysis.classify import classify
+
+    if not capture.has_snapshot:
+        return {}
+    return {by: classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
+
+
+def heat(capture: Capture, setup: Setup) -> DataFrame | None:
+    from ...analysis.walk import walk_map
+
+    if not capture.has_snapshot:
+        return None
+    table = walk_map(capture, setup)
+    return table if table["walks"].sum() else None
+
+
+def classes(capture: Capture, advised: Advised, traced: bool) -> DataFrame:
+    """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
+    from pandas import concat
+
+    from ...analysis.classify import classify
+
+    leaves, first = advised.replayed.leaves, advised.replayed.results[0]
+    weight = (first.run or "walks") if traced else "leaf" if first.finding(EACH_ONCE) else "heat"
+    base = leaves[leaves["policy"] == first.policy]
+    walks = base.drop(columns=["policy", "params"]).assign(group="all", weight=weight)
+    if not capture.has_snapshot or len(capture.snapshot.topology) < 2:
+        return walks
+    entries = classify(capture)
+    both = concat([entries, walks] if traced else [entries], ignore_index=True)
+    both.attrs = walks.attrs
+    return both
