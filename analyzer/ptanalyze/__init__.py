@@ -37,7 +37,7 @@ TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in whic
 if TYPE_CHECKING:
     from typing import Any
 
-    from .analysis.advice import advise
+    from .analysis.advise import advise
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify, fragmentation
     from .analysis.compare import compare
@@ -68,7 +68,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "two_sizes": "analysis.size",
     "compare": "analysis.compare",
     "degrees": "analysis.degrees",
-    "advise": "analysis.advice",
+    "advise": "analysis.advise",
     "report": "show.report.page",
     "fragmentation": "analysis.classify",
     "walk": "analysis.walk",

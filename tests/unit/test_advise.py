@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.advice import advise, advise_scenario
+from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
 from ptanalyze.analysis.ranking import Budget, because, by_the_kernel, causes, workload
 from ptanalyze.analysis.setup import Setup

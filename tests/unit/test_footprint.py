@@ -15,7 +15,7 @@ from test_perf_stat import text as perf_text
 from captures import write_rounds
 from naive.walker import lru_misses
 from ptanalyze import calibrate
-from ptanalyze.analysis.advice import advise_scenario
+from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.findings import of_samples
 from ptanalyze.analysis.footprint import reached
 from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice

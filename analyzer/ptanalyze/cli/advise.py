@@ -55,7 +55,7 @@ def command(
     Example:
       ptanalyze advise app --memory 1% --updates 2%
     """
-    from ..analysis.advice import advise
+    from ..analysis.advise import advise
     from ..analysis.limits import limits_of_advice
     from ..analysis.setup import asked_of_processes
     from ..core.columns import Answer

@@ -19,7 +19,7 @@ from . import complete, echo, retyped
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.advice import Question
+    from ..analysis.advise import Question
     from ..analysis.frames import Replayed
     from ..analysis.setup import Policies, Setup
     from ..analysis.size import SizeCurve

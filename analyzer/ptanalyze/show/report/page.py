@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from ...analysis.advice import Question
+from ...analysis.advise import Question
 from ...analysis.findings import owned
 from ...analysis.ranking import HOUR, missing
 from ...analysis.setup import Policies, Setup, setup_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame, Series
 
-from ...analysis.advice import Question
+from ...analysis.advise import Question
 from ...analysis.limits import Limits
 from ...analysis.setup import Policies, Setup, policies_of, weighed_by
 from ...analysis.size import SizeCurve
@@ -25,7 +25,7 @@ from ...cost.result import Result
 from ..plots.style import WEIGHTS, policy_labels
 
 if TYPE_CHECKING:
-    from ...analysis.advice import Advised
+    from ...analysis.advise import Advised
     from ...formats.capture import Capture
 
 WINDOWS = 20  # in the picture over time
@@ -41,7 +41,7 @@ class Study:
     ranked         advise's frame: a row per policy, best first, policies over the budget last
     reads, leaves, calls, timeline  as in analysis.frames.Replayed
     fits           one node that a Wide program would fit, and how to run it there; "" elsewhere
-    sentence, workload, evidence, refused  as in analysis.advice.Advised
+    sentence, workload, evidence, refused  as in analysis.advise.Advised
     traced         whether walks of the trace count, not pages
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables
@@ -253,7 +253,7 @@ def name_of(capture: Capture) -> str:
 
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
-    from ...analysis.advice import advise
+    from ...analysis.advise import advise
     from ...analysis.classify import fragmentation
     from ...analysis.frames import page_tables
     from ...analysis.limits import limits_of_advice
