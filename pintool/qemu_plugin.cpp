@@ -155,6 +155,7 @@ static uint64_t find_function(const char *name) {
     if (!address || !loaded) {
         const char *why = !program[0] ? "program=FILE does not name the file that has it"
                           : address   ? "the program's file is not mapped"
+                          : strstr(name, "::") ? "not in its symbol table: C++ names are mangled there, as nm prints them"
                                       : "not in its symbol table (stripped?)";
         fprintf(stderr, "ptanalyze: %s: function %s: %s, so the region of interest cannot be bound by it\n", program, name,
                 why);

@@ -36,6 +36,12 @@ from strategies import FRAMES_PER_NODE, PAGE, REGION, build_snapshot, small_mach
 HEAP = 1 << 30
 NOWHERE = np.zeros(0, np.uint64)
 GIB = 1 << 30
+SOME_PAGES = st.tuples(st.integers(0, 2000), st.integers(1, 3)).map(
+    lambda at: (at[0] << 3 + 9 * at[1], at[1])
+)
+SAMPLES = st.lists(
+    st.tuples(st.sampled_from([1, 10, 100]), st.sets(SOME_PAGES, max_size=20)), min_size=1, max_size=30
+)
 
 
 def found_in(path):
@@ -46,21 +52,7 @@ def found_in(path):
 
 @pytest.mark.twin
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([1, 10, 100]),
-            st.sets(
-                st.tuples(st.integers(0, 2000), st.integers(1, 3)).map(
-                    lambda one: (one[0] << (3 + 9 * one[1]), one[1])
-                ),
-                max_size=20,
-            ),
-        ),
-        min_size=1,
-        max_size=30,
-    )
-)
+@given(SAMPLES)
 def test_a_file_counts_the_samples_in_which_each_page_was_used(tmp_path_factory, samples):
     heat, found = found_in(write_bits(tmp_path_factory.mktemp("heat") / "heat.bits", samples))
     lengths = sorted({ms for ms, _ in samples})
