@@ -13,43 +13,15 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.validate import hydra, ports, ptemagnet, small_traces
+from ptanalyze.validate import hydra, ports, ptemagnet, small_traces, wide
 from ptanalyze.validate import row as files
 from ptanalyze.validate.bench import DESIGNS, LINUX, bench
 from ptanalyze.validate.ports import FIGURES
-from ptanalyze.validate.row import (
-    DEFINITION,
-    FITTED,
-    KINDS,
-    LAW,
-    MODELLED,
-    NOT_REPRODUCIBLE,
-    REPLAYED,
-    TRACED,
-    Figure,
-    Paper,
-    baselines,
-    not_reproducible,
-    published,
-    ratios,
-    row,
-    tally,
-)
+from ptanalyze.validate.row import Figure, baselines, not_reproducible, published, ratios, rivals, row, tally
 from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
 from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
-from ptanalyze.validate.wide import (
-    DEGREES,
-    PAGE,
-    THREADS,
-    alone,
-    corunner,
-    footprint,
-    loading,
-    sharing,
-    streams,
-    traversal,
-    unused_bytes,
-)
+
+LAW, REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE = files.KINDS
 
 # `validate`: the arithmetic of rows, what counts as evidence, and files of published figures.
 
@@ -107,7 +79,7 @@ def test_rows_that_are_no_evidence_change_no_statistic(kinds):
     others = [row(figure(), 10, kind, "why", mean=10, constant=10) for kind in kinds]
     others += [row(figure(9, "at least"), 10, kind, "why") for kind in kinds]
     alone, together = tally(evidence), tally(evidence + others)
-    counted = {"rows", *KINDS}
+    counted = {"rows", *files.KINDS}
     assert {k: v for k, v in alone.items() if k not in counted} == {
         k: v for k, v in together.items() if k not in counted
     }
@@ -207,6 +179,19 @@ def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
     assert {one["rows"] for one in found.values()} == {1}
 
 
+def test_the_law_stands_beside_each_rival_on_the_rows_that_have_it():
+    rows = [
+        row(figure(2.0), 1.9, LAW, basu=2.5),
+        row(figure(1.5), 1.6, LAW, basu=1.5),
+        row(figure(2.0), 1.7, LAW),
+    ]
+    found = rivals([*rows, row(figure(3.0), 2.0, LAW, line=3.0), row(figure(2.0), 9.0, FITTED, basu=2.0)])
+    assert [(one["who"], one["rows"], round(one["mean_error"], 6)) for one in found] == [
+        ("law, beside Basu", 2, 0.15), ("Basu", 2, 0.25),
+        ("law, beside the line through two runs", 1, 0.5), ("the line through two runs", 1, 0.0),
+    ]  # fmt: skip
+
+
 def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
     rows = [
         row(figure(10), Interval(*ends), REPLAYED) for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
@@ -292,7 +277,7 @@ def test_the_error_of_a_row_and_the_errors_of_kinds_say_what_they_are_relative_t
     made = row(one, Interval(1.3, 1.4, 1.5), MODELLED, "")
     lines = "\n".join(
         line
-        for part in sections([(Paper(paper="P", title="T", citation="C"), [made])])
+        for part in sections([(files.Paper(paper="P", title="T", citation="C"), [made])])
         for line in part.lines
     )
     assert "errors are relative to the effect, a ratio less 1" in lines
@@ -306,7 +291,7 @@ def with_file(tmp_path, monkeypatch, text):
 
 
 def test_figures_of_the_artifact_carry_their_paper():
-    one = Paper(paper="P", title="T", citation="C").measured("n", "Figure 6", "q", "x", 2)
+    one = files.Paper(paper="P", title="T", citation="C").measured("n", "Figure 6", "q", "x", 2)
     assert (one.paper, one.read, one.value) == ("P", "artifact", 2)
 
 
@@ -399,7 +384,7 @@ def test_what_the_cost_file_is_derived_from_is_called_fitted_and_met():
 
 @pytest.mark.parametrize("shared", [0.25, 1.0])
 def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(shared):
-    found, leaves = footprint(2, shared), 2 * 512
+    found, leaves = wide.footprint(2, shared), 2 * 512
     upper = 2 + 1 + 1  # of 2 GiB, aligned; each socket has a root and shares of both GiB
     assert found["linux"].table_pages == leaves + upper
     assert found["mitosis"].table_pages == 8 * (leaves + upper)
@@ -407,16 +392,16 @@ def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(share
 
 
 def test_the_sharing_is_what_a_footprint_was_made_with():
-    found = footprint(2, 0.5)
+    found = wide.footprint(2, 0.5)
     tables = {name: result.table_pages for name, result in found.items()}
-    assert sharing(tables["linux"], tables["hydra"]) == pytest.approx(0.5, rel=0.01)
+    assert wide.sharing(tables["linux"], tables["hydra"]) == pytest.approx(0.5, rel=0.01)
 
 
 def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
     """For a lone thread, as in the paper's figure: its copies cost what the link takes."""
     with bench(quick=True) as workshop:
-        found, pages = traversal(workshop, costs=alone())
-    curve = [found[degree] for degree in DEGREES]
+        found, pages = wide.traversal(workshop, costs=wide.alone())
+    curve = [found[degree] for degree in wide.DEGREES]
     assert curve == sorted(curve, reverse=True)
     assert found[9] == pytest.approx(found["mitosis"], rel=0.05)
     spared = pages - pages // 512  # faults that only copy an entry, of 600 ns and the reading of its line
@@ -425,9 +410,9 @@ def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
 
 def test_at_the_measured_price_of_many_threads_what_is_left_is_the_copying_of_every_entry():
     with bench(quick=True) as workshop:
-        (many, pages), (lone, _) = traversal(workshop), traversal(workshop, costs=alone())
+        (many, pages), (lone, _) = wide.traversal(workshop), wide.traversal(workshop, costs=wide.alone())
     costs = load_costs(load_machine("hydra-haswell"))
-    for degree in DEGREES:
+    for degree in wide.DEGREES:
         assert many[degree] - lone[degree] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
     assert many["mitosis"] == lone["mitosis"]
 
@@ -455,7 +440,7 @@ def test_segments_on_one_socket_cost_mitosis_its_copies_and_hydra_nothing(statef
 
 
 def test_loading_costs_mitosis_seven_more_copies_of_every_entry():
-    found = loading(pages=512)
+    found = wide.loading(pages=512)
     more = 7 * (25.4 + 13.2 + 3 * 500 / 512)  # hydra-haswell: an entry, beginning a copy, share of 3 tables
     assert found["mitosis"] - found["linux"] == pytest.approx(more, rel=0.01)
     assert found["hydra"] == found["linux"]
@@ -563,14 +548,16 @@ def workshop():
 
 @given(st.floats(1.9, 7.99))
 def test_the_co_runner_is_the_one_whose_expected_fragmentation_is_asked_for(lines):
-    assert 1 + 7 * new_group(corunner(lines)) == pytest.approx(lines, abs=1e-6)
+    assert 1 + 7 * new_group(wide.corunner(lines)) == pytest.approx(lines, abs=1e-6)
 
 
 @given(st.integers(1, 20))
 def test_streams_read_neighbours_and_stay_in_the_dataset(run):
-    pages, trace = 1 << 10, streams(1 << 10, 1, run).trace()
+    pages, trace = 1 << 10, wide.streams(1 << 10, 1, run).trace()
     (touches,) = trace.batches(1 << 20)
-    page = (trace.regions[touches.page >> 9].astype(np.int64) << 9) + (touches.page & 511) - START // PAGE
+    page = (
+        (trace.regions[touches.page >> 9].astype(np.int64) << 9) + (touches.page & 511) - START // wide.PAGE
+    )
     assert page.min() >= 0 and page.max() < pages
     for turn in page.reshape(8, -1):
         inside = np.arange(1, len(turn)) % run != 0
@@ -581,7 +568,7 @@ def test_a_co_runner_scatters_as_asked_and_ptemagnet_gathers_all(workshop):
     rows = {row.figure.name: row for row in ptemagnet.section_3(workshop)}
     assert rows["scattered-alone"].error == pytest.approx(0, abs=0.01)
     assert rows["scattered-stress"].error == pytest.approx(0, abs=0.01)
-    at_8 = corunner(6.8) ** 7  # a co-runner after each of the first seven pages
+    at_8 = wide.corunner(6.8) ** 7  # a co-runner after each of the first seven pages
     assert rows["regions-at-8"].ours.middle == pytest.approx(100 * at_8, rel=0.2)  # of 1,024 lines
     assert ptemagnet.repaired(workshop) == 1.0
 
@@ -602,7 +589,7 @@ def test_scattering_costs_reads_of_the_ept_and_hardly_any_of_the_gpt(workshop):
 
 
 def test_threads_that_fill_groups_in_turn_leave_at_most_seven_pages_each_unused(workshop):
-    assert unused_bytes(workshop) == 7 * THREADS * PAGE
+    assert wide.unused_bytes(workshop) == 7 * wide.THREADS * wide.PAGE
 
 
 def test_time_follows_the_published_walk_cycles_and_their_exposure(workshop):

@@ -8,7 +8,7 @@ from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs
 from ..cost.law import Calibration, MeasuredRun
 from ..cost.predict import predict_placement
-from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
+from .leave_one_out import BASU_PLACED, CONFIGURATION, CONSTANT, basu, leave_one_out
 from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
 from .row import FITTED, LAW, Figure, Row, row
 
@@ -58,13 +58,20 @@ def placed(config: str) -> str:
 
 @cache
 def baselines(family: str) -> dict[tuple[str, str], dict[str, float]]:
-    """{(workload, config): {mean, constant}}: predictions of the two baselines, from the other workloads."""
+    """{(workload, config): {mean, constant, basu}}: what the two baselines predict, from other workloads, and
+    the law's rival, from the local run alone."""
     table = leave_one_out((family,))
     ratios: dict[tuple[str, str], dict[str, float]] = {}
-    for key, method in (("mean", CONFIGURATION), ("constant", CONSTANT)):
+    for key, method in (("mean", CONFIGURATION), ("constant", CONSTANT), ("basu", BASU_PLACED)):
         for line in table[table.method == method].itertuples():
             ratios.setdefault((line.workload, line.config), {})[key] = line.predicted
     return ratios
+
+
+def others_said(family: str, workload: str, config: str, second: str = "") -> dict[str, float]:
+    """baselines of a configuration; with a second run the rival would need walk cycles of a third."""
+    said = baselines(family).get((workload, config), {})
+    return {name: value for name, value in said.items() if name != "basu" or not second}
 
 
 def beside(measured: Mapping[tuple[str, str], float], workload: str, config: str) -> dict[str, float]:
@@ -89,7 +96,7 @@ def slowdown(
 ) -> Row:
     """Row of the run time at `config` over that at `local`; fitted where config is the second run itself."""
     ratio = predicted(family, prior, workload, local, placed(config), second)
-    beside = baselines(family).get((workload, config), {}) if family == prior else {}
+    beside = others_said(family, workload, config, second) if family == prior else {}
     said = "; ".join(filter(None, (note, TWO_RUNS if second else ONE_RUN)))
     kind = FITTED if config == second else kind
     return row(figure, ratio, kind, said, prediction=" ".join([workload, config, second]), **beside)
@@ -117,16 +124,29 @@ def shifted(
     run: MeasuredRun, before: tuple[float, float], after: tuple[float, float], prior: str, workload: str
 ) -> Interval:
     """Interval of the run time with remote shares of gPT and ePT `after` over that with `before`."""
+    known = at_shares(run, before, prior, workload)
+    return predict_placement(known, shares(after, prior != TWO_TABLES)).slowdown
+
+
+def at_shares(run: MeasuredRun, remote: tuple[float, float], prior: str, workload: str) -> Calibration:
+    """Calibration from a run with remote shares of gPT and ePT."""
     native = prior != TWO_TABLES
-    known = calibrate_runs(
+    return calibrate_runs(
         run,
-        at=shares(before, native),
+        at=shares(remote, native),
         common=fitted(prior, workload),
         walkers=PER_CORE[prior],
         threads=SHARED_WALKER if native else None,
         native=native,
     )
-    return predict_placement(known, shares(after, native)).slowdown
+
+
+def rival_of_replicas(
+    run: MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str
+) -> dict[str, float]:
+    """{basu}: the speed-up of `replicated` if every walk cycle is waited for."""
+    known = at_shares(run, (remote_gpt, remote_ept), prior, workload)
+    return {"basu": 1 / basu(known, shares((0.0, 0.0), prior != TWO_TABLES))}
 
 
 def shares(remote: tuple[float, float], native: bool) -> str:

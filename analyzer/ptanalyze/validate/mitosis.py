@@ -12,7 +12,18 @@ from ..core.interval import Interval
 from ..core.machine import Latency, Machine, load_machine
 from ..cost.result import Result
 from .bench import Bench
-from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took
+from .law_rows import (
+    ONE_RUN,
+    TWO_RUNS,
+    baselines,
+    beside,
+    others_said,
+    predicted,
+    replicated,
+    rival_of_replicas,
+    run_of,
+    took,
+)
 from .prior import reference
 from .row import DEFINITION, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
 from .script import million_entries_per_second
@@ -53,7 +64,8 @@ def figure_6(bench: Bench) -> Iterator[Row]:
             figure = measured(FAMILY, workload, config, "LP-LD", WHERE, second)
             ours, note = of(workload, "LP-LD", config, second), TWO_RUNS if second else ONE_RUN
             what = " ".join([workload, config, second])
-            yield row(figure, ours, LAW, note, prediction=what, **baselines(FAMILY)[workload, config])
+            others = others_said(FAMILY, workload, config, second)
+            yield row(figure, ours, LAW, note, prediction=what, **others)
         yield from remote_data(workload)
         for config in ("TRP-LD", "TRPI-LD"):
             yield not_reproducible(measured(FAMILY, workload, config, "TLP-LD", WHERE), huge(workload))
@@ -91,6 +103,9 @@ def figure_9(bench: Bench) -> Iterator[Row]:
                 yield not_reproducible(figure, HUGE)
             else:
                 others = beside(gains, workload, config)
+                others |= rival_of_replicas(
+                    run_of(WIDE, workload, config), THREE_OF_FOUR, 0.0, FAMILY, workload
+                )
                 yield row(figure, ours, LAW, note, prediction="", **others)
 
 
@@ -104,6 +119,7 @@ def figure_10(bench: Bench) -> Iterator[Row]:
             beside(gains, workload, "RPI-LD"),
         )
         ours, what = of(workload, "LP-LD", "RPI-LD"), f"{workload} RPI-LD "
+        others["basu"] = baselines(FAMILY)[workload, "RPI-LD"]["basu"]
         yield row(figure, ours, LAW, ONE_RUN + repaired, prediction=what, **others)
         figure = measured(FAMILY, workload, "RPI-LD+M", "LP-LD", "Figure 10")
         yield row(figure, 1.0, DEFINITION, "the law knows no difference between local and repaired tables")

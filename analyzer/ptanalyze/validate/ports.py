@@ -13,7 +13,7 @@ from ..cost.predict import Prediction, predict_placement, predict_walks
 from ..cost.result import Result
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT
 from .bench import Bench, Design
-from .leave_one_out import of_ports
+from .leave_one_out import basu, line, of_ports
 from .prior import mean_run, ports
 from .row import LAW, MODELLED, Row, not_reproducible, published, row
 from .small_traces import PROGRAMS as TRACED
@@ -134,16 +134,30 @@ def policies(bench: Bench) -> Iterator[Row]:
         law = of_ports(workload, run["linux"])
         one, two = law(), law(run["mitosis"], NATIVE_LOCAL)
         alone = predict_placement(one, NATIVE_LOCAL)
-        yield beside(workload, "mitosis", "linux", run, alone, ALONE)
+        every = 1 / basu(one, NATIVE_LOCAL)
+        yield beside(workload, "mitosis", "linux", run, alone, ALONE, basu=every)
         for policy in ("mitosis", "hydra", "wasp"):
             walk = closed_forms_counted(run[policy].walk, "run: walk cycles")
-            yield beside(workload, policy, "linux, walks", run, predict_walks(one, walk), COUNTED)
+            local, linux = (
+                closed_forms_counted(getattr(run["linux"], of), f"run: {of}") for of in ("walk", "cycles")
+            )
+            every = 1 / (1 + (walk - local) / linux)
+            yield beside(workload, policy, "linux, walks", run, predict_walks(one, walk), COUNTED, basu=every)
             if policy != "mitosis":
-                yield beside(workload, policy, "linux, mitosis, walks", run, predict_walks(two, walk), BOTH)
+                through = 1 / line(run["linux"], run["mitosis"], walk)
+                known = "linux, mitosis, walks"
+                yield beside(workload, policy, known, run, predict_walks(two, walk), BOTH, line=through)
 
 
 def beside(
-    workload: str, policy: str, known: str, run: dict[str, MeasuredRun], found: Prediction, note: str
+    workload: str,
+    policy: str,
+    known: str,
+    run: dict[str, MeasuredRun],
+    found: Prediction,
+    note: str,
+    basu: float | None = None,
+    line: float | None = None,
 ) -> Row:
     """Row of a policy's speed-up in cycles."""
     linux = closed_forms_counted(run["linux"].cycles, "run: cycles")
@@ -152,7 +166,7 @@ def beside(
     title = f"{workload}: speed-up of {policy} in cycles, from {known}"
     name = f"xeon-{workload}-{policy}-{known}".replace(", ", "-")
     value = linux / closed_forms_counted(run[policy].cycles, "run: cycles")
-    return row(PAPER.measured(name, WHERE, title, "x", value), ours, LAW, note)
+    return row(PAPER.measured(name, WHERE, title, "x", value), ours, LAW, note, basu=basu, line=line)
 
 
 FIGURES = {

@@ -119,6 +119,8 @@ class Row:
     ranged  whether ours was given with its ends: ends that are equal claim that nothing is unknown
     mean, constant  predictions of two baselines, None where they make no sense: the mean of this
           configuration over other workloads, and a single speed-up for all workloads and configurations
+    basu, line  what the law's rivals say from the same runs, None where there is none: every walk cycle is
+          waited for; the straight line through two runs
     """
 
     figure: Figure
@@ -129,6 +131,8 @@ class Row:
     constant: float | None = None
     prediction: str = ""
     ranged: bool = False
+    basu: float | None = None
+    line: float | None = None
 
     @property
     def number(self) -> Interval:
@@ -216,11 +220,13 @@ def row(
     mean: float | None = None,
     constant: float | None = None,
     prediction: str = "",
+    basu: float | None = None,
+    line: float | None = None,
 ) -> Row:
     """Row of a Figure."""
     assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
     ranged = isinstance(ours, Interval)
-    return Row(figure, interval(ours), kind, note, mean, constant, prediction, ranged)
+    return Row(figure, interval(ours), kind, note, mean, constant, prediction, ranged, basu, line)
 
 
 def not_reproducible(
@@ -238,6 +244,8 @@ def interval(ours: float | Interval) -> Interval:
     assert math.isfinite(known.middle), known
     return known
 
+
+RIVALS = {"basu": "Basu", "line": "the line through two runs"}  # of the law
 
 # Errors of rows, summed up: only rows that could have failed are judged, and a prediction only once.
 
@@ -317,4 +325,19 @@ def baselines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for k, who in enumerate(("ours", "configuration mean", "constant speed-up") if same else ()):
         errors = [abs(effect(said[k], row)) for row, said in same]
         compared.append({"who": who, "rows": len(same)} | spread(errors))
+    return compared
+
+
+def rivals(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """[{who, rows, mean_error, median_error, max_error}]: the law and each of its rivals on the same rows,
+    those judged that have it, by the error of the effect. Empty without any."""
+    judged = [row for row in predictions(rows) if row.error is not None and row.figure.value]
+    compared: list[dict[str, Any]] = []
+    for name, title in RIVALS.items():
+        same = [(row, said) for row in judged if (said := getattr(row, name)) is not None]
+        for who, errors in (
+            (f"law, beside {title}", [abs(effect(row.number.middle, row)) for row, _ in same]),
+            (title, [abs(effect(said, row)) for row, said in same]),
+        ):
+            compared += [{"who": who, "rows": len(same)} | spread(errors)] if same else []
     return compared

@@ -12,7 +12,7 @@ from ..core.errors import UsageError, plural
 from ..core.interval import Interval
 from ..core.process import Progress
 from .bench import bench
-from .row import JUDGED, KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, tally
+from .row import JUDGED, KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, rivals, tally
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
 PAPERS = {name: name for name in ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")}
@@ -128,6 +128,8 @@ def flat(row: Row) -> dict[str, Cell]:
         "prediction": row.prediction or figure.name,
         "configuration_mean": row.mean,
         "constant_speed_up": row.constant,
+        "basu": row.basu,
+        "line": row.line,
         "note": row.note,
     }
 
@@ -145,7 +147,7 @@ def summary(results: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]
 def counts(rows: Sequence[Row]) -> dict[str, object]:
     apart = {kind: tally(some) for kind, some in by_kind(rows).items()}
     known = {"summary": tally(rows), "by_kind": apart, "ratios": tally(ratios(rows))}
-    return known | {"baselines": baselines(rows)}
+    return known | {"baselines": baselines(rows), "rivals": rivals(rows)}
 
 
 def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -174,6 +176,9 @@ def sections(results: Sequence[tuple[Paper, list[Row]]], further: Section | None
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
         yield Section("Beside two baselines, on the rows that have them", beside, [])
+    against = [{"paper": name, **compared(one)} for name, rows in named for one in rivals(rows)]
+    if against:
+        yield Section("The law beside its rivals, from the same runs", against, [])
     if further is not None:
         yield Section(lines=[""])
         yield further

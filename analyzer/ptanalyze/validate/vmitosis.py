@@ -18,7 +18,17 @@ from ..cost.result import Result
 from ..formats.measured.latency import read_matrix
 from . import vmitosis_moved as moved
 from .bench import Bench
-from .law_rows import ONE_RUN, beside, calibration, misplaced, replicated, run_of, slowdown, took
+from .law_rows import (
+    ONE_RUN,
+    beside,
+    calibration,
+    misplaced,
+    replicated,
+    rival_of_replicas,
+    run_of,
+    slowdown,
+    took,
+)
 from .row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
 from .script import million_entries_per_second
 from .wide import CANNEAL, CLASSES, counted, made, remote, run_cycles, scaled, shares, slower, speedup
@@ -443,6 +453,7 @@ def law_row(
     figure = gain_of(family, workload, config, suffix, where)
     ours = replicated(run_of(family, workload, config), *known, PRIOR, workload)
     others = beside(gains, workload, config + suffix)
+    others |= rival_of_replicas(run_of(family, workload, config), *known, PRIOR, workload)
     return row(figure, ours, LAW, note, prediction=f"{family} {workload} {config}", **others)
 
 
