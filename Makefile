@@ -32,14 +32,14 @@ test-compiled: $(VENV)/.installed-test warm
 
 # kernels as plain Python: what proves what they compute, nothing else
 test-uncompiled: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m twin $(TWINS)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and not compiled" $(TWINS)
 
 # for the minute between two edits, its parts beside each other: 5 examples of each property
 check: $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-twins check-golden
 
 check-twins: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 $(FILES) --hypothesis-profile quick -m twin $(TWINS)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 $(FILES) --hypothesis-profile quick -m "twin and not compiled" $(TWINS)
 
 check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden

@@ -14,6 +14,7 @@ import pytest
 from pandas import DataFrame
 
 from command_line import EVERY, LEAVES, is_one_line
+from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES, run
@@ -30,7 +31,9 @@ def policies_in(ran):
     return [row["policy"] for row in json.loads(ran.out)["result"]]
 
 
-def test_policies_are_named_one_by_one_with_commas_all_at_once_or_as_the_api_does_by_default(pt, sample):
+def test_policies_are_named_one_by_one_with_commas_all_at_once_or_as_the_api_does_by_default(pt, tmp_path):
+    sample = synth(tmp_path / "small", "16M", accesses=1500, init_trace=False).directory
+
     def asked(*words):
         return policies_in(pt("whatif", sample, *words, "--json"))
 

@@ -29,12 +29,14 @@ from ptanalyze.cost.calibrate import (
 from ptanalyze.cost.law import (
     LEAST_WAIT,
     FittedPrior,
-    MeasuredRun,
     exposed_prior,
     outside_cycles,
     placement,
     run_cycles,
     walk_cycles,
+)
+from ptanalyze.cost.law import (
+    MeasuredRun as Run,
 )
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import read_calibration, write_calibration
@@ -45,7 +47,7 @@ from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 # Calibration: what one run and two runs identify, and what contradicts.
 
-LL = MeasuredRun(1000.0, 350.0, 400.0)
+LL = Run(1000.0, 350.0, 400.0)
 PRIOR = {"native-thin": "native-thin", "thin-1D-THP": "thin-1D-4K"}
 COMMON = FittedPrior(
     family="made up",
@@ -76,7 +78,7 @@ def at(name, e=0.8, f=0.8, far=1.9, loaded=3.6, local=LL):
         for state in (placement(name).gpt, placement(name).ept)
     ]
     gpt, ept = local.gpt + waiting * (ks[0] - 1), local.ept + waiting * (ks[1] - 1)
-    return MeasuredRun(local.cycles + e * (gpt + ept - local.walk), gpt, ept)
+    return Run(local.cycles + e * (gpt + ept - local.walk), gpt, ept)
 
 
 @pytest.mark.parametrize("name", ["LR", "RL", "RR", "LRI", "RLI", "RRI", "RRIE", "RRIG"])
@@ -96,7 +98,7 @@ def test_any_remote_run_gives_e_and_f_exactly(name, e, f):
 def test_a_remote_run_gives_how_much_of_the_time_a_walker_is_shared(s, walk):
     outside = outside_cycles(1000.0, 1000 * walk, s)
     local, remote = (
-        MeasuredRun(run_cycles(outside, 1000 * walk * more, s), 1000 * walk * more, 0.0) for more in (1, 2)
+        Run(run_cycles(outside, 1000 * walk * more, s), 1000 * walk * more, 0.0) for more in (1, 2)
     )
     found = calibrate_runs(local, remote, "RP", native=True, walkers=1, common=COMMON)
     assert found.exposed == Interval.exactly(1.0)
@@ -152,24 +154,24 @@ def test_a_measured_number_counts_by_what_its_noise_leaves(measured, within, mid
 
 
 def test_busy_hyperthreads_share_the_walkers_of_their_core():
-    busy = MeasuredRun(1000.0, 350.0, 400.0, cpus=48.0)
-    alone = MeasuredRun(1000.0, 350.0, 400.0, cpus=1.0)
+    busy = Run(1000.0, 350.0, 400.0, cpus=48.0)
+    alone = Run(1000.0, 350.0, 400.0, cpus=1.0)
     assert calibrate_runs(busy, common=COMMON).walkers == 1
     assert calibrate_runs(alone, common=COMMON).walkers == 2
     assert calibrate_runs(busy, common=COMMON, walkers=2).walkers == 1
     assert calibrate_runs(alone, common=COMMON, walkers=0.5).walkers == 0.5
     ghz, seconds = 2.1e9, 10.0
-    counted = MeasuredRun(36 * ghz * seconds, 1e11, 1e11, seconds)
+    counted = Run(36 * ghz * seconds, 1e11, 1e11, seconds)
     assert calibrate_runs(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
-    everywhere = MeasuredRun(36 * ghz * seconds, 1e11, 1e11, seconds, cpus=192.0)
+    everywhere = Run(36 * ghz * seconds, 1e11, 1e11, seconds, cpus=192.0)
     assert calibrate_runs(everywhere, common=COMMON).walkers == pytest.approx(2 / 1.5)
-    wide = MeasuredRun(150 * ghz * seconds, 1e11, 1e11, seconds)
+    wide = Run(150 * ghz * seconds, 1e11, 1e11, seconds)
     assert calibrate_runs(wide, common=COMMON).walkers == pytest.approx(2 / (150 / 96))
     assert calibrate_runs(counted, at="LL:0.5,RR:0.5", common=COMMON).walkers == 2
 
 
 def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
-    busy = MeasuredRun(1000.0, 300.0, 0.0, cpus=48.0)
+    busy = Run(1000.0, 300.0, 0.0, cpus=48.0)
     found = calibrate_runs(busy, walkers=1, threads=2, native=True, common=COMMON)
     assert found.walkers == 0.5 and found.shared == Interval(0.0, 1.0, 1.0)
     assert found.dram_share == COMMON.many_share and "many threads" in " ".join(found.assumed)
@@ -177,48 +179,46 @@ def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
     assert (
         apart.walkers == 1 and apart.shared == Interval.exactly(0.0) and apart.dram_share == found.dram_share
     )
-    alone = calibrate_runs(MeasuredRun(1000.0, 300.0, 0.0, cpus=1.0), walkers=1, native=True, common=COMMON)
+    alone = calibrate_runs(Run(1000.0, 300.0, 0.0, cpus=1.0), walkers=1, native=True, common=COMMON)
     assert found.flags == (MANY_THREADS,) and alone.flags == ()
     assert alone.walkers == 1 and alone.shared == Interval.exactly(0.0)
     assert alone.dram_share == COMMON.dram_share
 
 
 def test_a_node_that_its_own_threads_load_half_is_half_way():
-    half = calibrate_runs(MeasuredRun(1000.0, 350.0, 400.0, cpus=12.5), common=COMMON)
+    half = calibrate_runs(Run(1000.0, 350.0, 400.0, cpus=12.5), common=COMMON)
     ends = zip(COMMON.dram_share, COMMON.many_share, strict=True)
     assert [*half.dram_share] == pytest.approx([(alone + many) / 2 for alone, many in ends])
 
 
 def test_whether_threads_of_a_machine_that_is_not_named_share_walkers_is_open():
     """64 hyperthreads of 32 cores with one walker each: not the machine of the reference runs."""
-    busy = MeasuredRun(64 * 2.1e9, 10 * 2.1e9, 0.0, seconds=1.0)
+    busy = Run(64 * 2.1e9, 10 * 2.1e9, 0.0, seconds=1.0)
     found = calibrate_runs(busy, walkers=1, native=True, common=COMMON)
     assert found.walkers == 1 and found.shared == Interval(0.0, 0.0, 1.0)
     assert "on how many cores is not known (-m, --threads-per-core)" in found.assumed[0]
     named = calibrate_runs(busy, walkers=1, native=True, common=COMMON, machine="vmitosis-cascade-lake")
     assert named.walkers == pytest.approx(1 / (64 / 48))
-    one = calibrate_runs(MeasuredRun(2.1e9, 1e9, 0.0, seconds=1.0), walkers=1, native=True, common=COMMON)
+    one = calibrate_runs(Run(2.1e9, 1e9, 0.0, seconds=1.0), walkers=1, native=True, common=COMMON)
     assert one.walkers == 1 and one.dram_share == COMMON.dram_share
 
 
 def test_cpu_time_says_nothing_of_threads():
     """A thread that runs for 13 hours is one: s is not 1 because of that."""
     short, long = (
-        calibrate_runs(MeasuredRun(cycles, cycles / 4, 0.0), walkers=1, native=True, common=COMMON)
+        calibrate_runs(Run(cycles, cycles / 4, 0.0), walkers=1, native=True, common=COMMON)
         for cycles in (1e12, 1e14)
     )
     for found in (short, long):
         assert found.walkers == 1 and found.shared == Interval(0.0, 0.0, 1.0)
         assert found.flags == (ONE_OR_MANY,) and found.assumed == short.assumed
-    timed = calibrate_runs(
-        MeasuredRun(1e14, 2.5e13, 0.0, 1e14 / 2.1e9), walkers=1, native=True, common=COMMON
-    )
+    timed = calibrate_runs(Run(1e14, 2.5e13, 0.0, 1e14 / 2.1e9), walkers=1, native=True, common=COMMON)
     assert timed.shared == Interval.exactly(0.0) and timed.assumed[0].endswith("one thread: 1 CPUs were busy")
 
 
 def test_one_thread_shares_no_walker_whatever_a_second_run_loses():
     """1.44 cycles lost per walk cycle: with one thread something else was slower too, and it is said."""
-    local, remote = MeasuredRun(1e12, 3e11, 0.0, 480.0), MeasuredRun(1.432e12, 6e11, 0.0, 687.0)
+    local, remote = Run(1e12, 3e11, 0.0, 480.0), Run(1.432e12, 6e11, 0.0, 687.0)
     found = calibrate_runs(local, remote, "RP", walkers=1, native=True, common=COMMON)
     assert "one thread" in found.assumed[0] and found.shared == Interval.exactly(0.0)
     assert "1.44 times as much as walk cycles, a thread alone on its core loses at most 1" in found.flags[0]
@@ -235,13 +235,13 @@ def test_threads_per_core_are_one_or_two(threads):
 
 
 def test_elapsed_time_that_was_given_is_not_said_to_be_unknown():
-    found = calibrate_runs(MeasuredRun(seconds=10.0), MeasuredRun(seconds=20.0), "RR", common=COMMON)
+    found = calibrate_runs(Run(seconds=10.0), Run(seconds=20.0), "RR", common=COMMON)
     assert "cycles are not known" in found.assumed[0] and "elapsed" not in found.assumed[0]
 
 
 def test_walk_cycles_bound_the_threads_that_share_a_walker():
     """0.9 walk cycles per cycle: one walker serves 1.1 threads at most."""
-    found = calibrate_runs(MeasuredRun(1000.0, 900.0, 0.0), walkers=1, threads=2, native=True, common=COMMON)
+    found = calibrate_runs(Run(1000.0, 900.0, 0.0), walkers=1, threads=2, native=True, common=COMMON)
     assert found.walkers == pytest.approx(0.9) and found.shared.high == pytest.approx(1 / 0.9 - 1)
 
 
@@ -263,55 +263,45 @@ def test_latencies_that_were_measured_replace_the_fitted_ones():
 
 
 def test_a_table_is_not_waited_for_longer_than_it_is_walked():
-    found = calibrate_runs(MeasuredRun(1000.0, 10.0, 700.0), common=COMMON)
+    found = calibrate_runs(Run(1000.0, 10.0, 700.0), common=COMMON)
     assert found.gpt_part.high == pytest.approx(10 / (0.8 * 710))
 
 
 def test_a_native_run_has_one_table():
-    found = calibrate_runs(MeasuredRun(1000.0, 350.0, 0.0), common=COMMON)
+    found = calibrate_runs(Run(1000.0, 350.0, 0.0), common=COMMON)
     assert found.native and found.gpt_part == Interval.exactly(1.0)
-    assert calibrate_runs(MeasuredRun(1000.0, 350.0), MeasuredRun(1300.0, 700.0), "RP", common=COMMON).native
+    assert calibrate_runs(Run(1000.0, 350.0), Run(1300.0, 700.0), "RP", common=COMMON).native
 
 
 def test_cycles_alone_are_enough_with_a_remote_run():
-    found = calibrate_runs(MeasuredRun(1000.0), MeasuredRun(1500.0), "RR", common=COMMON)
+    found = calibrate_runs(Run(1000.0), Run(1500.0), "RR", common=COMMON)
     assert found.exposed is None and found.dram_share is None
 
 
 @pytest.mark.parametrize(
     ("local", "remote", "name", "why"),
     [
-        (
-            MeasuredRun(1000.0, 1500.0, 700.0),
-            None,
-            None,
-            "local run: walk cycles = 2,200: more than 2 page walkers",
-        ),
-        (LL, MeasuredRun(2000.0, 3500.0, 700.0), "RR", "remote run: walk cycles = 4,200"),
-        (LL, MeasuredRun(900.0, 700.0, 800.0), "RR", "remote run: cycles = 900: not above"),
+        (Run(1000.0, 1500.0, 700.0), None, None, "local run: walk cycles = 2,200: more than 2 page walkers"),
+        (LL, Run(2000.0, 3500.0, 700.0), "RR", "remote run: walk cycles = 4,200"),
+        (LL, Run(900.0, 700.0, 800.0), "RR", "remote run: cycles = 900: not above"),
         (LL, LL, "RR", "not above the local run"),
         (LL, at("RR"), None, "needs its placement"),
         (LL, at("RR"), "LL", "all tables are local"),
         (LL, at("RR"), "RRIM", "all tables are local"),
         (LL, at("RR"), "LL:0.98,LR:0.02", "as remote as the local run's"),
-        (MeasuredRun(1000.0), MeasuredRun(seconds=10.0), "RR", "cycles of one run and seconds of the other"),
-        (
-            MeasuredRun(seconds=10.0),
-            MeasuredRun(seconds=9.0),
-            "RR",
-            "remote run: seconds = 9: not above the local run's 10",
-        ),
-        (MeasuredRun(seconds=10.0), None, None, "local run: its cycles are not counted: add a run"),
-        (MeasuredRun(seconds=0.0), MeasuredRun(seconds=9.0), "RR", "local run: seconds = 0"),
-        (MeasuredRun(), MeasuredRun(seconds=9.0), "RR", "local run: neither cycles nor seconds"),
+        (Run(1000.0), Run(seconds=10.0), "RR", "cycles of one run and seconds of the other"),
+        (Run(seconds=10.0), Run(seconds=9.0), "RR", "remote run: seconds = 9: not above the local run's 10"),
+        (Run(seconds=10.0), None, None, "local run: its cycles are not counted: add a run"),
+        (Run(seconds=0.0), Run(seconds=9.0), "RR", "local run: seconds = 0"),
+        (Run(), Run(seconds=9.0), "RR", "local run: neither cycles nor seconds"),
         (LL, at("RR"), "RP", "ePT walk cycles = 400: a native run has none"),
-        (MeasuredRun(0.0, 1.0, 1.0), None, None, "local run: cycles = 0"),
-        (MeasuredRun(float("nan"), 1.0, 1.0), None, None, "local run: cycles = nan"),
-        (MeasuredRun(float("inf"), 1.0, 1.0), None, None, "local run: cycles = inf"),
-        (MeasuredRun(10.0, -1.0, 1.0), None, None, "gpt walk cycles = -1"),
-        (MeasuredRun(10.0, 0.0, 0.0), None, None, "walk cycles = 0"),
-        (MeasuredRun(10.0), None, None, "not counted: add a run"),
-        (LL, MeasuredRun(1300.0, float("nan"), 1.0), "RR", "remote run: gpt walk cycles = nan"),
+        (Run(0.0, 1.0, 1.0), None, None, "local run: cycles = 0"),
+        (Run(float("nan"), 1.0, 1.0), None, None, "local run: cycles = nan"),
+        (Run(float("inf"), 1.0, 1.0), None, None, "local run: cycles = inf"),
+        (Run(10.0, -1.0, 1.0), None, None, "gpt walk cycles = -1"),
+        (Run(10.0, 0.0, 0.0), None, None, "walk cycles = 0"),
+        (Run(10.0), None, None, "not counted: add a run"),
+        (LL, Run(1300.0, float("nan"), 1.0), "RR", "remote run: gpt walk cycles = nan"),
     ],
 )
 def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
@@ -322,25 +312,13 @@ def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
 @pytest.mark.parametrize(
     ("remote", "name", "why"),
     [
-        (MeasuredRun(1300.0, 351.0, 800.0), "RR", "gpt: remote, yet its walk cycles change by \\+0.3%"),
-        (
-            MeasuredRun(1300.0, 250.0, 900.0),
-            "LR",
-            "gpt: local in both runs, yet its walk cycles change by -29%",
-        ),
-        (MeasuredRun(1900.0, 550.0, 600.0), "RR", "something else slowed the run too"),
-        (MeasuredRun(1900.0, 351.0, 401.0), "RR", "cycles grow 450.00 times as much"),
-        (
-            MeasuredRun(1900.0, 350.0, 400.0),
-            "RR",
-            "cycles grow by 90%, walk cycles by 0: something else slowed",
-        ),
-        (
-            MeasuredRun(1900.0, 340.0, 400.0),
-            "LR",
-            "cycles grow by 90%, walk cycles by -10: something else slowed",
-        ),
-        (MeasuredRun(1100.0, 351.0, 401.0), "RR", "ept: remote, yet"),
+        (Run(1300.0, 351.0, 800.0), "RR", "gpt: remote, yet its walk cycles change by \\+0.3%"),
+        (Run(1300.0, 250.0, 900.0), "LR", "gpt: local in both runs, yet its walk cycles change by -29%"),
+        (Run(1900.0, 550.0, 600.0), "RR", "something else slowed the run too"),
+        (Run(1900.0, 351.0, 401.0), "RR", "cycles grow 450.00 times as much"),
+        (Run(1900.0, 350.0, 400.0), "RR", "cycles grow by 90%, walk cycles by 0: something else slowed"),
+        (Run(1900.0, 340.0, 400.0), "LR", "cycles grow by 90%, walk cycles by -10: something else slowed"),
+        (Run(1100.0, 351.0, 401.0), "RR", "ept: remote, yet"),
     ],
 )
 def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
@@ -350,7 +328,7 @@ def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
 
 def test_a_run_that_walks_less_and_is_faster_is_not_said_to_be_slowed():
     """vMitosis' GUPS, local and repaired tables, 1e9 cycles: 2.3 % faster with 2.6 % fewer walk cycles."""
-    local, mended = MeasuredRun(541.0, 456.8, 482.6), MeasuredRun(528.4, 448.9, 466.0)
+    local, mended = Run(541.0, 456.8, 482.6), Run(528.4, 448.9, 466.0)
     assert suspicious(local, mended, placement("RRIM")) == []
 
 
@@ -366,23 +344,23 @@ def test_a_machine_without_farther_nodes_is_refused(idle, why):
     ("local", "remote", "why"),
     [
         (
-            MeasuredRun(1e12, 3e11, 0.0, 100.0),
-            MeasuredRun(2e12, 9e11, 0.0, 271.0),
+            Run(1e12, 3e11, 0.0, 100.0),
+            Run(2e12, 9e11, 0.0, 271.0),
             "there.csv: 271 s are 2.710 times the 100 s of here.csv, but 2e\\+12 cycles 2.000 times its 1e",
         ),
         (
-            MeasuredRun(1e12, 3e11, 0.0, instructions=1e11),
-            MeasuredRun(2e12, 9e11, 0.0, instructions=1.3e11),
+            Run(1e12, 3e11, 0.0, instructions=1e11),
+            Run(2e12, 9e11, 0.0, instructions=1.3e11),
             "there.csv: 1.3e\\+11 instructions are 1.30 times the 1e\\+11 of here.csv",
         ),
         (
-            MeasuredRun(1e12, 3e11, 0.0, cpus=4.0),
-            MeasuredRun(2e12, 9e11, 0.0, cpus=3.0),
+            Run(1e12, 3e11, 0.0, cpus=4.0),
+            Run(2e12, 9e11, 0.0, cpus=3.0),
             "there.csv: 3 CPUs were busy, 4 in here.csv",
         ),
         (
-            MeasuredRun(1e12, 3e11, 0.0, 10.0, 4.0),
-            MeasuredRun(2e12, 9e11, 0.0, 20.0, 4.0),
+            Run(1e12, 3e11, 0.0, 10.0, 4.0),
+            Run(2e12, 9e11, 0.0, 20.0, 4.0),
             "here.csv: 1e\\+12 cycles in 10 s on 4 busy CPUs are 25 GHz",
         ),
     ],
@@ -396,44 +374,40 @@ def test_two_runs_that_contradict_each_other_are_named_with_file_and_values(loca
 
 
 def test_two_runs_that_agree_are_not_flagged():
-    local = MeasuredRun(1e12, 3e11, 0.0, 480.0, 1.0, 1e11)
-    assert not calibrate_runs(
-        local, MeasuredRun(1.3e12, 6e11, 0.0, 624.0, 1.0, 1.02e11), "RP", native=True
-    ).flags
+    local = Run(1e12, 3e11, 0.0, 480.0, 1.0, 1e11)
+    assert not calibrate_runs(local, Run(1.3e12, 6e11, 0.0, 624.0, 1.0, 1.02e11), "RP", native=True).flags
 
 
 def test_a_run_that_something_else_slowed_down_leaves_a_loaded_node_more_uncertain():
-    sane, odd = (
-        calibrate_runs(LL, MeasuredRun(c, 550.0, 600.0), "RR", common=COMMON) for c in (1300.0, 2000.0)
-    )
+    sane, odd = (calibrate_runs(LL, Run(c, 550.0, 600.0), "RR", common=COMMON) for c in (1300.0, 2000.0))
     assert odd.contended_stretch.high - 1 == pytest.approx(2 * (sane.contended_stretch.high - 1))
     assert odd.contended_stretch.middle == sane.contended_stretch.middle
 
 
 def test_huge_pages_in_the_host_leave_the_waiting_to_the_gpt():
-    found = calibrate_runs(MeasuredRun(10.0, 4.0, 1.6), MeasuredRun(13.0, 7.0, 1.6), "RR", common=COMMON)
+    found = calibrate_runs(Run(10.0, 4.0, 1.6), Run(13.0, 7.0, 1.6), "RR", common=COMMON)
     assert found.gpt_part == PART
 
 
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (MeasuredRun(10.0, 4.0, 1.6), "ePT walk cycles are 0.40 times the gPT's"),
-        (MeasuredRun(10.0, 4.0, 4.0, huge_walks=0.95), "95% of its walks end at 2 MiB pages"),
+        (Run(10.0, 4.0, 1.6), "ePT walk cycles are 0.40 times the gPT's"),
+        (Run(10.0, 4.0, 4.0, huge_walks=0.95), "95% of its walks end at 2 MiB pages"),
     ],
 )
 def test_huge_pages_are_known_from_the_counters_and_leave_everything_open(run, why):
     found = calibrate_runs(run, common=COMMON)
     assert (found.dram_share.low, found.dram_share.high) == (0, 1)
     assert re.search(f"2 MiB pages: {why}.*add a run with remote tables", found.flags[0])
-    assert not calibrate_runs(MeasuredRun(10.0, 4.0, 4.2, cpus=1.0, huge_walks=0.05), common=COMMON).flags
+    assert not calibrate_runs(Run(10.0, 4.0, 4.2, cpus=1.0, huge_walks=0.05), common=COMMON).flags
 
 
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (MeasuredRun(10.0, 4.0, 4.0, huge_walks=0.4), "40% of its walks end at 2 MiB pages, the others"),
-        (MeasuredRun(10.0, 8.0, 4.0, cpus=1.0), "walks all of the time as if they were of 4 KiB"),
+        (Run(10.0, 4.0, 4.0, huge_walks=0.4), "40% of its walks end at 2 MiB pages, the others"),
+        (Run(10.0, 8.0, 4.0, cpus=1.0), "walks all of the time as if they were of 4 KiB"),
     ],
 )
 def test_fragmented_huge_pages_are_refused_from_a_local_run_alone(run, why):
@@ -446,7 +420,7 @@ def test_fragmented_huge_pages_are_refused_from_a_local_run_alone(run, why):
 
 def test_all_cpus_on_tables_of_one_node_are_warned_of():
     ghz, seconds = 2.1e9, 10.0
-    busy = MeasuredRun(180 * ghz * seconds, 4e11, 4e11, seconds)
+    busy = Run(180 * ghz * seconds, 4e11, 4e11, seconds)
     found = calibrate_runs(busy, at="LL:0.25,RR:0.75", common=COMMON)
     assert any("180 CPUs were busy, all of the machine" in flag and "RI" in flag for flag in found.flags)
     few = msgspec.structs.replace(busy, cycles=40 * ghz * seconds)
@@ -507,20 +481,20 @@ SHORT = (
     [
         (
             LL,
-            MeasuredRun(2400.0, 1120.0, 1280.0),
+            Run(2400.0, 1120.0, 1280.0),
             "RR",
             IDLE_RR + " 1.90 times as many: was it loaded (I), or is it other work?",
         ),
-        (LL, MeasuredRun(100_000.0, 35_000.0, 40_000.0), "RRI", SHORT),
+        (LL, Run(100_000.0, 35_000.0, 40_000.0), "RRI", SHORT),
         (
-            MeasuredRun(seconds=2.77),
-            MeasuredRun(seconds=277.0),
+            Run(seconds=2.77),
+            Run(seconds=277.0),
             "RRI",
             "RRI: seconds of there.csv are 100 times those of here.csv: a loaded remote node makes them at",
         ),
         (
-            MeasuredRun(1000.0, 750.0, 0.0),
-            MeasuredRun(1800.0, 1700.0, 0.0),
+            Run(1000.0, 750.0, 0.0),
+            Run(1800.0, 1700.0, 0.0),
             "L:0.8,R:0.2",
             "L:0.8,R:0.2: walk cycles of there.csv are 2.27 times",
         ),
@@ -533,7 +507,7 @@ def test_a_run_slower_than_its_placement_can_make_it_is_said_to_be_other_work(lo
 
 
 def test_a_first_run_slower_than_its_own_placement_can_make_it_is_said_too():
-    slow, names = MeasuredRun(100_000.0, 35_000.0, 40_000.0), {"local": "here.csv", "remote": "there.csv"}
+    slow, names = Run(100_000.0, 35_000.0, 40_000.0), {"local": "here.csv", "remote": "there.csv"}
     flags = calibrate_runs(slow, LL, "LL", at="RRI", sources=names, common=COMMON).flags
     assert any(
         flag.startswith("RRI: walk cycles of here.csv are 100 times those of there.csv") for flag in flags
@@ -544,7 +518,7 @@ def test_a_time_next_to_nothing_keeps_its_digits_where_it_is_refused():
     with pytest.raises(
         UsageError, match=r"remote run: seconds = 6.24e-07: not above the local run's 288: is it"
     ):
-        calibrate_runs(MeasuredRun(seconds=288.0), MeasuredRun(seconds=6.24e-7), "RRI", common=COMMON)
+        calibrate_runs(Run(seconds=288.0), Run(seconds=6.24e-7), "RRI", common=COMMON)
 
 
 @pytest.mark.parametrize("family", ["thin-2D-4K", "thin-1D-4K", "native-thin"])
@@ -561,20 +535,20 @@ def test_no_published_run_is_slower_than_its_placement_can_make_it(family):
 
 
 def test_a_run_of_seconds_is_said_to_be_noisier_than_its_interval():
-    long, brief = (MeasuredRun(2.1e9 * s, 7e8 * s, 8e8 * s, seconds=s) for s in (20.0, 0.003))
+    long, brief = (Run(2.1e9 * s, 7e8 * s, 8e8 * s, seconds=s) for s in (20.0, 0.003))
     (said,) = calibrate_runs(brief, common=COMMON).flags
     assert said.startswith("a run of 0.003 s: intervals have the noise of runs of minutes")
     assert not calibrate_runs(long, common=COMMON).flags
-    two = calibrate_runs(MeasuredRun(seconds=6.0), MeasuredRun(seconds=12.0), "RRI", common=COMMON).flags
+    two = calibrate_runs(Run(seconds=6.0), Run(seconds=12.0), "RRI", common=COMMON).flags
     assert [flag[:12] for flag in two] == ["a run of 6 s"]
 
 
 def test_elapsed_time_in_another_unit_is_refused_or_said():
     with pytest.raises(UsageError, match=r"local run: 6e\+11 cycles in 0.000288 s are 992,063 busy CPUs"):
-        calibrate_runs(MeasuredRun(6e11, 2e11, 2e11, seconds=288e-6), common=COMMON)
-    (said,) = calibrate_runs(MeasuredRun(6e11, 2e11, 2.2e11, seconds=288e3), common=COMMON).flags
+        calibrate_runs(Run(6e11, 2e11, 2e11, seconds=288e-6), common=COMMON)
+    (said,) = calibrate_runs(Run(6e11, 2e11, 2.2e11, seconds=288e3), common=COMMON).flags
     assert said.startswith("local run: 0.00099 CPUs were busy in its 288000 s: it waited for something else")
-    assert not calibrate_runs(MeasuredRun(6e11, 2e11, 2.2e11, seconds=288.0), common=COMMON).flags
+    assert not calibrate_runs(Run(6e11, 2e11, 2.2e11, seconds=288.0), common=COMMON).flags
 
 
 # Run time in the proportions of a measured run: closed forms, and what does not fit is refused.
@@ -582,10 +556,7 @@ def test_elapsed_time_in_another_unit_is_refused_or_said():
 COSTS = load_costs(load_machine("sapphire-rapids"))
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
 NATIVE = msgspec.structs.replace(
-    calibrate_runs(MeasuredRun(1e12, 4e11, 0.0), native=True),
-    exposed=Interval(0.5, 0.6, 0.8),
-    name="btree",
-    at="LP",
+    calibrate_runs(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree", at="LP"
 )
 
 
@@ -634,7 +605,7 @@ def test_walk_cycles_of_a_run_with_a_part_of_its_tables_remote_are_shared_out_by
 
 def test_each_table_of_a_vm_is_where_its_run_had_it():
     """1,000 reads of each table, local in the replay; the ePT was remote in the counted run."""
-    two = msgspec.structs.replace(NATIVE, native=False, local=MeasuredRun(1e12, 4e11, 2e11), at="LR")
+    two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11), at="LR")
     count = read(1000, 0)
     count.reads[1, 0, 0, 1] = 1000
     base = cost.price(count, MACHINE, COSTS, calibration=two)
@@ -671,7 +642,7 @@ def test_the_scale_of_the_trace_does_not_matter(local, remote, cached):
 
 
 def test_each_dimension_grows_by_its_own_counter():
-    two = msgspec.structs.replace(NATIVE, native=False, local=MeasuredRun(1e12, 4e11, 2e11))
+    two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11))
     base = cost.price(read(1000, 0, host=500), MACHINE, COSTS, calibration=two)  # its host reads are remote
     assert base.run_cycles == pytest.approx(1e12 + 0.6 * 2e11)
 
@@ -735,7 +706,7 @@ def test_walks_that_cannot_be_those_of_the_counted_run_are_refused():
 
 def walking(cycles):
     """The calibration of a run with that many cycles per walk, of which the baseline is."""
-    return msgspec.structs.replace(NATIVE, at=None, local=MeasuredRun(1e12, 4e11, 0.0, walks=4e11 / cycles))
+    return msgspec.structs.replace(NATIVE, at=None, local=Run(1e12, 4e11, 0.0, walks=4e11 / cycles))
 
 
 def test_a_calibration_of_another_kind_of_run_is_refused():
@@ -744,7 +715,7 @@ def test_a_calibration_of_another_kind_of_run_is_refused():
     with pytest.raises(UsageError, match="btree: has no walk cycles"):
         asked(msgspec.structs.replace(NATIVE, exposed=None))
     with pytest.raises(UsageError, match="btree: has no walk cycles"):
-        asked(msgspec.structs.replace(NATIVE, local=MeasuredRun(1e12)))
+        asked(msgspec.structs.replace(NATIVE, local=Run(1e12)))
 
 
 # The file that keeps a calibration: it gives back what was written, and what is none is refused.
@@ -769,9 +740,9 @@ def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
 
 def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
     for made in (
-        calibrate_runs(MeasuredRun(1000.0), MeasuredRun(1500.0), "RR", common=COMMON),
-        calibrate_runs(MeasuredRun(seconds=1000.0), MeasuredRun(seconds=1500.0), "RR", common=COMMON),
-        calibrate_runs(MeasuredRun(1000.0, 300.0, 0.0), at="L:0.25,R:0.75", common=COMMON),
+        calibrate_runs(Run(1000.0), Run(1500.0), "RR", common=COMMON),
+        calibrate_runs(Run(seconds=1000.0), Run(seconds=1500.0), "RR", common=COMMON),
+        calibrate_runs(Run(1000.0, 300.0, 0.0), at="L:0.25,R:0.75", common=COMMON),
     ):
         assert read_calibration(kept(tmp_path, made)) == made
 

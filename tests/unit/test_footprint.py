@@ -410,7 +410,6 @@ def test_accessed_bits_have_a_verdict_of_what_they_can_tell(tmp_path, name, cpus
     assert ("page walks were not counted; data of its walks: 7" in found.beside) is (kind != PAGES)
 
 
-GIVES = "page tables would give 1.01x (1.00-1.40)."
 LEAST, MOST = (
     "Huge pages would give at least 1.01x (1.00-1.60);",
     "Huge pages give at most 1.33x, if they spare",

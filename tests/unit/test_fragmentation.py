@@ -272,12 +272,9 @@ def test_with_endless_caches_each_ept_line_comes_from_dram_once():
         assert (result.reads[guest_bits].sum(axis=(1, 2)) == linux[guest_bits].sum(axis=(1, 2))).all()
 
 
-def test_a_group_that_is_no_power_of_two_names_the_sizes():
+def test_ptemagnet_refuses_a_group_that_is_no_power_of_two_and_a_native_capture():
     with pytest.raises(UsageError, match="group = 12: one of 2, 4, 8"):
         ptemagnet.reshape(touching([0]), ptemagnet.Params(group=12))
-
-
-def test_a_native_capture_is_refused():
     with pytest.raises(UsageError, match=r"ept\.tables"):
         plan_for("ptemagnet").reshape(scenario_of(build_snapshot([(GIB, 5)])))
 
@@ -427,11 +424,8 @@ def test_the_frame_is_tidy_and_its_shares_add_up():
     assert table.groupby("lines")["share"].sum().tolist() == [1.0, 1.0]
 
 
-def test_a_native_capture_has_no_ept_and_the_message_says_how_to_get_one():
+def test_a_native_capture_and_an_unknown_grouping_are_refused_with_the_way_out():
     with pytest.raises(UsageError, match="dump vm"):
         measure(space_of(build_snapshot([(GIB, 5)])))
-
-
-def test_an_unknown_grouping_names_the_known_ones():
     with pytest.raises(UsageError, match="one of all, vma"):
         measured([(GIB, 5)], by="thread")

@@ -629,6 +629,7 @@ def test_memory_that_was_gone_when_its_tables_were_read_makes_the_answer_careful
 # Huge pages by mapping.
 
 
+@pytest.mark.compiled
 def test_what_mappings_save_adds_up_to_what_thp_saves_and_its_waste(tmp_path):
     capture = synth(tmp_path / "made", "64M", accesses=40_000, scale=16, init_trace=False)
     found, whole = huge_pages_of(capture), replay(capture, ["thp"]).results

@@ -19,7 +19,6 @@ from ptanalyze.cost.law import (
     ORDER,
     ORDER_NATIVE,
     REMOTE,
-    MeasuredRun,
     exposed_share,
     most_sharing,
     outside_cycles,
@@ -30,13 +29,16 @@ from ptanalyze.cost.law import (
     waiting_of,
     walk_cycles,
 )
+from ptanalyze.cost.law import (
+    MeasuredRun as Run,
+)
 from ptanalyze.cost.predict import noise_of, order, predict_placement, predict_walks
 
 # Predictions of run time from a calibration alone.
 
 M = 2.1e7  # cycles: 1000 of them take 10 s of one CPU
-LL = MeasuredRun(1000 * M, 350 * M, 400 * M, seconds=10.0)
-RRI = MeasuredRun(2100 * M, 900 * M, 1000 * M)
+LL = Run(1000 * M, 350 * M, 400 * M, seconds=10.0)
+RRI = Run(2100 * M, 900 * M, 1000 * M)
 CALIBRATED, CALIBRATED_TWICE = calibrate_runs(LL), calibrate_runs(LL, RRI, "RRI")
 
 
@@ -86,9 +88,7 @@ def test_the_middle_is_the_closed_form():
 
 @given(st.floats(1.05, 4.0), st.booleans())
 def test_run_times_alone_of_two_runs_predict_the_others(slower, clock):
-    local, remote = (
-        MeasuredRun(seconds=length) if clock else MeasuredRun(length) for length in (1000.0, 1000.0 * slower)
-    )
+    local, remote = (Run(seconds=length) if clock else Run(length) for length in (1000.0, 1000.0 * slower))
     found = calibrate_runs(local, remote, "RR")
     assert predict_placement(found, "RR").middle == pytest.approx(slower)
     assert predict_placement(found, "LR").middle == pytest.approx(1 + (slower - 1) / 2)
@@ -97,7 +97,7 @@ def test_run_times_alone_of_two_runs_predict_the_others(slower, clock):
 
 
 def test_wall_clock_is_predicted_from_wall_clock_and_cycles_from_cycles():
-    found = calibrate_runs(LL, MeasuredRun(2100 * M, 900 * M, 1000 * M, seconds=25.0), "RRI")
+    found = calibrate_runs(LL, Run(2100 * M, 900 * M, 1000 * M, seconds=25.0), "RRI")
     there, half = predict_placement(found, "RRI"), predict_placement(found, "RLI")
     assert there.seconds == pytest.approx((25.0,) * 3) and there.cycles == pytest.approx((2100 * M,) * 3)
     assert half.seconds[1] == pytest.approx(10 * (1 + 1.5 / 2))
@@ -106,14 +106,14 @@ def test_wall_clock_is_predicted_from_wall_clock_and_cycles_from_cycles():
 
 
 def test_where_clocks_disagree_on_which_run_was_slower_cycles_are_taken():
-    found = calibrate_runs(LL, MeasuredRun(2100 * M, 900 * M, 1000 * M, seconds=10.0), "RRI")
+    found = calibrate_runs(LL, Run(2100 * M, 900 * M, 1000 * M, seconds=10.0), "RRI")
     assert predict_placement(found, "RRI").middle == pytest.approx(2.1)
     assert "10 s are 1.000 times the 10 s" in " ".join(found.flags)
 
 
 def test_what_a_single_thread_does_not_run_it_does_not_lose():
     ghz = 2.1e9
-    all_of_it, half = (MeasuredRun(ghz * 100, ghz * 30, ghz * 35, seconds) for seconds in (100.0, 200.0))
+    all_of_it, half = (Run(ghz * 100, ghz * 30, ghz * 35, seconds) for seconds in (100.0, 200.0))
     most, least = (predict_placement(calibrate_runs(run), "RRI") for run in (all_of_it, half))
     assert least.seconds[1] - 200 == pytest.approx(most.seconds[1] - 100)
     assert least.cycles == pytest.approx(most.cycles) and least.high > 1 + (least.middle - 1) * 1.5
@@ -121,11 +121,10 @@ def test_what_a_single_thread_does_not_run_it_does_not_lose():
 
 @pytest.mark.parametrize(("local", "back"), [("R:0.75,L:0.25", "LP"), ("R:1,L:0", "LP"), ("RPI", "LP")])
 def test_tables_elsewhere_and_back_is_no_change(local, back):
-    made = calibrate_runs(MeasuredRun(1000.0, 400.0, 0.0), at=local, native=True)
+    made = calibrate_runs(Run(1000.0, 400.0, 0.0), at=local, native=True)
     saved = predict_placement(made, back)
     again = calibrate_runs(
-        MeasuredRun(1000.0 * saved.middle, 400.0 - 1000 * (1 - saved.middle) / made.exposed.middle, 0.0),
-        native=True,
+        Run(1000.0 * saved.middle, 400.0 - 1000 * (1 - saved.middle) / made.exposed.middle, 0.0), native=True
     )
     assert saved.middle < 1 and predict_placement(made, local).measured
     assert predict_placement(again, local).middle * saved.middle == pytest.approx(1, rel=0.05)
@@ -140,7 +139,7 @@ def test_shares_lie_between_the_ends_and_their_share_of_the_way():
 
 
 def test_remote_data_stretch_cycles_outside_walks_alone():
-    native = calibrate_runs(MeasuredRun(1000.0, 400.0, 0.0), native=True)
+    native = calibrate_runs(Run(1000.0, 400.0, 0.0), native=True)
     far = native.remote_stretch.middle - 1
     assert predict_placement(native, "LP-RD").middle == pytest.approx(
         1 + 0.6 * native.data_share.middle * far, rel=0.2
@@ -157,7 +156,7 @@ def test_remote_data_stretch_cycles_outside_walks_alone():
 
 @given(st.floats(0.01, 0.45), st.floats(0.5, 2.0))
 def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
-    local = MeasuredRun(1.0, walk, 0.0)
+    local = Run(1.0, walk, 0.0)
     found = calibrate_runs(local, native=True, walkers=0.5)
     assert predict_walks(found, walk).middle == pytest.approx(1)
     outside = outside_cycles(1.0, walk, found.shared.middle)
@@ -168,7 +167,7 @@ def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
 def test_an_interval_reaches_from_walks_that_all_wait_to_a_walker_that_is_always_shared():
     """0.35 of the time in walks of which half are saved: Basu's end, s = 0, and the law's, s = 1."""
     for known in ({"threads": 2}, {}):
-        made = calibrate_runs(MeasuredRun(1e14, 3.5e13, 0.0), native=True, walkers=1, **known)
+        made = calibrate_runs(Run(1e14, 3.5e13, 0.0), native=True, walkers=1, **known)
         found = predict_walks(made, 1.75e13)
         by_hand = [run_cycles(outside_cycles(1.0, 0.35, s), 0.175, s) for s in (0.0, 1.0)]
         assert by_hand[0] == pytest.approx(1 - 0.175)
@@ -181,8 +180,8 @@ def test_what_is_not_known_of_e_and_s_widens_every_prediction():
         found = predict(made, *asked)
         return found.high - found.low
 
-    one = calibrate_runs(MeasuredRun(1000 * M, 350 * M, 400 * M, 10.0))
-    shared = calibrate_runs(MeasuredRun(1000 * M, 350 * M, 0.0), native=True, walkers=1, threads=2)
+    one = calibrate_runs(Run(1000 * M, 350 * M, 400 * M, 10.0))
+    shared = calibrate_runs(Run(1000 * M, 350 * M, 0.0), native=True, walkers=1, threads=2)
     for made, name in ((one, "RR"), (shared, "RP")):
         exact = replace(
             made, exposed=Interval.exactly(made.exposed.middle), shared=Interval.exactly(made.shared.middle)
@@ -193,7 +192,7 @@ def test_what_is_not_known_of_e_and_s_widens_every_prediction():
 
 
 def test_a_pair_that_loses_more_than_it_walks_reaches_from_basu_to_its_own_curve():
-    local, remote = MeasuredRun(1e14, 3e13, 0.0), MeasuredRun(1.5e14, 6e13, 0.0)
+    local, remote = Run(1e14, 3e13, 0.0), Run(1.5e14, 6e13, 0.0)
     made = replace(calibrate_runs(local, remote, "RP", native=True, walkers=1), counted_noise=0.0)
     found = predict_walks(made, 4.5e13)
     assert found.middle == pytest.approx(1 + 0.5 * 0.5, abs=0.02)  # the line
@@ -204,7 +203,7 @@ def test_a_pair_that_loses_more_than_it_walks_reaches_from_basu_to_its_own_curve
 
 @given(st.floats(1.05, 1.7))
 def test_walk_cycles_of_either_run_of_a_pair_give_it_back_where_walkers_allow_both(lost):
-    local, remote = MeasuredRun(1000.0, 200.0, 0.0, 10.0), MeasuredRun(1000.0 + 200 * lost, 400.0, 0.0, 12.0)
+    local, remote = Run(1000.0, 200.0, 0.0, 10.0), Run(1000.0 + 200 * lost, 400.0, 0.0, 12.0)
     found = calibrate_runs(local, remote, "RP", native=True, walkers=1, threads=2)
     for run in (local, remote):
         assert predict_walks(found, run.gpt).cycles[1] == pytest.approx(run.cycles, rel=1e-3)
@@ -213,10 +212,7 @@ def test_walk_cycles_of_either_run_of_a_pair_give_it_back_where_walkers_allow_bo
 @given(st.floats(0.3, 1.6))
 def test_a_thread_with_a_walker_of_its_own_waits_for_all_walks_whatever_two_runs_say(lost):
     """e = 1: each run is as good a measure of the rest, by its noise."""
-    local, remote = (
-        MeasuredRun(1000.0, 200.0, 0.0, cpus=1.0),
-        MeasuredRun(1000.0 + 200 * lost, 400.0, 0.0, cpus=1.0),
-    )
+    local, remote = (Run(1000.0, 200.0, 0.0, cpus=1.0), Run(1000.0 + 200 * lost, 400.0, 0.0, cpus=1.0))
     found = calibrate_runs(local, remote, "RP", native=True, walkers=1)
     assert found.exposed.middle == pytest.approx(1) and found.exposed.high == 1
     weights = 1000.0**-2, remote.cycles**-2
@@ -225,7 +221,7 @@ def test_a_thread_with_a_walker_of_its_own_waits_for_all_walks_whatever_two_runs
 
 
 def test_native_runs_have_their_own_placements():
-    found = calibrate_runs(MeasuredRun(1000.0, 350.0, 0.0), MeasuredRun(1250.0, 600.0, 0.0), "RP")
+    found = calibrate_runs(Run(1000.0, 350.0, 0.0), Run(1250.0, 600.0, 0.0), "RP")
     assert order(found) == ORDER_NATIVE
     assert predict_placement(found, "RP").middle == pytest.approx(1.25)
     assert predict_placement(found, "RPI").middle > 1.25
@@ -248,21 +244,19 @@ def runs(draw, native):
     gpt = None if cycles is None else draw(st.none() | st.floats(0, 1.2).map(lambda part: part * cycles))
     ept = 0.0 if native else None if gpt is None else gpt * draw(st.floats(0, 1.5))
     cpus, huge = draw(st.none() | st.floats(0.01, 200)), draw(st.none() | st.floats(0, 1))
-    return MeasuredRun(cycles, gpt, ept, draw(numbers), cpus, draw(numbers), huge)
+    return Run(cycles, gpt, ept, draw(numbers), cpus, draw(numbers), huge)
 
 
 def test_walks_of_next_to_no_time_that_remote_tables_make_no_longer_wait_for_nothing():
-    run = MeasuredRun(1.0, 1.2e-38, 0.0)
+    run = Run(1.0, 1.2e-38, 0.0)
     assert (
-        predict_placement(
-            calibrate_runs(run, MeasuredRun(1.0, None, 0.0), "LP", at="RP", native=True), "LP"
-        ).middle
+        predict_placement(calibrate_runs(run, Run(1.0, None, 0.0), "LP", at="RP", native=True), "LP").middle
         == 1
     )
 
 
 def test_a_share_of_dram_beyond_floating_point_squares_is_no_crash():
-    local, remote = MeasuredRun(1.0, 9.5e-162, 9.5e-162), MeasuredRun(2.0)
+    local, remote = Run(1.0, 9.5e-162, 9.5e-162), Run(2.0)
     found = calibrate_runs(local, remote, "LR")
     assert predict_placement(found, "LR").middle == pytest.approx(2)
 
@@ -371,8 +365,8 @@ def test_a_further_cycle_of_waiting_loses_between_one_and_two(outside, waited, s
 
 @given(st.floats(0.1, 1.0), st.floats(1.5, 30.0), st.floats(1.1, 3.0))
 def test_two_runs_give_back_how_much_of_the_time_a_walker_is_shared(s, outside, more):
-    local = MeasuredRun(run_cycles(outside, 1, s), 1.0, 0.0)
-    remote = MeasuredRun(run_cycles(outside, more, s), more, 0.0)
+    local = Run(run_cycles(outside, 1, s), 1.0, 0.0)
+    remote = Run(run_cycles(outside, more, s), more, 0.0)
     assert sharing(local, remote) == pytest.approx(s, abs=1e-6)
 
 
@@ -392,9 +386,9 @@ def test_waiting_for_dram_is_the_law_less_the_local_run(nw, e, gpt, ept, f_g, f_
 
 @given(cycles, shares, cycles, cycles, shares, shares, st.floats(1.1, 5.0))
 def test_two_runs_give_back_the_share_that_is_exposed(nw, e, gpt, ept, f_g, f_e, k):
-    local = MeasuredRun(law(nw, e, gpt, ept, f_g, f_e, 1, 1), gpt, ept)
+    local = Run(law(nw, e, gpt, ept, f_g, f_e, 1, 1), gpt, ept)
     stretched = gpt * (1 + f_g * (k - 1)), ept * (1 + f_e * (k - 1))
-    remote = MeasuredRun(law(nw, e, gpt, ept, f_g, f_e, k, k), *stretched)
+    remote = Run(law(nw, e, gpt, ept, f_g, f_e, k, k), *stretched)
     added = remote.cycles - local.cycles
     assert exposed_share(local, remote) == pytest.approx(e, rel=1e-9 + 1e-9 * local.cycles / added)
 
@@ -498,14 +492,14 @@ def test_every_placement_that_is_predicted_has_a_name_that_is_read():
 
 
 def test_walk_cycles_that_are_not_counted_are_not_zero():
-    assert MeasuredRun(seconds=3.0).length == 3 and MeasuredRun(10.0, seconds=3.0).length == 10
-    assert MeasuredRun(10.0).walk is None and MeasuredRun(10.0, 3.0).walk is None
-    assert MeasuredRun(10.0, 3.0, 0.0).walk == 3.0
+    assert Run(seconds=3.0).length == 3 and Run(10.0, seconds=3.0).length == 10
+    assert Run(10.0).walk is None and Run(10.0, 3.0).walk is None
+    assert Run(10.0, 3.0, 0.0).walk == 3.0
 
 
 def test_a_run_with_an_unknown_field_is_no_run():
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"cycles": 1.0, "walking": 2.0}, MeasuredRun)
+        msgspec.convert({"cycles": 1.0, "walking": 2.0}, Run)
 
 
 # Rival models of run time: closed forms, and the table that puts them beside the law.

@@ -166,12 +166,9 @@ def test_a_percentage_that_is_none_is_refused(file, percentage):
         read_run(file("\n".join(rows)))
 
 
-def test_two_runs_in_one_file_are_refused(file):
+def test_two_runs_in_one_file_and_other_modes_than_those_of_cycles_are_refused(file):
     with pytest.raises(CaptureError, match=r"counted in lines 4 and .* totals of one run"):
         read_run(file(text() + text()))
-
-
-def test_other_modes_than_those_of_cycles_are_named(file):
     lines = text({"cycles": 5}) + text({n: c for n, c in COUNTS.items() if n != "cycles"}, modes="uk")
     with pytest.raises(CaptureError, match="counted for ku, cycles for u"):
         read_run(file(lines))

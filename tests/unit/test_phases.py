@@ -214,6 +214,7 @@ def test_what_is_no_phase_is_refused_before_anything_is_computed(phase):
         Setup.of(phase=2, cold=True)
 
 
+@pytest.mark.compiled
 def test_a_synthetic_fill_and_its_work_are_answered_apart(tmp_path):
     """The work's walks are those that the same capture without its fill has."""
     asked = {"threads": 2, "accesses": 36_000, "init": "single", "placement": "first-touch"}
