@@ -639,7 +639,7 @@ def listening(tmp_path, said):
         (b"SSH-2.0-OpenSSH\r\n", "not a QMP answer"),
         (b"[" * 100_000, "not a QMP answer"),
         (b"[1, 2]\n", "not a QMP answer"),
-        (b'{"hello": 1}\n', "this is no QMP socket"),
+        (b'{"hello": 1}\n', "not a QMP socket"),
         (b'{"QMP": {}}\n{"error": {"desc": "no"}}\n', "qmp_capabilities: no"),
         (b'{"QMP": {}}\n{"error": 7}\n', "qmp_capabilities: 7"),
         (b'{"QMP": {}}\n\xff\xfe\n', "not a QMP answer"),

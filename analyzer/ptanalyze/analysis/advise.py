@@ -72,7 +72,7 @@ def advise(
     """
     how, known = setup_of(setup, options), open_replay_capture(capture)
     scenario, others = known.scenario(how), known.others(how)
-    share = isinstance(memory, str) and memory.strip().endswith("%")  # else nobody asks what is mapped
+    share = isinstance(memory, str) and memory.strip().endswith("%")  # else mapped memory is not needed
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
     limits = budget(memory, updates, round(scenario.times_captured * mapped))
     report = advise_scenario(scenario, limits, how, known.provenance, horizon, others, policies)

@@ -72,7 +72,7 @@ class Use:
     findings: tuple[Finding, ...] = ()
 
     def share(self, latency: float) -> Interval:
-        """Share of the run that walks take, where a read from DRAM takes so many cycles; without a counter
+        """Share of the run that walks take, where a read from DRAM takes these cycles; without a counter
         what is above the reads from DRAM is open."""
         if self.walks is not None:
             counted = self.walks

@@ -139,7 +139,7 @@ def sampled_lines(scenario: Scenario) -> dict[int, Lines]:
 
 
 def missed(of: Lines, held: int) -> float:
-    """Share of the walks that read their leaf entry from DRAM, where caches hold so many lines."""
+    """Share of the walks that read their leaf entry from DRAM, where caches hold this number of lines."""
     if len(of.counts) <= held:
         return 0.0
     return reads_per_walk(of.counts, held) * float(of.counts.sum()) / of.walks

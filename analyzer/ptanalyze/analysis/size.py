@@ -132,7 +132,7 @@ def size_curve(
     times: Sequence[float] = TIMES,
     **options: Any,
 ) -> SizeCurve:
-    """The capture as itself and as runs so many `times` as large, under policies that leave page sizes and
+    """The capture as itself and as runs `times` as large, under policies that leave page sizes and
     frames as they are: replayed, or in closed form from accessed bits. Arguments as in `whatif.replay`.
 
     Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without

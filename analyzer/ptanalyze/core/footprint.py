@@ -71,14 +71,14 @@ class Footprint:
         return lengths
 
     def taken(self, lines: float) -> float:
-        """Share of the time, until a cache of so many lines is full, that sampling itself may have taken."""
+        """Share of the time, until a cache of these lines is full, that sampling itself may have taken."""
         time = self.filled(lines, 0.0)[0]
         if not self.price or time == np.inf:
             return 0.0
         return float(1 - np.interp(time, self.seconds, self.without(1.0) / self.seconds))
 
     def filled(self, lines: float, part: float = 0.5) -> tuple[float, float]:
-        """(T, reads from DRAM) of a cache of so many lines: both by CPU time of the process, s and 1/s.
+        """(T, reads from DRAM) of a cache of these lines: both by CPU time of the process, s and 1/s.
 
         part  of what sampling may have taken in the windows that is left out
         Where the footprint does not reach so far: (inf, 0.0).
@@ -103,7 +103,7 @@ class Footprint:
         return Interval(max(low * (1 - ORDER) - unsure, 0.0), middle, max(high, middle))
 
     def blurred(self, lines: float) -> bool:
-        """Whether CPU time came in bursts, and a cache of so many lines fills between two updates of it."""
+        """Whether CPU time came in bursts, and a cache of these lines fills between two updates of it."""
         return not self.steady and self.filled(lines)[0] < TICK
 
     def _at_most(self, lines: float) -> float:
@@ -174,7 +174,7 @@ def rising(curve: np.ndarray) -> np.ndarray:
 
 
 def filled(seconds: np.ndarray, curve: np.ndarray, lines: float) -> tuple[float, float]:
-    """(time in which so many lines are read, slope of the curve there); (inf, 0.0) where it ends below.
+    """(time in which these lines are read, slope of the curve there); (inf, 0.0) where it ends below.
 
     By a monotone cubic through the logarithms of both (Fritsch and Butland, SIAM J. Sci. Stat. Comput. 5,
     1984). Below the first point the curve goes on as between the first two.
@@ -219,7 +219,7 @@ def filled(seconds: np.ndarray, curve: np.ndarray, lines: float) -> tuple[float,
 
 
 def reads_per_walk(counts: np.ndarray, lines: float) -> float:
-    """Reads from DRAM per walk by a cache of so many lines, from the numbers of sampled walks of each line.
+    """Reads from DRAM per walk by a cache of `lines`, from the numbers of sampled walks of each line.
 
     Of independent references with rates r, sum(1 - exp(-r T)) = C, and sum(r exp(-r T)) are read from DRAM
     (Che). Counts n are no rates: of Poisson counts with mean m the mean of s^n is exp(-m (1 - s)), so that
@@ -329,7 +329,7 @@ def footprint_of(
 
 @dataclass(frozen=True)
 class Rounds:
-    """lengths: s, asked for; scale: float64[R], tables there per table read again and again; price, used: as
+    """lengths: s, asked for; scale: float64[R], tables there per table read repeatedly; price, used: as
     of Footprint."""
 
     number: int

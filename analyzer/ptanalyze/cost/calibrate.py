@@ -354,7 +354,7 @@ def identified_by(where: Placement, local: MeasuredRun, remote: MeasuredRun) -> 
 
 MachineName: TypeAlias = str | PathLike[str] | None
 REFERENCE_MACHINE = "vmitosis-cascade-lake"
-ESTIMATE = "estimate"  # begins the source of a number in a machine file that nobody measured
+ESTIMATE = "estimate"  # begins the source of a number in a machine file that was not measured
 
 
 class Latencies(Protocol):

@@ -686,7 +686,7 @@ def held_ns(price: Price) -> float:
 
 
 def lock_held(price: Price, cpus: int, ghz: float) -> list[Finding]:
-    """Where the lock is held for much of a run on so many CPUs: the wait for it is in no speed-up."""
+    """Warns of mmap_lock contention, which estimates do not include."""
     if cpus < 2 or not price.run_cycles:
         return []
     share = held_ns(price) * ghz * cpus / price.run_cycles
@@ -701,7 +701,7 @@ def lock_held(price: Price, cpus: int, ghz: float) -> list[Finding]:
 
 # When a one-time cost is earned back, and what a policy takes over a longer time.
 #
-# A run of the region costs W walk cycles and M management cycles again and again (Price); getting to the
+# A run of the region costs W walk cycles and M management cycles each time (Price); getting to the
 # policy's tables and touching memory for the first time costs O once. Over n runs a policy takes O + n C
 # cycles (C: price.price), so that it has paid for itself after n = (O - O_base) / (C_base - C) runs.
 

@@ -144,7 +144,7 @@ def beyond_length(path: Path, window: np.ndarray, said: np.ndarray, spent: np.nd
 def footprint(
     path: Path, records: np.ndarray, ends: np.ndarray, said: np.ndarray, number: np.ndarray, place: np.ndarray
 ) -> Footprint | None:
-    """Footprint of the tables that were read again and again in finished rounds; None for one length.
+    """Footprint of the tables that were read repeatedly in finished rounds; None for one length.
 
     number, place  int64[n] of each reading, as rounds_of returns them
     """

@@ -610,7 +610,7 @@ def stored_arrays(place: Path, most: int, kept: bool) -> dict[str, np.ndarray]:
 
 
 def most_bytes(trace: int) -> int:
-    """More than the index of a trace of so many bytes can have."""
+    """More than the index of a trace of this size can have."""
     return LARGEST * trace + THREADS
 
 

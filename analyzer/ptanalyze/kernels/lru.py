@@ -31,7 +31,7 @@ from .jit import called_hook, hook, kernel
 # the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
 
 EMPTY = np.uint32(0xFFFFFFFF)
-NEVER = np.uint32(0xFFFFFFFE)  # a tag that nobody looks for: its way is not empty
+NEVER = np.uint32(0xFFFFFFFE)  # a tag that is never looked up: its way is not empty
 
 
 class Bank(NamedTuple):

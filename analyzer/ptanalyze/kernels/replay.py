@@ -605,7 +605,7 @@ class Grouped(NamedTuple):
     reads   int64[G, nodes, nodes, shares + 1]  as Counters.reads, all levels together
     walks   int64[G, nodes]            by walker's node
     events  int64[G, calls, kinds, nodes, nodes]
-    unused  int64[kinds, nodes, nodes]  the host's, which nobody counts
+    unused  int64[kinds, nodes, nodes]  the host's, not counted
     pages   int64[2]                    as in Counters
     """
 

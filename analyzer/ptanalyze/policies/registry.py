@@ -334,10 +334,12 @@ def plan_for(policy: str | Policy, settings: Mapping[str, Any] | None = None) ->
 
 
 def label(policy: str, params: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The name, the settings that are not the defaults, and those in which `others` of the policy differ."""
+    """The name, the settings that are not the defaults, and those in which `others` of the policy differ; of
+    several as A+B with the policy of a key only where both have it."""
     usual = defaults(policy)
+    names = [key.rpartition(".")[2] for key in usual]
     said = [
-        f"{key}={value}"
+        f"{key if names.count(short := key.rpartition('.')[2]) > 1 else short}={value}"
         for key, value in params.items()
         if str(value) != str(usual.get(key, value))
         or (value != "" and any(str(other.get(key)) != str(value) for other in others))

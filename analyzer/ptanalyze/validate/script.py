@@ -164,7 +164,7 @@ def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -
         first = last
 
 
-# A thread calls mprotect or munmap again and again while others spin (Hydra, section 5.6.1).
+# A thread calls mprotect or munmap in a loop while others spin (Hydra, section 5.6.1).
 
 TARGET, SPIN = 1 << 21, 1 << 22  # page numbers
 SPINNING_REGION = 512  # pages

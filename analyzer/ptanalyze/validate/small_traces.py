@@ -153,7 +153,7 @@ def _data(one: Replayed, missed: float) -> tuple[float, Traffic]:
 
 
 def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
-    """Counts with so many reads from DRAM per walk, spread over [reader's node, serving node]."""
+    """Counts with this number of reads from DRAM per walk, spread over [reader's node, serving node]."""
     nodes = len(spread)
     runs = []
     for each in missed:

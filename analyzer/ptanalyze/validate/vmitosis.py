@@ -134,7 +134,7 @@ def initializations(bench: Bench) -> tuple[float, float]:
 
 
 def changing(bench: Bench, policies: list[str]) -> dict[str, dict[str, float]]:
-    """{policy: {call: ns}} of a program that protects and unmaps 64 KiB again and again."""
+    """{policy: {call: ns}} of a program that protects and unmaps 64 KiB in a loop."""
     capture = bench.capture(
         size=64 * MIB, guest="visible", threads=1, nodes=4, accesses=200_000, mprotect_every=1000,
         munmap_every=1000,

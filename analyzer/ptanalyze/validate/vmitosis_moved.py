@@ -111,7 +111,7 @@ def next_period(period: float, local: float, scan_mib: float) -> float:
 
 
 def settled_period(seconds: float, mib: float, scan_mib: float) -> float:
-    """The period (ms) after so many seconds in which all pages were local, of so much memory."""
+    """The period (ms) after this time (s) with all pages local, for this amount of memory."""
     period = FIRST_MS
     while (seconds := seconds - one_pass(period, mib, scan_mib)) >= 0:
         period = next_period(period, ALL, scan_mib)
@@ -124,7 +124,7 @@ def one_pass(period: float, mib: float, scan_mib: float) -> float:
 
 
 def paces(seconds: float, mib: float, scan_mib: float) -> Iterator[Pace]:
-    """The Pace that the rules give threads that move after so many seconds, as a pass begins; the fastest,
+    """The Pace that the rules give threads that move after this time (s), as a pass begins; the fastest,
     with the period that tasks begin with; the slowest, of a move so late in a pass that the period stays."""
     settled = settled_period(seconds, mib, scan_mib)
     for before, local in ((settled, NONE), (FIRST_MS, NONE)):

@@ -90,7 +90,7 @@ class WalkPipeline:
         return reads
 
     def fetch(self, piece: Batch, at: int, reads: int) -> None:
-        """Which of so many entries come from DRAM, after those of the piece before."""
+        """Which of n entries come from DRAM, after those of the previous piece."""
         self.kernels.fetch(*self._fetching(piece, at, reads))
 
     def calls(self, piece: Batch) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:

@@ -71,7 +71,7 @@ from .thread_placement import HomeMove, LiveCpus
 WALKS_AT_ONCE = 1 << 20
 CALLS_AT_ONCE = 1 << 16
 WORTH_COMPILING = 5_000  # calls
-STEPS_PER_CALL, ROOM = 4, 1024  # room at first: so many steps each (moves three times), and so many more
+STEPS_PER_CALL, ROOM = 4, 1024  # room at first: steps per call (moves three times), plus ROOM
 UNTOUCHED = np.iinfo(np.int64).max
 
 
@@ -443,7 +443,7 @@ def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> None:
 
 
 def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
-    """History of such events, which come when all others have; they interrupt nobody."""
+    """History of such events, which come when all others have; they interrupt no CPU."""
     vmas = np.zeros(len(past.last[0]), VMA_DTYPE)
     vmas["start"], vmas["end"], owner = past.last
     nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]

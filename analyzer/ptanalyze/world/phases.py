@@ -28,8 +28,8 @@ PENALTY = 0.005  # of all walks: what a cut must explain
 SMALLEST = 0.02  # of the walks: less is no phase
 FEWEST = 4096  # walks: less is no phase
 STRAY = 0.01  # of a thread's walks, at either end: before and after it works
-TURNS = 4  # of its threads: a phase has so many chunks of each
-CALLS = 16  # memory calls that weigh as a first touch: one per so many walks is as many as there can be
+TURNS = 4  # chunks of each of its threads, at least, in a phase
+CALLS = 16  # weight of a memory call in first touches: there is at most one call per CALLS walks
 BUSY = 0.5  # of the threads of the busiest phase: a later one with no more is the end of the program
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a phase begins

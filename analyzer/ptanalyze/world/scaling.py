@@ -67,7 +67,7 @@ def _scaled_tlb(tlb: Tlb, scale: float) -> Tlb:
 
 
 def _fewer(array: Array, most: float) -> Array:
-    """The Array with at most so many entries, at least one."""
+    """The Array with at most this number of entries, at least one."""
     entries = max(min(array.entries, int(most)), 1)
     ways = min(array.ways, entries)
     return Array(entries=entries - entries % ways, ways=ways)
@@ -131,7 +131,7 @@ class StandsFor(NamedTuple):
             )
 
     def factor(self, mapped: float, fixed: float = 0.0) -> float:
-        """Times the memory that grows, of so many `mapped` bytes of which some are fixed; UsageError where
+        """Times the memory that grows, of `mapped` bytes of which some are fixed; UsageError where
         the size asked for is none of a larger run."""
         if not self.size:
             return self.times

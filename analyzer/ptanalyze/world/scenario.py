@@ -350,7 +350,7 @@ def captured_scenario(
 
 
 def flushed(scenario: Scenario) -> Scenario:
-    """The Scenario with a finding where shootdowns of a program on many CPUs interrupt nobody."""
+    """The Scenario with a finding where shootdowns of a program on many CPUs interrupt no CPU."""
     if not (scenario.linux.broadcasts and scenario.machine.invlpgb and scenario.snapshot.native):
         return scenario
     if len(np.unique(scenario.placement.chunk_cpu)) <= ACTIVE:

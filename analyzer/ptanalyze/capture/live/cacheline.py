@@ -288,7 +288,7 @@ NOT_COUNTED = (
 
 
 def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list[Surveyed]:
-    """The Surveyed, the first `most` of them counted together for so many seconds: walk_share.
+    """The Surveyed, the first `most` of them counted together for `seconds`: walk_share.
 
     UsageError where this machine does not count cycles of walks. A process that has ended meanwhile has none.
     """

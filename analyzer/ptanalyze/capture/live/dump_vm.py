@@ -1,4 +1,4 @@
-"""Dump the nested tables of a running VM from its host, by eBPF (`ptdump vm`): once, or again and again."""
+"""Dump the nested tables of a running VM from its host, by eBPF (`ptdump vm`): once, or periodically."""
 
 import os
 import time

@@ -343,7 +343,7 @@ def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = 
 
 
 def ended(one: int, pid: int, place: Path, error: PartialDataError | UsageError) -> str:
-    """Remove what there is of a descendant that ended or called exec; a line. Other errors are raised."""
+    """Remove the files of a descendant that ended or called exec; a line. Other errors are raised."""
     there = alive(one)
     if one == pid or (there and isinstance(error, UsageError)):
         raise error

@@ -56,7 +56,7 @@ class Qmp:
             self.socket.connect(str(path))
             if "QMP" not in self.answer():
                 raise UsageError(
-                    f"{path}: this is no QMP socket; start QEMU with -qmp unix:{path},server=on,wait=off"
+                    f"{path}: not a QMP socket; start QEMU with -qmp unix:{path},server=on,wait=off"
                 )
             self.execute("qmp_capabilities")
         except OSError as error:

@@ -242,13 +242,13 @@ def record(
         raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
     if end_after and not how.ends_once:
         raise UsageError(
-            "end_after: the region has no end before the program's, or may begin again; give --for, "
+            "--then end: the region lasts until the program ends, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
     if native_run and (how.marked or not dump):
         raise UsageError(
-            "native_run: only a whole run with its page tables is timed: where a region begins is not seen "
-            "outside the tracer; give its time with --seconds"
+            "--native-run: times whole runs with page tables only, as a region is not visible outside the "
+            "tracer; give its time with --seconds"
         )
     pairs = list(how.items())
     dumper = native("ptdump") if dump else None

@@ -148,7 +148,7 @@ def refuse_full_group(pid: int) -> None:
             if spare is not None and spare < AT_LEAST:
                 raise UsageError(
                     f"PID {pid}: not relocated: its control group {place} has {size_in_words(max(spare, 0))} "
-                    f"below its memory limit, and {size_in_words(AT_LEAST)} are needed; raise it for the time"
+                    f"below its memory limit, and {size_in_words(AT_LEAST)} are needed; raise it meanwhile"
                 )
 
 

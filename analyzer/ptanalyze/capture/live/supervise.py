@@ -417,7 +417,7 @@ def listening(user: Account | None = None) -> Iterator[socket.socket]:
 def start(argv: list[str], user: Account | None = None) -> Process:
     """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
 
-    It is killed when we are: nobody else would end it. It is the first to
+    It is killed when we are: nothing else would end it. It is the first to
     be killed when memory runs out: a tracer can need far more than the program itself.
     """
     stdin = subprocess.DEVNULL if os.isatty(0) else None

@@ -163,7 +163,7 @@ def find_program(command: Sequence[str]) -> str:
             f"{path}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
         )
     if head[:4] != b"\x7fELF" or len(head) < 20:
-        raise UsageError(f"{path}: no ELF executable; only x86-64 Linux programs can be traced")
+        raise UsageError(f"{path}: not an ELF executable; only x86-64 Linux programs can be traced")
     machine = struct.unpack_from("<H", head, 18)[0]
     if head[4] != 2 or machine != X86_64:
         bits = 64 if head[4] == 2 else 32

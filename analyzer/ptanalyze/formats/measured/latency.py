@@ -170,7 +170,7 @@ def _square(
     possible = matrix > 0 if least is None else matrix >= least
     for a, b in np.argwhere(~(possible & (matrix <= MOST))):
         where = f"{which}, node {nodes[a]} to {nodes[b]}"
-        why = "expected a number above 0" if least is None else "expected a number, 0 where nobody reads"
+        why = "expected a number above 0" if least is None else "expected a number, 0 without readers"
         raise InputError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
     return matrix
 

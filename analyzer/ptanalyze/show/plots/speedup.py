@@ -49,7 +49,7 @@ from .style import (
 )
 
 SHOWN = 0.1  # of a speed-up to either side of 1
-FOLDED = 3  # so many policies that change nothing share the baseline's row
+FOLDED = 3  # this number of policies that change nothing share the baseline's row
 
 
 @styled
