@@ -324,7 +324,7 @@ def test_a_native_run_narrows_the_share_of_walks(tmp_path):
 def test_a_native_run_is_of_a_whole_run_that_succeeds(tmp_path):
     tracing.build_plugin()
     phases = tracing.build(tmp_path, "phases")
-    with pytest.raises(UsageError, match=r"only a whole run .* --seconds"):
+    with pytest.raises(UsageError, match=r"times whole runs .* --seconds"):
         record([phases, "1", "1"], tmp_path / "c", native_run=True, options=Options(start_symbol="work"))
     with pytest.raises(UsageError, match=r"ended with status 2; nothing was traced"):
         record([phases], tmp_path / "c", native_run=True)
@@ -341,7 +341,7 @@ def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     facts = read_manifest(tmp_path / "c").provenance
     assert facts["ended_after_region"] and facts["page_tables"] == "roi_end"
     assert run(["record", "-o", str(tmp_path / "d"), "--then", "end", "--", phases, "1", "1"]) == 2
-    assert "--then end: the region has no end before the program's" in capsys.readouterr().err
+    assert "--then end: the region lasts until the program ends" in capsys.readouterr().err
 
 
 def test_under_sudo_a_program_of_the_environment_runs_as_the_user_who_typed_it(tmp_path, monkeypatch, capsys):
@@ -487,7 +487,7 @@ def test_an_argument_that_is_no_utf_8_is_passed_on_and_kept_as_an_escape(known, 
         (["/no/such/program"], "no such program"),
         (["no-such-program-either"], "no such program"),
         (["SCRIPT"], "a script"),
-        (["TEXT"], "no ELF"),
+        (["TEXT"], "not an ELF"),
         (["ARM"], "ELF machine 183"),
         (["I386"], "32-bit"),
     ],

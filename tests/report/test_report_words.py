@@ -248,7 +248,7 @@ def test_the_number_of_walks_says_of_which_part_of_the_trace_it_is(study):
         next(one.more for one in glance(replace(study, facts=facts)) if one.what.startswith("page walks"))
         for facts in (part, study.facts)
     )
-    assert said == f"{whole}, of the part of the trace that is taken to go on: its steady state"
+    assert said == f"{whole}, of the steady state of the trace"
 
 
 def test_walks_of_the_further_run_and_of_the_whole_trace_are_told_apart_where_they_stand(place):

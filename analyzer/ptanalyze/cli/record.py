@@ -181,7 +181,7 @@ def command(
     options = Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region)
     if then == "end" and not options.ends_once:
         raise UsageError(
-            "--then end: the region has no end before the program's, or may begin again; give --for, "
+            "--then end: the region lasts until the program ends, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
     progress = Progress(waiting_for=options.begins)

@@ -339,7 +339,7 @@ def label(policy: str, params: Mapping[str, Any], others: Sequence[Mapping[str, 
     usual = defaults(policy)
     names = [key.rpartition(".")[2] for key in usual]
     said = [
-        f"{key if names.count(short := key.rpartition('.')[2]) > 1 else short}={value}"
+        f"{short if names.count(short := key.rpartition('.')[2]) == 1 else key}={value}"
         for key, value in params.items()
         if str(value) != str(usual.get(key, value))
         or (value != "" and any(str(other.get(key)) != str(value) for other in others))

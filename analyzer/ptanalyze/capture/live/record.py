@@ -242,12 +242,12 @@ def record(
         raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
     if end_after and not how.ends_once:
         raise UsageError(
-            "--then end: the region lasts until the program ends, or may begin again; give --for, "
+            "end_after: the region lasts until the program ends, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
     if native_run and (how.marked or not dump):
         raise UsageError(
-            "--native-run: times whole runs with page tables only, as a region is not visible outside the "
+            "native_run: times whole runs with page tables only, as a region is not visible outside the "
             "tracer; give its time with --seconds"
         )
     pairs = list(how.items())

@@ -252,7 +252,7 @@ def glance(study: Study) -> list[Number]:
         percent = 100 * result.walks / accesses
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
         if 0 < accesses < study.facts["trace"]["accesses"]:
-            more += ", of the part of the trace that is taken to go on: its steady state"
+            more += ", of the steady state of the trace"
         numbers.append(Number(f"{result.walks:,}", f"page walks{study.warm}", more))
     numbers.append(
         Number(
