@@ -205,7 +205,7 @@ def test_what_it_lacks_is_named():
     process = touching_all(2, pages=1)
     with pytest.raises(UsageError, match="hydra-2d: a native capture has no host tables"):
         run(case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])])), NAME)
-    with pytest.raises(UsageError, match="hydra-2d: depends on what threads touch, and no trace tells"):
+    with pytest.raises(UsageError, match="hydra-2d: needs the order of accesses, so it needs a trace"):
         replay_snapshot(process.snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match=r"hydra-2d: host_prefetch = 10: .*allowed: 0\.\.9"):
         plan_for(NAME, {"host_prefetch": "10"})
@@ -330,7 +330,7 @@ def test_what_domains_cannot_be_is_refused():
         run(case(snapshot, trace, 9), "domains", {"per_socket": 8})
     with pytest.raises(UsageError, match=r"per_socket = 9: .*allowed: 1\.\.8"):
         plan_for("domains", {"per_socket": 9})
-    with pytest.raises(UsageError, match=r"domains: .*no trace tells"):
+    with pytest.raises(UsageError, match=r"domains: .*so it needs a trace"):
         replay_snapshot(
             snapshot, None, [("hydra+domains", {})], Setup.of(machine=small_machine(2), costs=COSTS)
         )

@@ -180,7 +180,7 @@ def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
     if trace:
         assert ask(snapshot, "shadow", trace=touched)
         return
-    with pytest.raises(UsageError, match="policy shadow: depends on what threads touch"):
+    with pytest.raises(UsageError, match="policy shadow: needs the order of accesses"):
         ask(snapshot, "shadow")
     guest, mitosis = (
         ask(snapshot, "shadow", params={"place": "guest"})[-1],

@@ -486,7 +486,7 @@ def test_what_cannot_be_is_refused_in_a_line():
         )
     with pytest.raises(UsageError, match="nodes = 1: with mode = migrate the copy follows"):
         results(thin(), passes(1), [("mitosis", {"mode": "migrate", "nodes": "1"})])
-    with pytest.raises(UsageError, match="depends on what threads touch"):
+    with pytest.raises(UsageError, match="needs the order of accesses"):
         replay_snapshot(
             thin(),
             None,

@@ -184,7 +184,7 @@ def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
 @pytest.mark.twin
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
-    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
+    with pytest.raises(UsageError, match=f"policy {name}: needs the order of accesses, so it needs a trace"):
         ask(process()[0], None, [(name, {})])
 
 
@@ -326,7 +326,7 @@ def test_bytes_of_each_dimension_are_told_apart():
 @pytest.mark.twin
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_policies_that_depend_on_order_say_what_is_missing_for_vms_too(name):
-    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
+    with pytest.raises(UsageError, match=f"policy {name}: needs the order of accesses, so it needs a trace"):
         ask_untraced(two_dimensional(), [(name, {})], nodes=4)
 
 

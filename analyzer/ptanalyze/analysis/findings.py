@@ -202,7 +202,7 @@ DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 def short_region(
     first: np.ndarray, further: np.ndarray, scenario: Scenario, share: float | None = None
 ) -> list[Finding]:
-    """That the caches hold what the region reads, as it is short: the program may read more.
+    """Warns if the region is so short that its page tables fit in the caches: the program may read more.
 
     first, further  Counters.reads of the two runs, at a share of the LLC
     share           which, where it is not the machine's own

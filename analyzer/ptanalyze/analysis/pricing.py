@@ -604,7 +604,7 @@ def served(plan: Plan, run: PolicyRun, scenario: Scenario) -> np.ndarray:
         with own_code(plan):
             served = part.initial_servers(state, ids) if part.initial_servers else None
         if served is None:
-            missing = f"depends on what threads touch, and no trace tells: {RECORD}"
+            missing = f"needs the order of accesses, so it needs a trace: {RECORD}"
             raise RefusedError(LEFT_OUT if scenario.left_out else missing, plan.name)
         check_nodes(plan.name, "initial_servers returned", served, scenario.machine)
         servers.append(served)

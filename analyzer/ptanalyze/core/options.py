@@ -206,8 +206,8 @@ class Options:
         default="auto",
         metadata=option(
             "--weight",
-            "Replay the trace (walks), or weigh pages by accessed bits (heat) or equally (leaf); auto: the "
-            "first that CAPTURE has.",
+            "Weight by replayed walks, by accessed-bit samples (heat) or by nothing (leaf); auto: the first "
+            "available.",
             kind=("auto", "walks", "heat", "leaf"),
             everywhere=False,
         ),

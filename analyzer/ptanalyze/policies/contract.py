@@ -169,7 +169,7 @@ RECORD = (
 NEEDS: dict[
     str, tuple[Callable[[Scenario], bool], str, str]
 ] = {  # need -> (is it met?, the gap in words, how to fill it)
-    "trace": (lambda scenario: scenario.traced, "depends on what threads touch, and no trace tells", RECORD),
+    "trace": (lambda scenario: scenario.traced, "needs the order of accesses, so it needs a trace", RECORD),
     "events": (
         lambda scenario: len(scenario.trace.events) > 0,
         "depends on memory-management events, and the trace has none",
@@ -189,7 +189,7 @@ NEEDS: dict[
         lambda scenario: (
             scenario.traced or not scenario.snapshot.native or len(scenario.snapshot.topology) > 1
         ),
-        "all data of a single-node capture are on that node, and no trace tells which threads touch them",
+        "all data of a single-node capture are on that node; which threads touch them takes a trace",
         RECORD + ", or dump on a machine with several nodes",
     ),
     "slow nodes": (
