@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.advise import advise, advise_scenario
-from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of_advice
+from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, _verdict, limits_of_advice
 from ptanalyze.analysis.ranking import Budget, because, by_the_kernel, causes, workload
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError, budget
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
@@ -276,8 +277,11 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 )
 def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, typed):
     capture = synth(tmp_path / "made", size, accesses=60_000 if made is not MOVED else 200_000, **made)
-    found = limits_of_advice(advise(capture, policies=policies).report)
+    report = advise(capture, policies=policies).report
+    found = limits_of_advice(report)
     assert found.kind == kind and typed in found.today and bool(found.today) == bool(typed)
+    unsure = [part._replace(gain=Interval(1.0, 1.01, 1.31)) for part in found.parts]
+    assert ": 1.01x, at most 1.31x;" in _verdict(NOTHING, unsure, report.base, None, True)
     gains = {part.kind: part.gain for part in found.parts}
     others = [gain.middle for name, gain in gains.items() if name != kind]
     assert max(others) < 1.02 and (kind == NOTHING or gains[kind].middle > 1.1)

@@ -268,8 +268,9 @@ def _verdict(kind: str, parts: Sequence[Headroom], base: Result, huge: Result | 
                 "neither page tables, nor data, nor page size" if sizes else "neither page tables nor data"
             )
             return _sentence(f"{gain}: {limits} limit this run")
-        most = interval(max(parts, key=lambda part: part.gain.high).gain)
-        return f"Probably {gain}: at most {most}; perf counters can tell (calibrate)."
+        most = max(parts, key=lambda part: part.gain.high).gain
+        gains = f"{most.middle:.2f}x, at most {most.high:.2f}x"
+        return f"Probably {gain}: {gains}; perf counters can tell (calibrate)."
     if kind == PAGES and huge is not None:
         more = peak_bytes(huge) - peak_bytes(base)
         memory = f", for {size_in_words(more)} more memory" if more > 0 else ""
