@@ -274,14 +274,15 @@ def test_a_missing_file_and_a_name_given_twice_are_refused(tmp_path, monkeypatch
 
 def test_the_error_of_a_row_and_the_errors_of_kinds_say_what_they_are_relative_to():
     one = Figure(name="a", where="Figure 1", quantity="q", unit="x", value=1.2, paper="P")
-    made = row(one, Interval(1.3, 1.4, 1.5), MODELLED, "")
+    made = [row(one, Interval(1.3, 1.4, 1.5), MODELLED, ""), row(one, 1.2, DEFINITION, "as granted")]
     lines = "\n".join(
         line
-        for part in sections([(files.Paper(paper="P", title="T", citation="C"), [made])])
+        for part in sections([(files.Paper(paper="P", title="T", citation="C"), made)])
         for line in part.lines
     )
     assert "errors are relative to the effect, a ratio less 1" in lines
     assert "error of a row: (ours - published) / published" in lines and "+16.7 %" in lines
+    assert "1 row left out that cannot fail" in lines and "+0.0 %" not in lines and "as granted" not in lines
 
 
 def with_file(tmp_path, monkeypatch, text):

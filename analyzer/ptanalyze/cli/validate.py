@@ -43,8 +43,8 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
     made by `ptanalyze synth` from its published description, scaled down. traced small: the program itself,
     traced at a small size. fitted (calibrated on this very number) and by definition (it cannot fail) are no
-    evidence and count nowhere. not reproducible: a note says why. Error = (ours - published) / published; an
-    interval of no width that misses is an error.
+    evidence and count nowhere; tables leave out the latter, --csv and --json have it. not reproducible: a
+    note says why. Error = (ours - published) / published; an interval of no width that misses is an error.
 
     \b
     Examples:

@@ -12,7 +12,20 @@ from ..core.errors import UsageError, plural
 from ..core.interval import Interval
 from ..core.process import Progress
 from .bench import bench
-from .row import JUDGED, KINDS, WITHIN, Paper, Row, Rows, baselines, published, ratios, rivals, tally
+from .row import (
+    DEFINITION,
+    JUDGED,
+    KINDS,
+    WITHIN,
+    Paper,
+    Row,
+    Rows,
+    baselines,
+    published,
+    ratios,
+    rivals,
+    tally,
+)
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
 PAPERS = {name: name for name in ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")}
@@ -165,8 +178,12 @@ def sections(results: Sequence[tuple[Paper, list[Row]]], further: Section | None
     if apart:
         yield Section("Errors by kind of evidence", apart, [EFFECT, ""])
     for paper, rows in results:
-        notes = list(dict.fromkeys(row.note for row in rows if row.note))
-        lines = [*by_figure(rows, notes), "", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
+        could_fail = [row for row in rows if row.kind != DEFINITION]
+        notes = list(dict.fromkeys(row.note for row in could_fail if row.note))
+        lines = list(by_figure(could_fail, notes)) if could_fail else []
+        if left_out := len(rows) - len(could_fail):
+            lines += [f"{plural(left_out, 'row')} left out that cannot fail, by definition: --csv has all"]
+        lines += ["", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
         yield Section(f"{paper.paper}: {paper.citation}", [], lines)
     named = [(paper.paper, rows) for paper, rows in results]
     if len(named) > 1:
