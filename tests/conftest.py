@@ -53,20 +53,10 @@ LONGEST = (
     "fuzz",
     "unit",
 )  # first those that wait
-LONG = (
-    "plots_readable",
-    "bench",
-    "policy_files",
-    "code_cache",
-    "validate_vmitosis",
-    "shadow",
-    "check",
-    "plots_values",
-    "degrees",
-    "validate",
-    "vmitosis",
-    "hydra",
-)  # of unit
+LONG = (  # of unit
+    "plots_readable", "bench", "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
+    "plots_values", "degrees", "validate", "vmitosis", "hydra",
+)  # fmt: skip
 
 
 @pytest.fixture
