@@ -169,6 +169,7 @@ WORDS = {  # (section, quantity): durations, instants, outcomes; what a trace is
     ("how sure", "process s"): "process had run for (s)",
     ("trace", "started"): "tracing began",
     ("trace", "seconds"): "trace spans (s)",
+    ("heat", "sampled (s)"): "windows of page rates, together (s)",
     ("trace", "sampled"): "samples alone, of perf",
     ("trace", "walks"): "each sample is a page walk",
 }
@@ -255,7 +256,7 @@ def describe_heat(heat: Heat) -> Rows:
     lengths = zip(heat.samples.sum(axis=0).tolist(), heat.seconds.tolist(), strict=True)
     return {
         "samples": int(heat.samples.sum()),
-        "page rates are from windows of together (s)": round(heat.sampled_seconds, 3),
+        "sampled (s)": round(heat.sampled_seconds, 3),
         "lengths as measured (ms)": ", ".join(f"{n} of {in_ms(seconds)}" for n, seconds in lengths),
         "pages used": len(heat.address),
         "pages used in every sample": int(np.count_nonzero(heat.saturated)),
