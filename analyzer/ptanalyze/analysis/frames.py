@@ -326,8 +326,8 @@ def coefficients_frame(calibration: Any) -> DataFrame:
 
 def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Rows of validate.run.flat, published figures beside ours: a missing number is NaN."""
-    names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
-    names = (*names, "basu", "line")
+    plain = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
+    names = (*plain, "basu", "line")
     return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
 
 
