@@ -194,7 +194,7 @@ def test_policies_whose_numbers_read_alike_are_as_fast_and_no_rivals(study):
     table["speedup"] += [0.0001 * k for k in range(len(table))]
     every = concat([table, study.ranked[study.ranked["policy"] == study.baseline]], ignore_index=True)
     said = [one.text for one in cautions(replace(study, ranked=every))]
-    assert any(text.startswith("As fast as far as the numbers tell: ") for text in said)
+    assert any(text.startswith("Equally fast: ") for text in said)
     assert not any("depends on the assumptions" in text for text in said)
 
 
@@ -235,7 +235,7 @@ def test_of_a_program_with_one_thread_nothing_is_said_about_several(study):
         {**study.facts, "machine": machine, "trace": {**study.facts["trace"], "threads": n}} for n in (1, 4)
     ]
     one, four = (replace(study, facts=facts) for facts in of)
-    assert weights(one, "Its one thread is taken to run on one node") == ["careful"]
+    assert weights(one, "Its one thread is assumed to stay on one node") == ["careful"]
     assert weights(four, "Where threads run is an assumption: ") == ["careful"]
     assert "spread evenly" in where.locality(four, four.classes).here
     assert "spread evenly" not in where.locality(one, one.classes).here

@@ -63,8 +63,8 @@ def recording(study: Study) -> list[Finding]:
     trace, lines = study.facts["trace"], []
     if study.tables is None:
         text = (
-            "The capture holds no page tables: the memory that the trace touches is taken as mapped in 4 KiB "
-            "pages, by tables that are made at first touch"
+            "The capture holds no page tables: 4 KiB pages, and tables placed by first touch, are assumed "
+            "for the memory that the trace touches"
         )
         lines.append(Finding("no-tables", text, CAREFUL, "the page tables are assumed"))
     lost, dropped = (int(trace.get(key, 0)) for key in ("lost bytes", "dropped touches"))
@@ -73,8 +73,8 @@ def recording(study: Study) -> list[Finding]:
         lines.append(Finding("trace-lost", text, CAREFUL, "parts of the trace were lost"))
     if "qemu" in str(trace.get("tracer", "")):
         text = (
-            "The program ran under an emulator while it was traced. Its addresses and calls are real; how "
-            "its threads took turns is that of the emulator"
+            "The program ran under an emulator while it was traced. Its addresses and calls are real; the "
+            "interleaving of its threads is the emulator's"
         )
         lines.append(Finding("emulated", text))
     return lines
@@ -83,7 +83,7 @@ def recording(study: Study) -> list[Finding]:
 def processes(study: Study) -> list[Finding]:
     """That a capture of several processes is asked about one of them."""
     if names := study.facts["capture"].get("children not traced"):
-        text = f"What the program started was not traced ({names}): record --follow-fork does that"
+        text = f"Child processes were not traced ({names}): record --follow-fork traces them"
         return [Finding("children-untraced", text, CAREFUL, "it is about the program without its children")]
     number = sum(section.startswith(PROCESS) for section in study.facts)
     if number < 2 or study.results[0].finding(TOGETHER):
@@ -128,7 +128,7 @@ def estimate(study: Study) -> list[Finding]:
     others = [row for row in study.rows if row is not best and not row["over"]]
     same = [row["label"] for row in others if study.written(row) == study.written(best)]
     if same:
-        text = f"As fast as far as the numbers tell: {listed(same)}. Of these {best['label']} costs least"
+        text = f"Equally fast: {listed(same)}. {best['label']} costs least"
         short = f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast"
         lines.append(Finding("as-fast", text, short=short))
     rivals = [
@@ -141,8 +141,8 @@ def estimate(study: Study) -> list[Finding]:
         )
         return [*lines, Finding("rivals", text, short=f"{listed(rivals, 2)} may be as good")]
     within = " within the budget" if any(row["over"] for row in study.rows) else ""
-    text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}"
-    return [*lines, Finding("best", text, short="nothing else is faster under any of the assumptions")]
+    text = f"{best['label']} is the fastest policy{within} under every assumption"
+    return [*lines, Finding("best", text, short="no other policy is faster under any assumption")]
 
 
 def noted(study: Study) -> list[Finding]:
@@ -181,7 +181,7 @@ def assumed(study: Study) -> list[Finding]:
         return []
     there = plural(captured, "node")
     where = (
-        "Its one thread is taken to run on one node all the time"
+        "Its one thread is assumed to stay on one node"
         if study.facts["trace"]["threads"] == 1
         else f"Where threads run is an assumption: {study.results[0].placement}"
     )

@@ -49,13 +49,13 @@ def lead(study: Study) -> str:
         else ", the walks are the same"
     )
     what = (
-        f"Speed-ups are over {study.baseline}, of a further run with everything touched and copied."
+        f"Speed-ups are over {study.baseline}, in steady state."
         if study.timed
         else f"Walk cycles of {study.baseline} over a policy's are a bound, reached {gain.FROM_DRAM}."
     )
     return (
         f"Policies differ in where tables are and in the cost of keeping them there{alike}. "
-        f"{what} What happens once is a column of its own. Memory is a policy's extra memory at its peak; "
+        f"{what} One-time costs have a column of their own. Memory is a policy's extra memory at its peak; "
         f"upkeep is its extra work as a share of the run.{rest}"
     )
 
@@ -165,8 +165,8 @@ def speedup(study: Study) -> Picture:
         here = f"Of {others} policies {len(faster)} would be faster by the estimate, "
         here += f"{len(slower)} slower{study.warm}"
         how = (
-            f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "
-            "of the assumptions; the bar spans all of them. Right of the line is faster."
+            f"A dot for each policy: run time under {study.baseline} over run time under it, with "
+            "mid-range assumptions; the bar spans all of them. Right of the line is faster."
         )
         how += " The bars of two policies share their assumptions: where one is high, so is the other."
         sure = [row for row in study.rows if gain.faster(row["speedup_low"])]
