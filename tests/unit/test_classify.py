@@ -15,6 +15,7 @@ import plot_texts
 import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
+from ptanalyze.analysis import leaf_classes
 from ptanalyze.analysis.classify import TRACED
 from ptanalyze.analysis.leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
 from ptanalyze.analysis.walk import explain, rows_of
@@ -180,15 +181,21 @@ def test_numa_hint_entries_count_as_the_pages_they_map():
 @pytest.mark.twin
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("change", ["none", "absent", "hint", "outside"])
-def test_full_blocks_and_blocks_with_holes_are_counted_as_the_naive_translation_does(block, change):
-    """A leaf table of 512 pages on 4 nodes, one entry of which is another, in one of four blocks of 128."""
+@pytest.mark.parametrize(("host", "l1"), [(0, 0), (5 * 512, 0), (5 * 512, 1)], ids=["holes", "full", "pairs"])
+def test_full_blocks_and_blocks_with_holes_are_counted_as_the_naive_translation_does(
+    block, change, host, l1, monkeypatch
+):
+    """A leaf table of 512 pages, one entry of which is another, in one of four blocks of 128; host tables
+    have holes or are full, and are looked up one by one or in pairs."""
+    monkeypatch.setattr(leaf_classes, "l1_bytes", lambda: l1)
+    backed = [(k * KIB4, k) for k in range(host)]
     pages = [Page(GIB + k * KIB4, 5 + 37 * k % 2048) for k in range(512)]
     at = 128 * block + 77
     if change == "absent":
         del pages[at]
     if change == "hint":
         pages[at] = replace(pages[at], protnone=True)
-    snapshot = build_snapshot(pages, [], nodes=4)
+    snapshot = build_snapshot(pages, backed, nodes=4, host_table_nodes=(0, 1, 2, 3))
     if change == "outside":
         snapshot.guest.entries[3, at] = (1 << 51) | 0x67
     expected = naive_classify(snapshot, "leaf")

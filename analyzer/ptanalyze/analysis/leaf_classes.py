@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,6 +232,16 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     return nodes, of_table
 
 
+L1 = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")  # of data: "32K"
+
+
+def l1_bytes() -> int:
+    """Of the first-level data cache, 0 where the kernel does not tell."""
+    with suppress(OSError, ValueError):
+        return int(L1.read_text().strip().removesuffix("K")) << 10
+    return 0
+
+
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
@@ -253,8 +265,11 @@ def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     of_region = np.full((1 << max(len(table) - 1, 0).bit_length()) + 1, 4 * unmapped, np.uint8)
     of_region[: len(table)][table >= 0] = 4 * known[table[table >= 0]]
     of_region[-1] = 4 * absent
+    pairs = np.zeros(0, np.uint8)
+    if 0 < l1_bytes() <= len(of_region) and closer < kernels.QUICK_CLASSES:
+        pairs = (of_region[:-1:2] >> 2 | of_region[1::2] >> 2 << 4).astype(np.uint8)
     return kernels.Host(
-        of_region, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
+        of_region, pairs, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
     )
 
 
@@ -278,7 +293,8 @@ def leaf_host_classes(
 def _no_host(none: np.ndarray) -> Host:
     from ..kernels import classify as kernels
 
-    return kernels.Host(np.zeros(2, np.uint8), np.zeros(0, np.uint8), np.zeros(0, np.int32), none, 0, 0, 0, 0)
+    empty = np.zeros(0, np.uint8)
+    return kernels.Host(np.zeros(2, np.uint8), empty, empty, np.zeros(0, np.int32), none, 0, 0, 0, 0)
 
 
 def _add_huge_leaves(

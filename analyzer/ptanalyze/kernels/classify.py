@@ -18,6 +18,8 @@ class Host(NamedTuple):
     """Class of the host leaf entry by guest frame: 0..N-1 are nodes, N an unknown node, and those below.
 
     of_region   uint8[P + 1]  4 * class by frame >> 9; P a power of two >= D, unmapped from D on; [P] absent
+    pairs       uint8[P / 2]  the classes of two regions each, that of 2 k in the low half; empty where
+                of_region fits the first-level cache
     of_table    uint8[H]      by host table: the class of its node
     table       int32[D]      host table (counted from 0) with the leaf entry, -1 none
     entries     uint64[H, 512]
@@ -28,6 +30,7 @@ class Host(NamedTuple):
     """
 
     of_region: np.ndarray
+    pairs: np.ndarray
     of_table: np.ndarray
     table: np.ndarray
     entries: np.ndarray
@@ -49,7 +52,7 @@ def count_nested(entries, segments, host, hist):
         quick = 0
         if host.closer < QUICK_CLASSES:
             quick = len(run) // BLOCK * BLOCK
-            if not count_ordinary(run, quick, of_region, inside, counts):
+            if not count_ordinary(run, quick, of_region, host.pairs, inside, counts):
                 counts[:] = 0
                 quick = 0
         for i in range(quick, len(run)):
@@ -64,7 +67,7 @@ def count_nested(entries, segments, host, hist):
 
 
 @hook
-def count_ordinary(run, length, of_region, inside, counts):
+def count_ordinary(run, length, of_region, pairs, inside, counts):
     """counts[class] += 1 for run[:length]. False, counts void: PROT_NONE, or a frame outside of_region.
 
     `length` is a multiple of BLOCK. One pass, so that counting and reading memory overlap.
@@ -76,7 +79,10 @@ def count_ordinary(run, length, of_region, inside, counts):
             every &= run[i]
             some |= run[i]
         if every & ONE:
-            even, odd = count_present(run, block, of_region, inside)
+            if len(pairs) > 0:
+                even, odd = count_paired(run, block, pairs, inside >> ONE)
+            else:
+                even, odd = count_present(run, block, of_region, inside)
             seen |= some
         else:
             even, odd, present, absent = count_sparse(run, block, of_region, inside)
@@ -97,6 +103,21 @@ def count_present(run, block, of_region, inside):
         for i in range(group, group + np.uint64(GROUP)):
             at = (scalar(run[i]) >> np.uint64(21)) & inside
             counters += ONE << np.uint64(of_region[at])
+        even += counters & NIBBLES
+        odd += (counters >> np.uint64(4)) & NIBBLES
+    return even, odd
+
+
+@hook
+def count_paired(run, block, pairs, inside):
+    """The same by `pairs`, half the table, for more work per entry; inside: of the numbers of pairs."""
+    even, odd = np.uint64(0), np.uint64(0)
+    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
+        counters = np.uint64(0)
+        for i in range(group, group + np.uint64(GROUP)):
+            entry = scalar(run[i])
+            pair = np.uint64(pairs[(entry >> np.uint64(22)) & inside]) << np.uint64(2)
+            counters += ONE << ((pair >> ((entry >> np.uint64(19)) & np.uint64(4))) & np.uint64(60))
         even += counters & NIBBLES
         odd += (counters >> np.uint64(4)) & NIBBLES
     return even, odd
