@@ -77,6 +77,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
 }
 ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 
+SHORT_IN_HELP = 20  # characters of a path in an example
 EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 3 only partial data."
 
 
@@ -149,7 +150,7 @@ class Commands(click.Group):
 def as_sudo_finds_it(command: click.Command) -> click.Command:
     """A copy whose help has this program in the place of "sudo ptanalyze": sudo searches no environment."""
     command = copy(command)
-    command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program()}")
+    command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program(SHORT_IN_HELP)}")
     if isinstance(command, click.Group):
         command.commands = {name: as_sudo_finds_it(one) for name, one in command.commands.items()}
     else:

@@ -43,7 +43,7 @@ def command(as_json: bool, required: str | None) -> int:
     Examples:
       ptanalyze doctor
       sudo ptanalyze doctor --json
-      sudo ptanalyze doctor --require trace,dump,rights && echo can record
+      sudo ptanalyze doctor --require trace,dump,rights
     """
     from ..capture.live.host import examine
     from ..show.terminal import print_json, print_view

@@ -295,14 +295,14 @@ def program() -> str:
     return shlex.quote(_near(path))
 
 
-def this_program() -> str:
-    """As sudo finds it: its path; if that is long and below another directory, what the shell makes it of, so
+def this_program(longest: int = SHORT_PATH) -> str:
+    """As sudo finds it: its path, of at most `longest` characters; a longer one as the shell looks it up, so
     that commands fit 80 columns."""
     path = _path()
     if path is None:
         return "ptanalyze"
     shown = shlex.quote(_near(path))
-    return '"$(which ptanalyze)"' if len(shown) > SHORT_PATH and program() == "ptanalyze" else shown
+    return '"$(which ptanalyze)"' if len(shown) > longest and program() == "ptanalyze" else shown
 
 
 def relocation(pid: int | str = "PID") -> str:
