@@ -368,7 +368,7 @@ def test_caches_see_walks_of_long_chunks_as_those_of_short_ones():
     for trace, at_once in ((coarse, False), (coarse, True), (fine, False)):
         space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 1)
         stream = TlbFilter(trace, space, placement, none).first()
-        passed = cache_pass(space, placement, small_machine(), stream, at_once=at_once)
+        passed = cache_pass(space, placement, small_machine(), stream, concurrent=at_once)
         walks = [reads for _, reads in passed]
         cpu, read = (np.concatenate([getattr(one, name) for one in walks]) for name in ("cpu", "dram"))
         dram.append([read[cpu == one].tolist() for one in range(2)])
