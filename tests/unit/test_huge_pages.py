@@ -672,6 +672,10 @@ def test_each_mapping_comes_with_its_line(name, said):
     small = one._replace(left=0, regions=0, pages=0)  # spared by its neighbours: nothing to type for it
     assert small.line == (one.line if name.startswith("/") else "-")
     assert HugePages([small, one], 200, 100, None, ()).best == one
+    assert [len(HugePages([one], walks, 1, None, ()).to_type) for walks in (200, 20_000)] == [
+        bool(one.typed),
+        0,
+    ]
 
 
 # Allocation sites: whose walks they are, by the latest that was given the memory.

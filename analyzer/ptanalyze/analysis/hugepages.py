@@ -26,6 +26,7 @@ BATCH = 1 << 20
 PAGES, PAGE_BYTES, MIB = 512, 4096, 1 << 20
 GIB = 1 << 30
 SPARSE = 0.5  # of the pages of its huge pages mapped: below, smaller sizes waste less
+WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 LEFT = 0.1  # of a VMA's walks left with 2 MiB pages: above, 1 GiB pages are worth a thought
 SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # anonymous to the program, shmem to the kernel
 NO_LINE = "-"
@@ -156,8 +157,9 @@ class HugePages:
 
     @property
     def to_type(self) -> list[Mapping]:
-        """The mappings that save walks and have a line."""
-        return [one for one in self.mappings if one.saved > 0 and one.typed]
+        """The mappings that save a share of all walks that is worth typing, and have a line."""
+        least = max(WORTH_TYPING * self.walks, 1)
+        return [one for one in self.mappings if one.saved >= least and one.typed]
 
     @property
     def best(self) -> Mapping | None:
