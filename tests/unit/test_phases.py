@@ -131,6 +131,10 @@ def test_an_end_of_one_thread_is_not_the_last_phase():
     phases = found(FILL + WORK + [(0, k * EACH) for k in range(10)])
     assert [phase.threads for phase in phases] == [1, 4, 1]
     assert last_busy(phases) == 1
+    ends = [phases[1]._replace(threads=3, walks=phases[1].walks * n // 100 + 1) for n in (19, 20)]
+    assert [last_busy([*phases[:2], end]) for end in ends] == [1, 2]  # threads end one after the other
+    fill = phases[0]._replace(threads=4, walks=100 * phases[1].walks)
+    assert last_busy([fill, phases[1]]) == 1
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ TURNS = 4  # chunks of each of its threads, at least, in a phase
 CALLS = 16  # weight of a memory call in first touches: there is at most one call per CALLS walks
 BUSY = 0.5  # of the threads of the busiest phase: a later one with no more is the end of the program
 
+TAIL = 0.2  # of the walks of the largest such phase: a later one with less is the end, too
+
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a phase begins
 SHARE = 0.1  # of the phase's walks: less than that is no steady part
 BLOCK = 1 << 20  # walks that are looked at together
@@ -339,9 +341,12 @@ def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
 
 
 def last_busy(phases: Sequence[Phase]) -> int:
-    """Index of the last phase with more than half the threads of the busiest."""
-    most = max(phase.threads for phase in phases)
-    return max(k for k, phase in enumerate(phases) if phase.threads > BUSY * most)
+    """Index of the last phase that is no end of the program: with more than half the threads of the busiest,
+    and a fifth of the walks of the largest such phase that does not fill memory."""
+    most, pages = max(phase.threads for phase in phases), sum(phase.pages for phase in phases)
+    busy = [k for k, phase in enumerate(phases) if phase.threads > BUSY * most]
+    largest = max((phases[k].walks for k in busy if 2 * phases[k].pages <= pages), default=0)
+    return max(k for k in busy if phases[k].walks >= TAIL * largest)
 
 
 def numbered(phases: Sequence[Phase], asked: str) -> int:
