@@ -99,7 +99,7 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     heat = read_heat(tmp_path / "heat.bits")
     assert area_of(heat, start) == (HOT, 0)
     assert faults_of(pid) - faults < 50 and waited(pid) > rounds
-    assert "samples of PID" in lines[0] and (tmp_path / "snapshot.json").exists()
+    assert f"samples of PID {pid} (" in lines[0] and (tmp_path / "snapshot.json").exists()
 
 
 def ends_sampled(target, words, path):
@@ -193,7 +193,7 @@ def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
         busy.wait()
     capture = open_capture(tmp_path / "app")
     assert capture.has_trace and capture.has_snapshot and not capture.has_heat
-    assert f"{capture.trace.accesses} samples of PID" in lines[1] and "page-faults" in lines[0]
+    assert f"{capture.trace.accesses} samples of PID {busy.pid} (sh)" in lines[1] and "faults" in lines[0]
 
 
 def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):

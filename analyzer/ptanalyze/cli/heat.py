@@ -56,7 +56,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     """
     from ..capture.live.dump import seal_dump
     from ..capture.live.heat import heat_process, heat_tree, provenance, sources
-    from ..capture.live.process import check_process
+    from ..capture.live.process import called, check_process
     from ..formats.record import must_be_new, new_capture
 
     if output is not None and add is not None:
@@ -70,7 +70,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     check_process(Path("/proc") / str(pid), pid)
     for source, state in sources().items():
         echo(f"{source}: {state}", err=True)
-    who = f"PID {pid} and its descendants" if tree else f"PID {pid}"
+    who = f"{called(pid)} and its descendants" if tree else called(pid)
     echo(f"sampling {who} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
     if add is not None:
         from ..capture.live.heat import add_heat

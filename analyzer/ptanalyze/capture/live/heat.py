@@ -23,7 +23,7 @@ from ...formats.trace import add_index
 from ...world.address_space import known_pages
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
-from .process import Process, check_process, open_process
+from .process import Process, called, check_process, open_process
 from .supervise import die_with_us
 
 LENGTHS = (
@@ -117,7 +117,7 @@ def sample_each(
     Together they take a twentieth of all CPUs at most (dumps/account.h). UsageError, at once, if one is
     refused a process that is there.
     """
-    began, early = time.monotonic(), 0.0
+    began, early, names = time.monotonic(), 0.0, {pid: called(pid) for pid in files}
     with ExitStack() as stack:
         account = stack.enter_context(zeros(ACCOUNT_BYTES))
         ran = {
@@ -146,7 +146,7 @@ def sample_each(
             found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(reason(said[pid]))
         else:
             found[pid] = [
-                *sampled(pid, out, lasted),
+                *sampled(names[pid], out, lasted),
                 *([kept] if early else []),
                 *never_cleared(pid, out),
             ]
@@ -210,12 +210,12 @@ def started(
         yield ran
 
 
-def sampled(pid: int, out: Path, elapsed: float) -> list[str]:
-    """A line on a file of samples."""
+def sampled(whose: str, out: Path, elapsed: float) -> list[str]:
+    """A line on a file of samples; whose: as `called` says."""
     cost = costs(out)
     times = cost["readings"] / cost["samples"]
     return [
-        f"{cost['samples']:.0f} samples of PID {pid} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
+        f"{cost['samples']:.0f} samples of {whose} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
         f"of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} times each; per sample "
         f"{cost['clear_ms']:.2g} ms to clear, {cost['read_ms']:.2g} ms to read"
     ]
@@ -437,7 +437,7 @@ def opens(events: Sequence[str]) -> bool:
 def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
     """Write trace and page tables of a process; lines for people."""
     with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
-        data = Path(place) / "perf.data"
+        data, whose = Path(place) / "perf.data", called(pid)
         record_running_sample(pid, data, seconds, events)
         with tempfile.TemporaryFile() as text:
             print_samples(data, text)
@@ -447,7 +447,7 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
                 )
             count = import_perf_script(text, inside / TRACE)
     add_index(inside)
-    return [f"{count} samples of PID {pid} in {seconds} s", *dump_process(pid, inside, bpf=True)]
+    return [f"{count} samples of {whose} in {seconds} s", *dump_process(pid, inside, bpf=True)]
 
 
 def record_running_sample(pid: int, data: Path, seconds: int, events: Sequence[str]) -> None:

@@ -105,6 +105,15 @@ def command_line(pid: int, comm: str | None = None) -> list[str]:
     return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
 
 
+def called(pid: int) -> str:
+    """ "PID 1234 (name)", as the kernel keeps the name; without it if the process has ended."""
+    try:
+        name = (Path("/proc") / str(pid) / "comm").read_bytes().rstrip(b"\n")
+    except OSError:
+        return f"PID {pid}"
+    return f"PID {pid} ({name.decode('utf-8', 'backslashreplace')})"
+
+
 def cpu_lines() -> list[str]:
     return Path("/proc/cpuinfo").read_text().splitlines()
 
