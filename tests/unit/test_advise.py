@@ -42,7 +42,7 @@ def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
     thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
     wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
-    assert (thin.name, wide.name) == ("Thin", "Wide")
+    assert thin.title == "Nearly all walks come from one node (Thin)" and wide.title.endswith("nodes (Wide)")
     assert wide.evidence()[0] == "assumed: threads round-robin over 2 nodes"
     assert wide.evidence()[1] == (
         "walks come from 2 nodes (node 0 50.0 %, node 1 50.0 %), as spread as over 2.00 nodes of equal shares"

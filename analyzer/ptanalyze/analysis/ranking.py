@@ -46,6 +46,7 @@ THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to coun
 PAGE_BYTES = 4096
 ENTRIES = 512
 WALKS_AT_ONCE = 1 << 20
+WHENCE = {True: "Nearly all walks come from one node", False: "Walks come from several nodes", None: ""}
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ class Workload:
     @property
     def name(self) -> str:
         return {True: "Thin", False: "Wide", None: "unknown"}[self.thin]
+
+    @property
+    def title(self) -> str:
+        """Of its evidence: in plain words, then vMitosis's."""
+        return f"{WHENCE[self.thin]} ({self.name})" if WHENCE[self.thin] else "Which nodes walk is unknown"
 
     @property
     def spread(self) -> float:
@@ -142,11 +148,7 @@ class Workload:
     @property
     def doubt(self) -> str:
         """What stands against calling it Thin or Wide, in a line: an assumption, and a node that it fits."""
-        whence: dict[bool | None, str] = {
-            True: "Nearly all walks come from one node",
-            False: "Walks come from several nodes",
-        }
-        said = f"{whence.get(self.thin, 'Threads run')} by assumption: {self.assumed}"
+        said = f"{WHENCE[self.thin] or 'Threads run'} by assumption: {self.assumed}"
         assumed = said if self.assumed else ""
         fits = f"{self.fits[:1].upper()}{self.fits[1:]}"
         return " ".join(f"{line}." for line in (assumed, fits) if line)
@@ -536,8 +538,8 @@ def walks_because(base: Result, result: Result) -> str:
 
 
 WHY = {
-    True: "Thin: one node does nearly all walks, so one copy of the tables is enough if it is there.",
-    False: "Wide: several nodes walk, so each table is remote to most of them unless each has a copy.",
+    True: "One node does nearly all walks (Thin), so one copy of the tables is enough if it is there.",
+    False: "Several nodes walk (Wide), so each table is remote to most of them unless each has a copy.",
     None: "Without a trace every node counts alike.",
 }
 

@@ -92,7 +92,7 @@ def everything(report: Report) -> Iterator[Section]:
     found = owned([report.base, *(advice.result for advice in report.ranked)])
     lines = [f"- {line}" for line in (*report.workload.evidence(), *(one.line for one in found))]
     yield Section(lines=[""])
-    yield Section(f"{report.workload.name} workload", (), lines)
+    yield Section(report.workload.title, (), lines)
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
