@@ -19,7 +19,7 @@ BSD-2-Clause), libelf (LGPL-3.0 or GPL-2.0, or later) and zlib (Zlib), and besid
 them, QEMU's user mode (GPL-2.0) and its libraries: GLib, GnuTLS, libtasn1, liburing and libnuma (LGPL-2.1),
 GMP, Nettle, libidn2 and libunistring (LGPL-3.0 or GPL-2.0, or later), Capstone, PCRE2 and p11-kit
 (BSD-3-Clause), libffi (MIT). Its directory `licences` has all terms and lists the sources;
-`dumps/wheel/README.md` says what is asked of those who pass it on. Intel Pin (Intel's own licence) is run,
+`dumps/wheel/README.md` has the obligations of redistributors. Intel Pin (Intel's own licence) is run,
 and comes from elsewhere.
 
 ## What pip installs with ptanalyze

@@ -307,7 +307,7 @@ def _touch_row(row, depth=False):
 def depth_in_plain_row(tags, row, ways, first, tag):
     held = tags[first : first + ways].tolist()
     depth = held.index(tag) if tag in held else ways
-    tags[first + 1 : first + min(depth + 1, ways)] = held[: min(depth, ways - 1)]
+    tags[first + 1 : first + min(depth + 1, ways)] = held[: min(depth, max(ways, 1) - 1)]
     tags[first : first + min(ways, 1)] = tag
     return depth
 
