@@ -595,6 +595,9 @@ def test_a_capture_that_the_caches_hold_is_answered_for_larger_runs_too(pt, tmp_
     rows = result_of(pt(*ask, "--sizes", "16,512", "--json"))
     assert [size["stands_for"] for size in rows[1]["sizes"]] == [1, 16, 512]
     assert rows[1]["sizes"][2]["speedup"] > 1.05
+    for command in ("whatif", "advise"):
+        larger = pt(command, tmp_path / "made", "-p", "mitosis", "--stands-for", "16").out
+        assert "a run of 16 times the captured memory" in " ".join(larger.split()) and "a run of" not in none
     assert [size["speedup"] for size in rows[0]["sizes"]] == [1, 1, 1]
     advised = result_of(pt("advise", tmp_path / "made", "-p", "mitosis", "--sizes", "512", "--json"))
     assert advised["sizes"]["mitosis"][1]["speedup"] == rows[1]["sizes"][2]["speedup"]

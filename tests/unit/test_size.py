@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from captures import write_trace
 from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
-from ptanalyze.analysis.limits import STRIPPED, TABLES, replay_beside_mainline
+from ptanalyze.analysis.limits import STRIPPED, TABLES, limits_of_advice, replay_beside_mainline
 from ptanalyze.analysis.replay import FinishedRun
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
@@ -438,6 +438,7 @@ def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_r
     assert whatif(none, ["mitosis", "thp"], large)["policy"].tolist()[1:] == ["mitosis"]
     replayed, limits = replay_beside_mainline(open_replay_capture(none), "mitosis", large)
     assert STRIPPED in limits.unknown and len(replayed.results) == 2 and not replayed.refused
+    assert STRIPPED in limits_of_advice(advise(none, large).report).unknown
     assert "page size" not in limits.sentence
     assert not replay_beside_mainline(open_replay_capture(none), "mitosis", setup)[1].unknown
 

@@ -167,7 +167,9 @@ def limits_of(
 def limits_of_advice(report: Report) -> Limits | None:
     """Limits by all policies of `advise`, those over the budget left out."""
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
-    return limits_of(results, report.workload, {label_of(one.result) for one in report.ranked if one.over})
+    over = {label_of(one.result) for one in report.ranked if one.over}
+    unknown = (STRIPPED,) if HUGE in report.refused and report.base.stands_for else ()
+    return limits_of(results, report.workload, over, unknown=unknown)
 
 
 def replay_beside_mainline(

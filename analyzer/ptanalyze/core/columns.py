@@ -31,6 +31,7 @@ ELSEWHERE = "other-number-of-nodes"
 GONE = "tables-gone"
 MADVISE = "madvise"  # what the program says about huge pages
 NO_RATE = "footprint-unknown"  # accessed bits tell no reads from DRAM
+SCALE = "scale"  # of the run that a smaller capture stands for
 PHASES = "phases"  # of the trace, and the one that is answered
 SAMPLED = "sampled"
 SHORT = "short-region"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.columns import CAREFUL, OF_CAPTURE, Column, Finding, brief, found, plain
+from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, Column, Finding, brief, found, plain
 from ..core.interval import Interval, less_sure
 from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 
@@ -350,6 +350,15 @@ class Result:
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
     data: np.ndarray | None = None
+
+    @property
+    def stands_for(self) -> str:
+        """ "a run of 64 times the captured memory"; "" for the captured one."""
+        larger = self.finding(SCALE)
+        if larger is None:
+            return ""
+        times = larger.numbers["scale"]
+        return f"a run of {f'{times:,.0f}' if times >= 10 else f'{times:.3g}'} times the captured memory"
 
     @property
     def run(self) -> str | None:

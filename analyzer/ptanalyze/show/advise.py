@@ -55,7 +55,8 @@ def view(
         worthwhile = [*filter(None, [share_sentence(report.base)])]
     model = f"Machine model {report.base.machine}, {plural(len(report.base.classes), 'node')}."
     model = "" if report.base.finding(ELSEWHERE) else model  # said first
-    doubt = [*filter(None, [" ".join(filter(None, [model, report.workload.doubt]))])]
+    larger = report.base.stands_for and f"Answered for {report.base.stands_for}."
+    doubt = [*filter(None, [" ".join(filter(None, [model, larger, report.workload.doubt]))])]
     said_first = [
         line for text in ([said] if said else [], doubt, worthwhile) if text for line in (*text, "")
     ]

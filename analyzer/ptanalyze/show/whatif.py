@@ -248,7 +248,7 @@ def view(
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     threads = "" if first.placement == EVERY_NODE else f"; {threads_placed(first.placement)}"
-    asked = f"Machine model {first.machine}{threads}"
+    asked = "; ".join(filter(None, (f"Machine model {first.machine}{threads}", first.stands_for)))
     asked += f"; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results, limits is None)
     said = said if limits is None else limits.beside_a_best(said)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from ..core.columns import Finding
+from ..core.columns import SCALE, Finding
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
@@ -92,7 +92,7 @@ def scaled_by(scale: float) -> tuple[Finding, ...]:
         f"stands for a program of {scale:g} times its memory: data caches, last-level TLBs, paging-structure "
         f"caches and the pace of NUMA balancing are 1/{scale:g} of the machine's"
     )
-    return (Finding("scale", text, numbers={"scale": scale}),)
+    return (Finding(SCALE, text, numbers={"scale": scale}),)
 
 
 # What is asked: a factor or a size, and the memory that does not grow.

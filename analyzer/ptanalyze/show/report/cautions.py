@@ -317,6 +317,7 @@ def captured(study: Study) -> dict[str, str]:
         result.machine,
         f"{result.reads.shape[1]} nodes",
         threads_placed(result.placement) if study.traced else None,
+        result.stands_for,
     )
     return {what: text for what, text in lines.items() if text}
 
