@@ -131,7 +131,7 @@ def sample_each(
             for one in ran.values():
                 one.send_signal(signal.SIGTERM)
         said = {pid: one.communicate()[1] for pid, one in ran.items()}
-    lasted = min(time.monotonic() - began, seconds)  # less where the process has ended
+    lasted = time.monotonic() - began
     for pid in refused(ran):
         raise UsageError(reason(said[pid]))
     if early and all(one.returncode == NO_SAMPLE for one in ran.values()):
