@@ -96,7 +96,7 @@ def area_of(heat, start):
 def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothing(loop, tmp_path):
     pid, start = loop
     faults, rounds = faults_of(pid), waited(pid)
-    lines = heat_process(pid, tmp_path, 1, [100])
+    lines = heat_process(pid, tmp_path, 1, [900])  # a second sample ends after the second
     heat = read_heat(tmp_path / "heat.bits")
     assert area_of(heat, start) == (HOT, 0)
     assert faults_of(pid) - faults < 50 and waited(pid) > rounds
