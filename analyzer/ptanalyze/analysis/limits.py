@@ -7,7 +7,6 @@ huge pages give at least what their reads of leaf entries took, and remote data 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,9 +83,14 @@ class Limits(NamedTuple):
     cached: bool = False
 
     @property
+    def nothing(self) -> bool:
+        """Whether the verdict is that there is nothing to gain."""
+        return self.kind == NOTHING
+
+    @property
     def lines(self) -> list[str]:
         """For people, the verdict first, the research kernel left out."""
-        if self.kind == NOTHING:
+        if self.nothing:
             return [self.sentence, *filter(None, [self.beside])]
         typed = f"Type today: {self.today}" if self.today else "Nothing to type today."
         return [self.sentence, self.beside, typed]
@@ -98,15 +102,6 @@ class Limits(NamedTuple):
         told = TABLES if self.unknown and self.kind == NOTHING else self.kind
         others = [*(part.known for part in possible if part.kind != told), *self.unknown]
         return _sentence("; ".join(others)) if others else ""
-
-    def beside_a_best(self, advice: str) -> str:
-        """A sentence of advice, which calls nothing best where there is nothing to gain; "" where the verdict
-        says it already."""
-        if self.kind != NOTHING:
-            return advice
-        if self.cached:
-            return ""
-        return re.sub(r"\bBest( placement)?: ", r"Fastest\1 of those compared: ", advice)
 
     @property
     def today(self) -> str:

@@ -440,8 +440,11 @@ def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Adv
     return Advice(result, taken, updates, " and ".join(over), horizon, gain, ranked_by)
 
 
-def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
-    """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound."""
+def sentence(ranked: Sequence[Advice], base: Result, workload: Workload, nothing: bool = False) -> str:
+    """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound.
+
+    nothing  whether the verdict, told before, is that there is nothing to gain
+    """
     best = next(advice for advice in ranked if not advice.over)
     if best.result is base:
         if held := base.finding(CACHED):
@@ -455,8 +458,13 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
         lead = NO_ADVICE if base.finding(NO_RATE) else f"{NO_ADVICE} without a trace"
         return without_trace(base, best.result, f"{lead}: with {label_of(best.result)}", rest)
     faster = f"{interval(speedup)} over {label_of(base)}"
-    advice = f"Best: {label_of(best.result)}, {faster}: {why}{careful(best.result)}"
+    advice = f"{best_of(nothing)}: {label_of(best.result)}, {faster}: {why}{careful(best.result)}"
     return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+
+
+def best_of(nothing: bool, what: str = "") -> str:
+    """What the best of the policies compared is called; nothing: whether there is nothing to gain."""
+    return f"Fastest{what} of those compared" if nothing else f"Best{what}"
 
 
 def careful(result: Result) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..analysis import ranking
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
@@ -48,7 +49,8 @@ def view(
     results = [report.base, *(one.result for one in others)]
     worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over}, limits)
     placed = report.placement if limits is None else ""
-    advised = report.sentence if limits is None else limits.beside_a_best(report.sentence)
+    told = ranking.sentence(report.ranked, report.base, report.workload, bool(limits and limits.nothing))
+    advised = "" if limits and limits.cached else told
     said = " ".join(filter(None, (missing(report.base), placed, advised)))
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):

@@ -12,6 +12,7 @@ import numpy as np
 from ..analysis.findings import HOST_MODEL, owned
 from ..analysis.ranking import (
     best_first,
+    best_of,
     candidate,
     careful,
     effect,
@@ -250,8 +251,7 @@ def view(
     threads = "" if first.placement == EVERY_NODE else f"; {threads_placed(first.placement)}"
     asked = "; ".join(filter(None, (f"Machine model {first.machine}{threads}", first.stands_for)))
     asked += f"; {walks(first)} walks{warm(first)}{accesses}"
-    said = advice(results, limits is None)
-    said = said if limits is None else limits.beside_a_best(said)
+    said = "" if limits and limits.cached else advice(results, limits)
     sized, best = by_size(curve), [first, *best_first(results)]
     gains = any(effect(one, first) > 0 for one in results[1:])
     worthwhile = worth(best, (), limits) if gains or not sized else filter(None, [share_sentence(first)])
@@ -306,8 +306,9 @@ def labels(results: Sequence[Result]) -> list[str]:
     return [label_of(result, results) for result in results]
 
 
-def advice(results: Sequence[Result], alone: bool = True) -> str:
-    """What the capture lacks, what placing tables gains `alone` where the best policy does more, the best."""
+def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
+    """What the capture lacks, what placing tables gains alone where the best policy does more and no Limits
+    tell, the best."""
     base, ranked = results[0], best_first(results)
     if all(one.policy == BOUND for one in ranked):
         return sentence(results)
@@ -315,11 +316,9 @@ def advice(results: Sequence[Result], alone: bool = True) -> str:
     timed = base.price.speedup is not None
     named = label_of(base, results)
     placed = (
-        ""
-        if base.finding(CACHED) or not alone
-        else placement_alone(ranked[0].policy, candidates, named, timed)
+        "" if base.finding(CACHED) or limits else placement_alone(ranked[0].policy, candidates, named, timed)
     )
-    return " ".join(filter(None, (missing(base), placed, sentence(results))))
+    return " ".join(filter(None, (missing(base), placed, sentence(results, bool(limits and limits.nothing)))))
 
 
 def recommended(results: Sequence[Result]) -> list[Finding]:
@@ -328,8 +327,11 @@ def recommended(results: Sequence[Result]) -> list[Finding]:
     return best.careful if best and effect(best, results[0]) > 0 else []
 
 
-def sentence(results: Sequence[Result]) -> str:
-    """Which policy is best, by how much, what it takes, and when that is recovered; or that none is."""
+def sentence(results: Sequence[Result], nothing: bool = False) -> str:
+    """Which policy is best, by how much, what it takes, and when that is recovered; or that none is.
+
+    nothing  whether the verdict, told before, is that there is nothing to gain
+    """
     base = results[0]
     ranked = best_first(results)
     if not ranked:
@@ -344,8 +346,8 @@ def sentence(results: Sequence[Result]) -> str:
         how = "" if same else f"; {name}: {interval_interval(speedup)}"
         return f"{interval.none_faster(label_of(base))}{how}."
     unsure = "" if interval.gains(speedup) else "; it may be no gain"
-    word = "Bound of locality" if best.policy == BOUND else "Best placement"
-    word = "Best" if reshapes(best.policy) else word
+    word = best_of(nothing, "" if reshapes(best.policy) else " placement")
+    word = "Bound of locality" if best.policy == BOUND else word
     faster = f"{word}: {name}, {interval_interval(speedup)} over {label_of(base)}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}.{careful(best)}"
 
