@@ -17,7 +17,7 @@ from ptanalyze.analysis import size
 from ptanalyze.analysis.limits import STRIPPED, TABLES, limits_of_advice, replay_beside_mainline
 from ptanalyze.analysis.replay import FinishedRun
 from ptanalyze.analysis.setup import Setup, open_replay_capture
-from ptanalyze.analysis.size import matched, needed_curve, replay_two, size_curve
+from ptanalyze.analysis.size import SizeCurve, matched, needed_curve, replay_two, size_curve
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, Strip, UsageError
@@ -68,12 +68,8 @@ def test_the_last_tlb_level_shrinks_and_the_first_only_as_far_as_the_second():
     machine = load_machine("vmitosis-cascade-lake")
     small = scaled_machine(machine, 120)
     assert small.tlb.l1_4k == machine.tlb.l1_4k
-    assert (small.tlb.l2, small.tlb.l1_2m, small.tlb.l2_1g) == (
-        Array(entries=12, ways=12),
-        Array(entries=12, ways=4),
-        Array(entries=1, ways=1),
-    )
-    assert small.tlb.l1_1g == Array(entries=1, ways=1)
+    assert (small.tlb.l2, small.tlb.l1_2m) == (Array(entries=12, ways=12), Array(entries=12, ways=4))
+    assert small.tlb.l2_1g == small.tlb.l1_1g == Array(entries=1, ways=1)
     assert scaled_machine(machine, 16).tlb.l1_2m == machine.tlb.l1_2m
     no_second = load_machine("epyc-7543-16-nodes")
     assert scaled_machine(no_second, 16).tlb.l1_1g == Array(entries=4, ways=4)
@@ -384,21 +380,42 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     curve = size_curve(capture, "mitosis", machine=machine, cache_share="0.25")
     assert curve.times == (1, 4, 16, 64, 256) and [len(results) for results in curve.results] == [2] * 5
     gains = [size["speedup"] for size in curve.of("mitosis")]
-    assert curve.best == "mitosis" and curve.turns
+    assert curve.best == "mitosis" and curve.turn == 2
     assert 16 * MIB < curve.fits < 256 * MIB and gains[0] == pytest.approx(1, abs=0.002)
     assert gains[2] > 1.05 and gains == sorted(gains)
     assert curve.of("mitosis")[2]["bytes"] == 256 * MIB
-    assert curve.sentence.startswith("Its leaf entries fit the caches up to ") and "16x (256 MiB) 1." in (
-        curve.sentence
-    )
+    assert "less than 2 % up to 4x (64.0 MiB), 1.00x; 16x (256 MiB) 1." in curve.sentence
     assert curve.frame["stands_for"].tolist() == [n for n in curve.times for _ in range(2)]
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]
     large = Setup.of(machine=machine, cache_share="0.25", stands_for=16)
     parts = replay_beside_mainline(open_replay_capture(capture), "mitosis", large)[1].parts
     bound = next(part.gain for part in parts if part.kind == TABLES)
-    assert [*bound] == pytest.approx(
-        one.loc[1, ["speedup_low", "speedup", "speedup_high"]].tolist(), rel=1e-3
+    told = one.loc[1, ["speedup_low", "speedup", "speedup_high"]]
+    assert [*bound] == pytest.approx(told.tolist(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("speedups", "turn", "said"),
+    [
+        ([(1, 1.001, 1.007)], None, "4x (4.0 GiB): mitosis 1.001x (1.000-1.007)."),
+        ([(0.97, 0.98, 1)], None, "4x (4.0 GiB): mitosis 0.98x (0.97-1.00)."),
+        ([(1, 1.014, 1.4), (1.01, 1.02, 1.5)], 2,
+         "4x (4.0 GiB), 1.01x (1.00-1.40); 16x (16.0 GiB) 1.02x (1.01-1.50)."),
+        ([(1.01, 1.1, 1.4)], 1, "4x (4.0 GiB) 1.10x (1.01-1.40)."),
+    ],
+)  # fmt: skip
+def test_a_gain_that_no_verdict_would_notice_is_no_turn(speedups, turn, said, monkeypatch):
+    """interleave at 1.001x was called the size from which placement matters."""
+    monkeypatch.setattr(size, "best_first", lambda results: results)
+    prices = [SimpleNamespace(speedup=Interval(*one)) for one in [(1, 1, 1), *speedups]]
+    results = [[SimpleNamespace(policy="mitosis", params={}, price=one)] for one in prices]
+    curve = SizeCurve([4**k for k in range(len(prices))], results, GIB, 2 * GIB, at_least=2 * GIB)
+    none, more = "; no placement gains 2 % in a run of up to ", ". mitosis for a larger run: "
+    whole = none if turn is None else f"{more}{'less than 2 % up to ' * (turn > 1)}"
+    assert (curve.turn, curve.sentence) == (
+        turn,
+        f"Its leaf entries fit the caches up to 2.0 GiB{whole}{said}",
     )
 
 

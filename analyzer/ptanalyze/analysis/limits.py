@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CACHED, DATA_NODES
 from ..core.errors import plural, relocation, size_in_words
-from ..core.interval import Interval, faster, interval
+from ..core.interval import NOTICED, Interval, faster, interval
 from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
 from ..policies.contract import Availability
 from .frames import Replayed
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
-NOTICED = 1.02  # speed-up, with mid-range assumptions, below which a part limits nothing
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
 HUGE, RESET = "thp", "ept-reset"

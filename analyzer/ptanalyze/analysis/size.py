@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import RefusedError, UsageError, size_in_words
-from ..core.interval import Interval, faster, less_sure, shown
+from ..core.interval import NOTICED, Interval, as_read, less_sure, shown
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
@@ -97,32 +97,43 @@ class SizeCurve:
         return label_of(ranked[0], self.results[-1]) if ranked else ""
 
     @property
-    def turns(self) -> bool:
-        """Whether a policy gains in some larger run."""
-        return any(faster(size["speedup"]) for size in self.of(self.best)[1:])
+    def turn(self) -> int | None:
+        """Index of the first larger run that the best policy speeds up by NOTICED, as it is written; None: it
+        does none. The verdict on a run that gains less is that there is nothing to gain."""
+        gained = [as_read(*_speedup(size)) >= NOTICED for size in self.of(self.best)[1:]]
+        return gained.index(True) + 1 if any(gained) else None
 
     @property
     def sentence(self) -> str:
-        """For people: up to where the caches hold the leaf entries, and the speed-up of each size."""
-        if len(self.of(self.best)) < len(self.times):  # accessed bits do not tell each
+        """For people: up to where the caches hold the leaf entries, the largest run that gains nothing worth
+        mentioning, and the speed-up of each larger one."""
+        sizes, turn, name = self.of(self.best), self.turn, self.best
+        if len(sizes) < len(self.times):  # accessed bits do not tell each
             return ""
-        name, (_, *larger) = self.best, self.of(self.best)
         until = f"Its leaf entries fit the caches up to {size_in_words(self.fits)}"
         if size_in_words(self.at_least) != size_in_words(self.fits):
             until += f" ({size_in_words(self.at_least)} if data leave them the least room)"
-        if not self.turns:
-            most = size_in_words(larger[-1]["bytes"])
-            return f"{until}; no placement gains in a run of up to {larger[-1]['stands_for']:g}x ({most})."
-        sizes = "; ".join(_at(size) for size in larger)
         of = f" ({self.part})" if self.part else ""
-        return f"{until}. {name} for a larger run: {sizes}{of}."
+        if turn is None:
+            return (
+                f"{until}; no placement gains {LITTLE} in a run of up to {_at(sizes[-1], f': {name} ')}{of}."
+            )
+        little = f"less than {LITTLE} up to {_at(sizes[turn - 1], ', ')}; " if turn > 1 else ""
+        return f"{until}. {name} for a larger run: {little}{'; '.join(map(_at, sizes[turn:]))}{of}."
 
 
-def _at(size: dict[str, Any]) -> str:
+LITTLE = f"{100 * (NOTICED - 1):.0f} %"
+
+
+def _at(size: dict[str, Any], between: str = " ") -> str:
     """ "16x (21.0 GiB) 1.12x (1.03-1.25)"."""
-    middle, low, high = shown(size["speedup"], size["speedup_low"], size["speedup_high"])
+    middle, low, high = shown(*_speedup(size))
     speedup = f"{middle}x" if middle == low == high else f"{middle}x ({low}-{high})"
-    return f"{size['stands_for']:g}x ({size_in_words(size['bytes'])}) {speedup}"
+    return f"{size['stands_for']:g}x ({size_in_words(size['bytes'])}){between}{speedup}"
+
+
+def _speedup(size: dict[str, Any]) -> tuple[float, float, float]:
+    return size["speedup"], size["speedup_low"], size["speedup_high"]
 
 
 def size_curve(

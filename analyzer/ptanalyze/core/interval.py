@@ -65,6 +65,7 @@ def less_sure(speedup: Interval, part: float) -> Interval:
 
 LEAST = 0.0005  # half of the last of three decimals
 PLACES = 3  # at most
+NOTICED = 1.02  # speed-up, with mid-range assumptions, below which nothing is gained that limits a run
 CLOSE = 0.005  # this close to 1, two decimals say nothing
 FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
 

@@ -29,7 +29,7 @@ from ..analysis.ranking import (
 from ..core import interval
 from ..core.columns import CACHED, ELSEWHERE, MADVISE, Cell, Finding, Matrix, Quantity, Section
 from ..core.errors import program, show_duration, size_in_words, this_program
-from ..core.interval import FROM_DRAM, faster
+from ..core.interval import FROM_DRAM, NOTICED, faster
 from ..core.interval import interval as interval_interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
@@ -273,9 +273,9 @@ def view(
 
 def by_size(curve: SizeCurve | None) -> list[str]:
     """What a larger run gains, where placement gains nothing in the captured one; else []."""
-    if curve is None or not curve.sentence or faster(curve.of(curve.best)[0]["speedup"]):
+    if curve is None or not curve.sentence or curve.of(curve.best)[0]["speedup"] >= NOTICED:
         return []
-    return [curve.sentence, *(["At the traced size:"] if curve.turns else [])]
+    return [curve.sentence, *([] if curve.turn is None else ["At the traced size:"])]
 
 
 def left_out(refused: Mapping[str, str]) -> list[str]:
