@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -98,16 +98,23 @@ def turns_by_chance(done: FinishedRun) -> list[Finding]:
 
 def walks_by_leaf_table(scenario: Scenario) -> np.ndarray:
     """int64[tables, sockets]: walks of each socket that end in each guest table with any."""
-    placement, stream, sockets = scenario.placement, scenario.stream, scenario.nodes // scenario.domains
-    socket = placement.cpu_node[placement.chunk_cpu] // scenario.domains
-    whose = np.repeat(socket, np.diff(stream.offset))
+    sockets = scenario.nodes // scenario.domains
     tables, row = np.unique(scenario.space.regions.leaf, return_inverse=True)
     count = np.zeros(len(tables) * sockets, np.int64)
-    for first in range(0, len(stream), BLOCK):
-        table = row[stream.page[first : first + BLOCK] >> 9]
-        count += np.bincount(table * sockets + whose[first : first + BLOCK], minlength=len(count))
+    for _, page, socket in blocks_of_walks(scenario):
+        count += np.bincount(row[page >> 9] * sockets + socket, minlength=len(count))
     found = count.reshape(len(tables), sockets)
     return found[found.any(axis=1)]
+
+
+def blocks_of_walks(scenario: Scenario) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Iterate (number of the first walk, pages, sockets), BLOCK walks of the stream at a time."""
+    placement, stream = scenario.placement, scenario.stream
+    socket = placement.cpu_node[placement.chunk_cpu] // scenario.domains
+    for first in range(0, len(stream), BLOCK):
+        page = stream.page[first : first + BLOCK]
+        chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
+        yield first, page, socket[chunk]
 
 
 def remote_by_turns(walks: np.ndarray) -> tuple[float, float]:
@@ -245,20 +252,16 @@ def missing_in_longer(done: FinishedRun) -> float:
 
 def lines_by_node(scenario: Scenario) -> tuple[int, int]:
     """(lines of guest leaf entries that nodes' walks read, those read once or in one go), summed."""
-    placement, stream = scenario.placement, scenario.stream
-    node = placement.cpu_node[placement.chunk_cpu] // scenario.domains
     kept, begun, left = ([np.zeros(0, np.int64)] for _ in range(3))
-    for first in range(0, len(stream), BLOCK):
-        page = stream.page[first : first + BLOCK]
-        chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
-        line = (page // ENTRIES_PER_LINE).astype(np.int64) * scenario.nodes + node[chunk]
+    for first, page, node in blocks_of_walks(scenario):
+        line = (page // ENTRIES_PER_LINE).astype(np.int64) * scenario.nodes + node
         found, at = np.unique(line, return_index=True)
         _, back = np.unique(line[::-1], return_index=True)
         kept.append(found)
         begun.append(first + at)
         left.append(first + len(page) - 1 - back)
     lines, where = np.unique(np.concatenate(kept), return_inverse=True)
-    since, until = np.full(len(lines), len(stream)), np.zeros(len(lines), np.int64)
+    since, until = np.full(len(lines), len(scenario.stream)), np.zeros(len(lines), np.int64)
     np.minimum.at(since, where, np.concatenate(begun))
     np.maximum.at(until, where, np.concatenate(left))
     return len(lines), int(np.count_nonzero(until - since < IN_ONE_GO))

@@ -162,8 +162,7 @@ def limits_of_advice(report: Report) -> Limits | None:
     """Limits by all policies of `advise`, those over the budget left out."""
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
     over = {label_of(one.result) for one in report.ranked if one.over}
-    unknown = (STRIPPED,) if HUGE in report.refused and report.base.stands_for else ()
-    return limits_of(results, report.workload, over, unknown=unknown)
+    return limits_of(results, report.workload, over, unknown=_stripped(report.refused, report.base))
 
 
 def replay_beside_mainline(
@@ -181,9 +180,7 @@ def replay_beside_mainline(
         scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
     )
     besides = [one for one in results if one.policy in {plan.name for plan in more}]
-    unknown: tuple[str, ...] = (
-        (STRIPPED,) if HUGE in refused.keys() - named and scenario.growth.factor > 1 else ()
-    )
+    unknown = _stripped(refused.keys() - named, results[0])
     unknown += _without_balancing(known, plans[0], setup, results[0])
     for plan in more:
         refused.pop(plan.name, None)
@@ -191,6 +188,11 @@ def replay_beside_mainline(
     results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
     replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
     return replayed, limits_of(results, workload(scenario), besides=besides, unknown=unknown)
+
+
+def _stripped(refused: Collection[str], base: Result) -> tuple[str, ...]:
+    """Limits.unknown of a larger run, by the policies that its capture does not allow."""
+    return (STRIPPED,) if HUGE in refused and base.stands_for else ()
 
 
 def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base: Result) -> tuple[str, ...]:
