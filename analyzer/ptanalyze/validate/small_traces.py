@@ -7,7 +7,8 @@ the replay counted of each is a row of models/reference/small-traces.csv, and is
     python -m ptanalyze.validate.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
 
 They are priced as `whatif` prices a larger run, and by three other forms (`forms`;
-docs/adr/0031-share-and-load-in-whatif.md). Without arguments the script prints that comparison.
+docs/adr/0031-share-and-load-in-whatif.md). Without arguments the script prints that comparison,
+and how far repeated measurements differ.
 
 Steady state: replicas hold every entry, so that Mitosis and Hydra are predicted alike. The leaf tables of
 a large run are many: where several nodes made them, or they are interleaved, all nodes serve alike.
@@ -20,8 +21,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,10 @@ ALMOST = 0.95  # of the reads
 NOTE = (
     "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large; at least {data:.2f} "
     "lines of data come from DRAM per walk"
+)
+REPEATED = (
+    "; measured in {} runs of linux and {} of the policy ({where}: a tenth of two runs of one kernel differ "
+    "by {most:.0f} % or more)"
 )
 
 
@@ -166,13 +171,15 @@ def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
 
 
 class Pair(NamedTuple):
-    """A measured speed-up of a policy, and the row that predicts it; interleaved: where its data were."""
+    """A measured speed-up of a policy, and the row that predicts it; interleaved: where its data were; runs:
+    of linux and of the policy, whose medians were compared."""
 
     one: Replayed
     series: str
     interleaved: int
     policy: str
     speedup: float
+    runs: tuple[int, int]
 
 
 def pairs() -> Iterator[Pair]:
@@ -183,12 +190,13 @@ def pairs() -> Iterator[Pair]:
         base, run = runs.get((*key, "linux")), runs.get((*key, policy))
         if base and run:
             known = one._replace(threads=base.cpus or one.threads)
-            yield Pair(known, series, data, policy, base.time / run.time)
+            yield Pair(known, series, data, policy, base.time / run.time, (base.runs, run.runs))
 
 
 def small_traces(program: str, _: Bench) -> Iterator[Row]:
     """Of every pair of a program."""
-    for one, series, data, policy, speedup in pairs():
+    apart = noise().set_index(["series", "data"])["most"]
+    for one, series, data, policy, speedup, runs in pairs():
         if one.program != program:
             continue
         lines = _data(one, min(one.missed))[1].data
@@ -196,23 +204,64 @@ def small_traces(program: str, _: Bench) -> Iterator[Row]:
         said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
         name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(" ", "-")
         note = NOTE.format(walks=one.walks / 1e6, scale=one.scale, data=lines)
+        note += REPEATED.format(*runs, where=f"{series}, {DATA[data]}", most=100 * apart[series, DATA[data]])
         yield row(
             PAPER.measured(name, "small traces", said, "x", speedup), predicted(one, bool(data)), TRACED, note
         )
 
 
+Key: TypeAlias = tuple[str, str, str, str, int, str]
+
+
 class Measured(NamedTuple):
-    """Median of the repeats; cpus: that were busy, None where no cycles were counted."""
+    """Median of the repeats that were started together; cpus: that were busy, None where no cycles were
+    counted; runs: how many repeats."""
 
     time: float
     cpus: int | None
+    runs: int
 
 
 @cache
-def measured() -> dict[tuple[str, str, str, str, int, str], Measured]:
+def measured() -> dict[Key, Measured]:
     """{(series, machine, program, input, 1: interleaved data, policy): Measured}; times are seconds per
     trial, or of the run, or cycles where they were counted."""
-    found: dict[tuple[str, str, str, str, int, str], Measured] = {}
+    found = {}
+    for key, every in _repeats():
+        runs = every[every["batch"] == every["batch"].mode()[0]]
+        busy = (runs["cycles"] / runs["seconds"]).median() / (load_machine(key[1]).ghz * 1e9)
+        time, cpus = float(runs["time"].median()), None if np.isnan(busy) else round(busy)
+        found[key] = Measured(time, cpus, len(runs))
+    return found
+
+
+@cache
+def noise() -> pd.DataFrame:
+    """How far two runs of one kernel differ: a row per series and placement of data.
+
+    pairs  of runs of one program and kernel, linux or a policy of REPLICAS, that were started together
+    median, most  of the slower one's seconds over the other's - 1: exceeded by half of the pairs, by a tenth
+    clear  share of the pairs that differ by CLEAR: a gain or loss that is none
+    """
+    found: dict[tuple[str, int], list[float]] = {}
+    for (series, _, _, _, data, policy), runs in _repeats():
+        if len(runs) < 2 or policy not in ("linux", *REPLICAS):
+            continue
+        for _, repeats in runs.groupby("batch"):
+            apart = (max(pair) / min(pair) - 1 for pair in combinations(repeats["seconds"].dropna(), 2))
+            found.setdefault((series, data), []).extend(apart)
+    rows = [
+        {
+            "series": series, "data": DATA[data], "pairs": len(apart), "median": np.median(apart),
+            "most": np.quantile(apart, 0.9), "clear": np.mean(np.array(apart) >= CLEAR),
+        }
+        for (series, data), apart in sorted(found.items())
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _repeats() -> Iterator[tuple[Key, pd.DataFrame]]:
+    """(key of measured, its runs: time, and cycles and seconds as in the file; batch: started together)"""
     for series, (file, machines) in SERIES.items():
         runs = pd.read_csv(bundled("models") / "reference" / file).fillna({"input": ""})
         if "cycles" not in runs:
@@ -220,16 +269,12 @@ def measured() -> dict[tuple[str, str, str, str, int, str], Measured]:
         else:
             runs["time"] = runs["cycles"]
             runs.loc[~runs["benchmark"].isin(GRAPHS), "input"] = ""  # there it says how replicas are made
+        runs["batch"] = runs["path"].str.rsplit("/", n=1).str[0] if "path" in runs else ""
         for label, name in machines.items():
             here = runs[runs["machine"] == label] if label else runs
-            hertz = load_machine(name).ghz * 1e9
             for key, part in here.groupby(["benchmark", "input", "interleaved_data", "policy"]):
-                busy = (part["cycles"] / part["seconds"]).median() / hertz
                 program, graph, data, policy = key
-                found[series, name, program, graph, int(data), policy] = Measured(
-                    float(part["time"].median()), None if np.isnan(busy) else round(busy)
-                )
-    return found
+                yield (series, name, program, graph, int(data), policy), part
 
 
 # Four ways to price the same rows.
@@ -338,7 +383,7 @@ def line(one: Replayed) -> list[str]:
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
-        print(forms().round(3).T.to_string())
+        print(forms().round(3).T.to_string(), noise().round(3).to_string(), sep="\n\n")
         sys.exit()
     directory, name, scale, program, graph = sys.argv[1:]
     made = counted(directory, name, int(scale), program, graph)
