@@ -171,17 +171,14 @@ def several():
     return snapshot
 
 
-@pytest.mark.parametrize(
-    ("asked", "fixed"),
-    [
-        ("", [True, True, True, False, False, False]),
-        ("none", [False] * 6),
-        ("heap", [False, False, False, True, False, False]),
-        ("1M", [True, True, True, False, True, False]),
-        (f"{5 * GIB + 5:#x},/bin/app", [True, False, False, False, True, False]),
-        ("tracer", [False] * 6),
-    ],
-)
+@pytest.mark.parametrize(("asked", "fixed"), [
+    ("", [True, True, True, False, False, False]),
+    ("none", [False] * 6),
+    ("heap", [False, False, False, True, False, False]),
+    ("1M", [True, True, True, False, True, False]),
+    (f"{5 * GIB + 5:#x},/bin/app", [True, False, False, False, True, False]),
+    ("tracer", [False] * 6),
+])  # fmt: skip
 def test_which_memory_does_not_grow(asked, fixed):
     snapshot = several()
     mapped = mapped_bytes(snapshot)
@@ -196,15 +193,12 @@ def test_memory_that_no_vma_is_called_is_refused(asked):
         fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ({"weigh": "leaf"}, "page tables alone tell nothing"),
-        ({"cold": True}, "leave out --cold"),
-        ({"fixed": "none"}, None),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("how", "why"), [
+    ({"weigh": "leaf"}, "page tables alone tell nothing"),
+    ({"cold": True}, "leave out --cold"),
+    ({"fixed": "none"}, None),
+    ({}, None),
+])  # fmt: skip
 def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why):
     capture = made(tmp_path / "made", size=8 * MIB)
     if why is None:
@@ -304,14 +298,9 @@ def test_counts_at_a_share_lie_between_those_of_the_shares_beside_it(share):
     machine = told_by_capture(load_machine("vmitosis-cascade-lake"))
     count = counters(2, 2, len(SHARES))
     count.reads[8] = np.random.default_rng(1).integers(0, 1000, (2, 2, len(SHARES) + 1))
-    done = FinishedRun(
-        SimpleNamespace(counters=count),
-        SimpleNamespace(machine=machine, trace=SimpleNamespace(sampled_walks=False)),
-        None,
-        None,
-        None,
-        Interval(share, share, share),
-    )
+    scenario = SimpleNamespace(machine=machine, trace=SimpleNamespace(sampled_walks=False))
+    run = SimpleNamespace(counters=count)
+    done = FinishedRun(run, scenario, None, None, None, Interval(share, share, share))
     found = done.counted.reads
     assert (found.sum(axis=-1) == count.reads.sum(axis=-1)).all(), "reads stay, their places move"
     every = np.array([at_share(count.reads, k)[8, ..., 1] for k in range(len(SHARES))])
@@ -427,11 +416,14 @@ def test_a_capture_made_smaller_has_the_memory_of_the_run_that_is_asked_for(tmp_
     assert results[1].one_time.cycles == pytest.approx(16 * results[0].one_time.cycles)
 
 
-def recorded(directory, huge):
-    """A capture with page tables, stripped as `record` does: 2048 pages of 4 KiB and some of 2 MiB."""
+def recorded(directory, huge, touched=()):
+    """A capture with page tables, stripped as `record` does: 2048 pages of 4 KiB and some of 2 MiB; touched:
+    int[chunks, touches], of the former; else any."""
     pages = [Page(GIB + (k << 12), 1000 + k) for k in range(2048)]
     pages += [Page(2 * GIB + (k << 21), 512 * (40 + k), 2) for k in range(huge)]
-    touched = np.random.default_rng(1).choice([page.va for page in pages], (40, 200))
+    if not len(touched):
+        touched = np.random.default_rng(1).integers(0, len(pages), (40, 200))
+    touched = np.array([page.va for page in pages])[touched]
     directory.mkdir()
     write_snapshot(directory, build_snapshot(pages, nodes=2, vmas=[(0, 1 << 47, "")]))
     write_trace(
@@ -460,6 +452,20 @@ def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_r
     assert not replay_beside_mainline(open_replay_capture(none), "mitosis", setup)[1].unknown
 
 
+def test_a_binary_search_is_told_and_one_size_says_less_of_it(tmp_path):
+    """Its effect was 60 % too high at 64 times the size, and no word said why."""
+    steps = np.arange(1, 11, dtype=np.uint64)
+    keys = np.random.default_rng(1).integers(0, 2048, (800, 1)).astype(np.uint64)
+    search = ((keys >> (11 - steps) | 1) << (11 - steps) & 2047).reshape(40, 200)
+    found = [
+        replay(recorded(tmp_path / name, 0, touched), "mitosis", stands_for=16).results[1]
+        for name, touched in (("search", search), ("any", ()))
+    ]
+    assert [one.finding("of-one-size").numbers["of the effect"] for one in found] == [0.4, 0.3]
+    assert [one.finding("searches") is None for one in found] == [False, True]
+    assert "go half as far as the one before" in found[0].careful[0].text
+
+
 def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp_path, monkeypatch):
     capture = made(tmp_path / "made", size=16 * MIB, accesses=60_000)
     whole = size_curve(capture, "mitosis", times=[512])
@@ -477,15 +483,12 @@ def test_the_size_of_a_bare_trace_is_what_it_reaches(tmp_path):
     assert scenario.extent == bare.extent == (16 * MIB, 512) and scenario.fits_caches and bare.fits_caches
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ({"stands_for": 4}, "--sizes: the sizes of runs take the place of --stands-for"),
-        ({"times": [0.5]}, "--sizes 0.5: factors"),
-        ({"times": []}, "--sizes : factors"),
-        ({"weigh": "leaf"}, "page tables alone tell nothing"),
-    ],
-)
+@pytest.mark.parametrize(("how", "why"), [
+    ({"stands_for": 4}, "--sizes: the sizes of runs take the place of --stands-for"),
+    ({"times": [0.5]}, "--sizes 0.5: factors"),
+    ({"times": []}, "--sizes : factors"),
+    ({"weigh": "leaf"}, "page tables alone tell nothing"),
+])  # fmt: skip
 def test_sizes_that_cannot_be_answered(tmp_path, how, why):
     with pytest.raises(UsageError, match=why):
         size_curve(made(tmp_path / "made"), "mitosis", **how)
@@ -539,14 +542,11 @@ def test_two_sizes_agree_with_a_direct_trace_and_reach_over_what_each_says(tmp_p
     )
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ({}, "two captures: give --stands-for too"),
-        ({"stands_for": 4, "fixed": "none"}, "--fixed none: two captures tell"),
-        ({"stands_for": "20M"}, r"--stands-for 20\.0 MiB: the capture maps 32\.0 MiB"),
-    ],
-)
+@pytest.mark.parametrize(("how", "why"), [
+    ({}, "two captures: give --stands-for too"),
+    ({"stands_for": 4, "fixed": "none"}, "--fixed none: two captures tell"),
+    ({"stands_for": "20M"}, r"--stands-for 20\.0 MiB: the capture maps 32\.0 MiB"),
+])  # fmt: skip
 def test_two_captures_that_cannot_answer(tmp_path, how, why):
     pair = [made(tmp_path / size, size=int(size) * MIB, accesses=2000) for size in ("8", "32")]
     with pytest.raises(UsageError, match=why):

@@ -88,9 +88,9 @@ class OneTimeCost:
 
 
 TABLE_BYTES = 4096
-BY_SIZE = (
-    0.15  # of the effect, for each factor of four that a run is larger than its trace: docs/howto/size.md
-)
+# Of the effect, for each factor of four that a run is larger than its trace, and of one that searches:
+# docs/howto/size.md.
+BY_SIZE, BY_SEARCH = 0.15, 0.2
 EVERY_NODE = "every node once"  # placement where there is no trace
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 
@@ -420,15 +420,16 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(self, times: float, asked: float, alone: bool = True) -> Result:
+    def of_larger(self, times: float, asked: float, alone: bool = True, searched: float = 0.0) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        asked  times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
-               where it is not `alone`
+        asked     times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
+                  where it is not `alone`
+        searched  share of walks of a binary search, where it is one: they are known less still (BY_SEARCH)
         """
         if times == 1:
             return self
-        unsure = min(BY_SIZE * math.log(asked, 4), 1.0) if alone else 0.0
+        unsure = min((BY_SEARCH if searched else BY_SIZE) * math.log(asked, 4), 1.0) if alone else 0.0
         ratios = {name: getattr(self.price, name) for name in ("speedup", "local_tables", "local_data")}
         ratios = {name: ratio and less_sure(ratio, unsure) for name, ratio in ratios.items()}
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
@@ -440,14 +441,21 @@ class Result:
             f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect; "
             "a second capture of another size narrows that"
         )
-        note = Finding("of-one-size", text, numbers={"of the effect": unsure})
+        notes = [Finding("of-one-size", text, numbers={"of the effect": unsure})] * alone
+        if alone and searched:
+            text = (
+                f"{100 * searched:.0f} % of its page walks go half as far as the one before, as in a binary "
+                "search: a larger run searches deeper, and one size cannot tell by how many walks; "
+                "record a second size (whatif SMALL LARGE --stands-for)"
+            )
+            notes.append(Finding("searches", text, CAREFUL, "it searches, deeper in a larger run"))
         return replace(
             self,
             **grown,
             price=replace(self.price, **ratios),
             one_time=self.one_time.of_larger(times),
             facts=self.facts | held,
-            findings=(*self.findings, *[note] * alone),
+            findings=(*self.findings, *notes),
         )
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
