@@ -296,7 +296,7 @@ def gone(scenario: Scenario) -> list[Finding]:
     text = (
         f"{100 * share:.0f} % of the walks go to memory that was freed before the page tables were read: "
         f"{tables} table pages are placed by first touch. Policies that change page sizes leave it as it is "
-        "here, so their gain is not known. Record again with --dump-at peak"
+        "here, so their gain is not known. Record a region that frees less, or all with --dump-at peak"
     )
     return [Finding(GONE, text, CAREFUL, f"{100 * share:.0f} % of the walks go to freed memory", "", numbers)]
 

@@ -592,10 +592,15 @@ def share_sentence(base: Result) -> str | None:
 
 
 def missing(base: Result) -> str:
-    """Which part of the trace is answered, and cautions on what the capture cannot show; else ""."""
-    first = [one for one in base.findings if one.code == PHASES]
-    first += [one for one in base.findings if one.code in UNSEEN and one.weight == CAREFUL]
+    """Cautions on what the capture cannot show; else ""."""
+    first = (one for one in base.findings if one.code in UNSEEN and one.weight == CAREFUL)
     return " ".join(one.sentence for one in first)
+
+
+def answered_phase(base: Result) -> str:
+    """Which phases the trace has, and which is answered; "" of a trace without."""
+    phases = base.finding(PHASES)
+    return phases.sentence if phases else ""
 
 
 def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:

@@ -11,7 +11,16 @@ from ..analysis import ranking
 from ..analysis.compare import Comparison, Difference
 from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
-from ..analysis.ranking import COLUMNS, Advice, Report, effect, label_of, missing, share_sentence
+from ..analysis.ranking import (
+    COLUMNS,
+    Advice,
+    Report,
+    answered_phase,
+    effect,
+    label_of,
+    missing,
+    share_sentence,
+)
 from ..analysis.setup import RESHAPED
 from ..core.columns import ELSEWHERE, Cell, Section
 from ..core.errors import plural, show_duration, size_in_words
@@ -51,7 +60,7 @@ def view(
     placed = report.placement if limits is None else ""
     told = ranking.sentence(report.ranked, report.base, report.workload, bool(limits and limits.nothing))
     advised = "" if limits and limits.cached else told
-    said = " ".join(filter(None, (missing(report.base), placed, advised)))
+    said = " ".join(filter(None, (missing(report.base), placed, advised, answered_phase(report.base))))
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
         worthwhile = [*filter(None, [share_sentence(report.base)])]

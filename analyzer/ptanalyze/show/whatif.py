@@ -11,6 +11,7 @@ import numpy as np
 
 from ..analysis.findings import HOST_MODEL, owned
 from ..analysis.ranking import (
+    answered_phase,
     best_first,
     best_of,
     candidate,
@@ -308,7 +309,7 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
     """What the capture lacks, what placing tables gains alone where the best policy does more and no Limits
-    tell, the best."""
+    tell, the best, and of which part of the trace."""
     base, ranked = results[0], best_first(results)
     if all(one.policy == BOUND for one in ranked):
         return sentence(results)
@@ -318,7 +319,8 @@ def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
     placed = (
         "" if base.finding(CACHED) or limits else placement_alone(ranked[0].policy, candidates, named, timed)
     )
-    return " ".join(filter(None, (missing(base), placed, sentence(results, bool(limits and limits.nothing)))))
+    best = sentence(results, bool(limits and limits.nothing))
+    return " ".join(filter(None, (missing(base), placed, best, answered_phase(base))))
 
 
 def recommended(results: Sequence[Result]) -> list[Finding]:
