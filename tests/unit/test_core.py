@@ -20,6 +20,7 @@ from ptanalyze.core.errors import (
     CaptureError,
     PtanalyzeError,
     UsageError,
+    about,
     bundled,
     parse_size,
     printable,
@@ -276,8 +277,9 @@ def test_any_other_text_is_no_size(text):
     assert parse_size(text) is None
 
 
-def test_a_size_is_shown_in_its_largest_unit():
+def test_a_size_is_shown_in_its_largest_unit_and_two_digits_without_exponent():
     assert [show_size(size) for size in (12, 1536, 64 << 20, 3 << 39)] == ["12", "1.5K", "64M", "1.5T"]
+    assert [about(one) for one in (131.7, 4.52, 0.0625, 1234)] == ["130", "4.5", "0.062", "1200"]
 
 
 @pytest.mark.parametrize("size", [1 << 10, 10 << 20, 7 << 30, 4 << 40])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..core.columns import DATA_NODES, Finding
+from ..core.errors import about
 from ..core.footprint import together
 from ..core.interval import Interval, faster, over_corners, slower
 from ..core.snapshot import frame
@@ -172,7 +173,7 @@ def answered(found: Footprint, lines: float, factor: float) -> str:
         middle = (low + high) / 2
         low, high = (low, middle) if found.taken(middle) <= MOST_TAKEN else (middle, high)
     most = factor * lines / high
-    return f"ask for --stands-for {most:.2g} at most, " if most >= LEAST_TIMES else ""
+    return f"ask for --stands-for {about(most)} at most, " if most >= LEAST_TIMES else ""
 
 
 def lines_left(machine: Machine) -> Interval:
@@ -255,11 +256,11 @@ def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
 
 def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> list[str]:
     """Notes: what the use was found to be."""
-    longest = found.seconds[-1]
+    longest, busy = found.seconds[-1], about(found.cpus)
     fill = found.filled(lines.middle)[0]
     used = (
-        f"in closed form, from accessed bits in windows of {1e3 * found.seconds[0] / found.cpus:.2g} to "
-        f"{1e3 * longest / found.cpus:.3g} ms, {found.cpus:.2g} CPUs busy: {found.used:,} leaf lines in use"
+        f"in closed form, from accessed bits in windows of {about(1e3 * found.seconds[0] / found.cpus)} to "
+        f"{about(1e3 * longest / found.cpus)} ms, {busy} CPUs busy: {found.used:,} leaf lines in use"
     )
     if found.used <= lines.low:
         return [f"{used}, which the caches of each node of {machine.name} hold"]

@@ -249,6 +249,11 @@ def show_duration(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms"
 
 
+def about(number: float) -> str:
+    """Two digits of a number for people, without an exponent up to a million: 130, 4.5, 0.06."""
+    return f"{float(f'{number:.2g}'):g}"
+
+
 # Data that travels with the package: machine and cost files, and the sample captures.
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.errors import PartialDataError, UsageError
+from ...core.errors import PartialDataError, UsageError, about
 from ...core.safe_files import is_own, temporary_directory, unfinished_directory
 from ...formats.capture import open_capture
 from ...formats.foreign.perf_samples import import_perf_script, print_samples
@@ -217,7 +217,7 @@ def sampled(whose: str, out: Path, elapsed: float) -> list[str]:
     return [
         f"{cost['samples']:.0f} samples of {whose} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
         f"of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} times each; per sample "
-        f"{cost['clear_ms']:.2g} ms to clear, {cost['read_ms']:.2g} ms to read"
+        f"{about(cost['clear_ms'])} ms to clear, {about(cost['read_ms'])} ms to read"
     ]
 
 
