@@ -165,10 +165,10 @@ def test_counts_of_vmas_are_those_of_the_replay_cut_into_parts(process, policy, 
     vmas = Vmas(scenario)
     (cut,) = grouped_runs([plan_for(policy)], scenario, vmas, scenario.placement.cpu_node)
     replay_walks([cut], scenario, scenario.reads(batch))
-    assert (cut.counts.events.sum(axis=0) == plain.events).all()
-    assert (cut.counts.reads.sum(axis=0) == plain.reads[::8].sum(axis=0)).all()
-    assert cut.counts.walks.sum() == len(process.stream)
-    for name, walks in zip(vmas.names, cut.counts.walks.sum(axis=1).tolist(), strict=True):
+    assert (cut.counters.events.sum(axis=0) == plain.events).all()
+    assert (cut.counters.reads.sum(axis=(0, 1)) == plain.reads[::8].sum(axis=0)).all()
+    assert cut.counters.classes.sum() == len(process.stream)
+    for name, walks in zip(vmas.names, cut.counters.classes.sum(axis=(1, 2)).tolist(), strict=True):
         assert (walks > 0) == (name != "process")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from ..cost.throughput import spent
 from ..formats.capture import CaptureLike
 from ..kernels.jit import compile_beside
 from ..kernels.replay import (
-    CALLS,
-    EVENT_KINDS,
     FLUSH,
     FREE,
     PTE_COPY,
@@ -27,11 +25,11 @@ from ..kernels.replay import (
     TABLE_DATA,
     TABLE_NEW,
     Counters,
-    Grouped,
+    Groups,
     PteState,
     at_share,
+    counters,
     freed_table,
-    grouped_for,
 )
 from ..policies import Plan, Policy, plan_for
 from ..policies.hydra import HYDRA_OFFLINE as OFFLINE
@@ -121,83 +119,42 @@ class Vmas:
 
 @dataclass
 class GroupedRun(PolicyRun):
-    """A PolicyRun of the guest's part alone, whose counts are by VMA.
+    """A PolicyRun whose counts are by VMA, of the guest's table.
 
-    counts  Grouped of the run; `first_counts` of the first once the second began
     reader  int16[cpus]: node of each CPU, whatever the hooks are told
     """
 
+    by_group: ClassVar[bool] = True
     vmas: Vmas = field(kw_only=True)
-    counts: Grouped = field(kw_only=True)
     reader: np.ndarray = field(kw_only=True)
-    first_counts: Grouped | None = None
     step_group: tuple[History, np.ndarray] | None = None
 
-    def loop(self, scenario: Scenario) -> Any:
-        return grouped_for(self.plan.guest[0].hooks)
-
-    def arguments(
-        self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
-    ) -> tuple[Any, ...]:
+    def groups(self, scenario: Scenario, reads: Reads) -> Groups:
         history = scenario.history
         if self.step_group is None or self.step_group[0] is not history:
             self.step_group = history, self.vmas.of_steps(history)
-        return (
-            scenario.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
-            scenario.space.tables, history.rows, history.steps, self.step_group[1], history.shootdowns,
-            mapped, self.states[0], self.counts, first, self.step, last,
-        )  # fmt: skip
+        return Groups(self.vmas.of_reads(reads), self.step_group[1], self.reader)
 
-    def begin_steady_state(self) -> None:
-        super().begin_steady_state()
-        self.first_counts = self.counts
-        self.counts = Grouped(*map(np.zeros_like, self.counts))
-
-    def take_uncounted(self, scenario: Scenario, mapped: PteState) -> None:
-        counted = self.counts
-        self.counts = Grouped(*(array.copy() for array in counted))
-        super().take_uncounted(scenario, mapped)
-        self.counts = counted
-
-    def parts(self) -> tuple[Grouped, Grouped]:
+    def parts(self) -> tuple[Counters, Counters]:
         """Counts of the run as traced and of the further run, zeros without one, at the machine's share of
         the LLC."""
-        traced = self.first_counts or self.counts
-        steady = self.counts if self.first_counts else Grouped(*map(np.zeros_like, self.counts))
+        traced = self.first or self.counters
+        steady = self.counters if self.first else Counters(*map(np.zeros_like, self.counters))
         llc = self.vmas.scenario.machine.llc
         own = llc.every_share.index(llc.share)
         first, further = (of._replace(reads=at_share(of.reads, own)) for of in (traced, steady))
         return first, further
 
 
-def of_group(counts: Grouped, group: int) -> Counters:
-    """Counters of a VMA: its reads as of one level, nothing of a host."""
-    events, none = counts.events[group], np.zeros(2, np.int64)
-    sockets = np.zeros((len(counts.walks[group]), 4), np.int64)
-    return Counters(counts.reads[group][None], sockets, events, np.zeros_like(events), none, none)
-
-
 def grouped_runs(
     plans: Sequence[Plan], scenario: Scenario, vmas: Vmas, reader: np.ndarray
 ) -> list[GroupedRun]:
     """[GroupedRun] of plans on a Scenario, before the first walk; reader: as GroupedRun."""
-    runs = []
+    shares, runs = len(scenario.machine.llc.every_share), []
     for plan in plans:
-        begun, counts = start(plan, scenario), empty(len(vmas), scenario)
-        known = (begun.plan, begun.states, begun.counters, begun.before)
-        runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
+        begun, counts = start(plan, scenario), counters(scenario.nodes, shares=shares, groups=len(vmas))
+        runs.append(GroupedRun(plan, begun.states, counts, begun.before, vmas=vmas, reader=reader.copy()))
     return runs
-
-
-def empty(groups: int, scenario: Scenario) -> Grouped:
-    kinds, nodes = len(EVENT_KINDS), scenario.nodes
-    return Grouped(
-        np.zeros((groups, nodes, nodes, len(scenario.machine.llc.every_share) + 1), np.int64),
-        np.zeros((groups, nodes), np.int64),
-        np.zeros((groups, len(CALLS), kinds, nodes, nodes), np.int64),
-        np.zeros((kinds, nodes, nodes), np.int64),
-        np.zeros(2, np.int64),
-    )
 
 
 # Every degree of prefetching and every sharing tier replayed once, counted and priced by VMA.
@@ -289,12 +246,13 @@ def degree_runs(scenario: Scenario, setup: Setup, prefetch_on: str, provenance: 
         again, *_ = replayed(shared, scenario, vmas, reader, lazy(prefetch_on), more)
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
-    first = FinishedRun(replace(runs[0], first=None), scenario, mapped, scenario, mapped)
+    begun = PolicyRun(runs[0].plan, runs[0].states, runs[0].before, runs[0].before)
+    first = FinishedRun(begun, scenario, mapped, scenario, mapped)
     said = of_run(first, Finding("by-vma", "counted by VMA, of the guest's tables"))
     traced, further = runs[0].parts()
     said += short_region(traced.reads, further.reads, scenario) if more else []
     return Degrees(
-        vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, scenario.machine,
+        vmas.names, traced.classes[..., 0], [*points, *nodes], bounds, shot, sockets, scenario.machine,
         setup.costs, scenario.placement.how, more, tuple(said), provenance,
     )  # fmt: skip
 
@@ -357,10 +315,13 @@ def pointed(
     return Point(tier, degree, traced_part, again_part, faults, propagated, tables)
 
 
-def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> VmaCycles:
+def part(counts: Counters, made: SystemCalls | None, setup: Setup, machine: Machine) -> VmaCycles:
     """Part of a run with these system calls, priced as Result's; made: None where there is no such run."""
-    groups = range(len(counts.walks))
-    cycles = np.array([spent(of_group(counts, k), machine, setup.costs, setup.contended) for k in groups])
+    groups = (
+        counts._replace(reads=reads, events=events, host_events=np.zeros_like(events))
+        for reads, events in zip(counts.reads, counts.events, strict=True)
+    )
+    cycles = np.array([spent(group, machine, setup.costs, setup.contended) for group in groups])
     management = cycles[:, 1:].sum(axis=1)
     if made is not None:
         management += fixed_ns_by_group(counts.events, setup.costs, made) * machine.ghz
