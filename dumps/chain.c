@@ -111,19 +111,17 @@ static void because(struct chain *chain, const char *format, ...)
 
 static bool area_in_text(const struct process *process, uint64_t address, struct area *area)
 {
-	size_t length;
-	char *text = process_read(process, PROCESS_MAPS, &length), *line = text, *rest;
+	char *text = process_read(process, PROCESS_MAPS, NULL);
+	const char *at = text;
+	struct mapping one = { 0 };
 	bool found = false;
 
-	for (; !found && *line; line = rest) {
-		char rights[5];
-
-		rest = strchr(line, '\n');
-		rest = rest ? rest + 1 : line + strlen(line);
-		found = sscanf(line, "%lx-%lx %4s %*x %*s %lu", &area->start, &area->end, rights, &area->inode) == 4 &&
-			area->end > address;
-		area->flags = found && rights[1] == 'w' ? 2 : 0;
-	}
+	while (!found && next_mapping(&at, &one))
+		found = one.end > address;
+	area->start = one.start;
+	area->end = one.end;
+	area->inode = one.inode;
+	area->flags = found && one.rights[1] == 'w' ? 2 : 0;
 	free(text);
 	return found;
 }
@@ -181,17 +179,13 @@ static void find_code_in(struct chain *chain, int memory, uint64_t start, uint64
 bool chain_find_code(struct chain *chain, const struct process *process)
 {
 	int memory = open_memory(process);
-	size_t length;
-	char *text = process_read(process, PROCESS_MAPS, &length), *line = text;
+	char *text = process_read(process, PROCESS_MAPS, NULL);
+	const char *at = text;
+	struct mapping area;
 
-	for (; memory >= 0 && line && *line && !(chain->call && chain->back); line = strchr(line, '\n'), line += !!line) {
-		uint64_t start, end;
-		char rights[5];
-
-		if (sscanf(line, "%lx-%lx %4s", &start, &end, rights) == 3 && rights[0] == 'r' && rights[2] == 'x' &&
-		    end < 1UL << 56)
-			find_code_in(chain, memory, start, end);
-	}
+	while (memory >= 0 && !(chain->call && chain->back) && next_mapping(&at, &area))
+		if (area.rights[0] == 'r' && area.rights[2] == 'x' && area.end < 1UL << 56)
+			find_code_in(chain, memory, area.start, area.end);
 	free(text);
 	if (memory >= 0)
 		close(memory);

@@ -210,9 +210,8 @@ unsigned pagemap_levels(void)
 bool pagemap_read(struct tables *tables, const struct process *process, const char *maps, unsigned levels)
 {
 	struct builder *builder = calloc(1, sizeof(*builder));
-	unsigned long start, end;
+	struct mapping area;
 	bool there = true;
-	char rights[4];
 
 	if (!builder)
 		fail(EXIT_WRONG_USE, "out of memory to read pagemap with");
@@ -221,11 +220,11 @@ bool pagemap_read(struct tables *tables, const struct process *process, const ch
 	builder->levels = levels;
 	memset(builder->added, -1, sizeof(builder->added));
 	add_above(builder, levels); /* a process without pages has a root, too */
-	for (const char *line = maps; there && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : "") {
-		if (sscanf(line, "%lx-%lx %3s", &start, &end, rights) != 3 || end > USER_HALF)
+	while (there && next_mapping(&maps, &area)) {
+		if (area.end > USER_HALF)
 			continue;
-		builder->accessible = strcmp(rights, "---");
-		there = read_area(builder, start, end);
+		builder->accessible = strncmp(area.rights, "---", 3);
+		there = read_area(builder, area.start, area.end);
 	}
 	if (there)
 		flush(builder);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The process as /proc shows it. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -65,33 +66,84 @@ static void refuse_unread(const struct process *process, const char *name)
 	     strerror(errno));
 }
 
-/* Each area lies behind the one before it. Since 6.17 the kernel lists them without holding up changes between two. */
-static bool areas_in_order(const char *maps)
+static const char *next_line(const char *line)
 {
-	unsigned long end = 0;
+	line = strchrnul(line, '\n');
+	return line + (*line == '\n');
+}
 
-	for (const char *line = maps; *line; line = strchrnul(line, '\n'), line += *line == '\n') {
-		char *dash;
-		unsigned long start = strtoul(line, &dash, 16);
+/* No word is longer than `size` - 1: the rest of it is left out. Returns what follows the word and the spaces behind it. */
+static const char *take_word(const char *at, char *word, size_t size)
+{
+	size_t length = strcspn(at, " \n");
 
-		if (*dash != '-' || start < end)
-			return false;
-		end = strtoul(dash + 1, NULL, 16);
-	}
+	snprintf(word, size, "%.*s", (int)length, at);
+	return at + length + strspn(at + length, " ");
+}
+
+/* Lines of sizes and flags begin with a capital letter, those with addresses with a digit. */
+bool next_mapping(const char **text, struct mapping *area)
+{
+	const char *at = *text;
+	char *after, unused[32];
+
+	*area = (struct mapping){ .start = strtoull(at, &after, 16) };
+	if (after == at || *after != '-')
+		return false;
+	area->end = strtoull(after + 1, &after, 16);
+	if (*after != ' ')
+		return false;
+	at = take_word(after + 1, area->rights, sizeof(area->rights));
+	at = take_word(take_word(at, unused, sizeof(unused)), unused, sizeof(unused)); /* offset and device */
+	area->inode = strtoull(at, &after, 10);
+	if (strlen(area->rights) != 4 || after == at)
+		return false;
+	take_word(after + strspn(after, " "), area->name, sizeof(area->name));
+	for (at = next_line(after); isupper((unsigned char)*at); at = next_line(at))
+		if (!strncmp(at, "Rss:", 4))
+			area->resident = strtoull(at + 4, NULL, 10);
+		else if (!strncmp(at, "AnonHugePages:", 14))
+			area->huge = strtoull(at + 14, NULL, 10);
+		else if (!strncmp(at, "VmFlags:", 8))
+			area->flags = at + 8;
+	*text = at;
 	return true;
 }
 
+/* Each flag is two letters between spaces. */
+bool mapping_has(const struct mapping *area, const char *flag)
+{
+	char between[] = { ' ', flag[0], flag[1], ' ' };
+
+	return area->flags && memmem(area->flags, strcspn(area->flags, "\n"), between, sizeof(between));
+}
+
+/* In `order`, each area lies behind the one before it. */
+static bool understood(const char *text, bool *order)
+{
+	struct mapping area;
+	uint64_t end = 0;
+
+	for (*order = true; next_mapping(&text, &area); end = area.end)
+		*order &= area.start >= end;
+	return !*text;
+}
+
+/* Since 6.17 the kernel lists areas without holding up changes between two. */
 char *process_read(const struct process *process, enum process_file which, size_t *length)
 {
-	char *text = read_open(process->files[which], length);
+	for (int again = READ_AGAIN;; again--) {
+		char *text = read_open(process->files[which], length);
+		bool order, whole = text && understood(text, &order);
 
-	for (int again = 0; text && which == PROCESS_MAPS && again < READ_AGAIN && !areas_in_order(text); again++) {
+		if (!text)
+			refuse_unread(process, file_names[which]);
+		if (whole && (order || which != PROCESS_MAPS || !again))
+			return text;
+		if (!again)
+			fail(EXIT_WRONG_USE, "PID %d: its %s has a line that is not understood", process->pid, file_names[which]);
 		free(text);
-		text = read_open(process->files[which], length);
 	}
-	if (!text)
-		refuse_unread(process, file_names[which]);
-	return text;
 }
 
 /* Fields of /proc/PID/stat from the third (state) on; NULL when the process is gone. */

@@ -33,5 +33,14 @@ char *thread_text(const struct process *process, int tid, const char *name);
 int number_in_own_namespace(const char *status);
 char *process_read(const struct process *process, enum process_file which, size_t *length);
 uint64_t frame_of_own_page(const void *page);
+/* An area as maps and smaps list it; of smaps alone: KiB, and its VmFlags (NULL: none), which are part of the text. */
+struct mapping {
+	uint64_t start, end, inode, resident, huge;
+	char rights[5], name[64]; /* the name up to a space */
+	const char *flags;
+};
+/* Reads the area that `text` begins with, and moves `text` behind it; false at the end, and where it is not understood. */
+bool next_mapping(const char **text, struct mapping *area);
+bool mapping_has(const struct mapping *area, const char *flag);
 
 #endif

@@ -65,68 +65,50 @@ static void stop_moving(int number)
 	enough = 1;
 }
 
-static const char *without_relocation(const char *flags, const char *name, const char *rights, uint64_t inode,
-				      uint64_t huge, uint64_t length, uint64_t resident)
+static const char *without_relocation(const struct mapping *area)
 {
 	static const struct {
 		const char *flag, *why;
 	} kinds[] = {
-		{ " io ", "device memory" }, { " pf ", "page frames of a device" }, { " ht ", "hugetlb" },
-		{ " lo ", "locked" }, { " um ", "userfaultfd" }, { " uw ", "userfaultfd" }, { " ui ", "userfaultfd" },
-		{ " mg ", "KSM" }, { " sl ", "sealed" }, { " gd ", "stack" }, { " de ", "may not be moved" },
-		{ " mm ", "device memory" }, { " ss ", "shadow stack" },
+		{ "io", "device memory" }, { "pf", "page frames of a device" }, { "ht", "hugetlb" },
+		{ "lo", "locked" }, { "um", "userfaultfd" }, { "uw", "userfaultfd" }, { "ui", "userfaultfd" },
+		{ "mg", "KSM" }, { "sl", "sealed" }, { "gd", "stack" }, { "de", "may not be moved" },
+		{ "mm", "device memory" }, { "ss", "shadow stack" },
 	};
 
-	if (rights[3] != 'p')
+	if (area->rights[3] != 'p')
 		return "shared";
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		if (strstr(flags, kinds[i].flag))
+		if (mapping_has(area, kinds[i].flag))
 			return kinds[i].why;
-	if (inode || name[0] == '/')
+	if (area->inode || area->name[0] == '/')
 		return "file";
-	if (name[0] == '[' && strcmp(name, "[heap]") && strncmp(name, "[anon:", 6))
+	if (area->name[0] == '[' && strcmp(area->name, "[heap]") && strncmp(area->name, "[anon:", 6))
 		return "the kernel's own";
-	if (huge)
+	if (area->huge)
 		return "huge pages";
-	if (!resident)
+	if (!area->resident)
 		return "nothing in it";
-	return length < TABLE_SPAN ? "smaller than a leaf table spans" : NULL;
+	return area->end - area->start < TABLE_SPAN ? "smaller than a leaf table spans" : NULL;
 }
 
-/* Areas as smaps has them: a line with addresses, lines of sizes, and a line of flags, which ends an area. */
 static void read_spans(struct plan *plan, const struct process *process)
 {
-	char *text = process_read(process, PROCESS_SMAPS, NULL), *line = text, *rest, rights[5], name[64];
-	uint64_t start, end, inode = 0, resident = 0, huge = 0;
-	struct span span = { 0 };
+	char *text = process_read(process, PROCESS_SMAPS, NULL);
+	const char *at = text;
+	struct mapping area;
 	size_t room = 0;
 
-	for (; *line; line = rest) {
-		rest = strchr(line, '\n');
-		if (rest)
-			*rest++ = 0;
-		else
-			rest = line + strlen(line);
-		if (isxdigit((unsigned char)*line) && !isupper((unsigned char)*line)) {
-			name[0] = 0;
-			if (sscanf(line, "%lx-%lx %4s %*x %*s %lu %63s", &start, &end, rights, &inode, name) < 4)
-				fail(EXIT_WRONG_USE, "PID %d: its smaps has a line that is not understood", process->pid);
-			span = (struct span){ .start = start, .end = end };
-			resident = huge = 0;
-		} else if (!strncmp(line, "Rss:", 4)) {
-			resident = strtoull(line + 4, NULL, 10);
-		} else if (!strncmp(line, "AnonHugePages:", 14)) {
-			huge = strtoull(line + 14, NULL, 10);
-		} else if (!strncmp(line, "VmFlags:", 8) && span.end) {
-			span.resident = resident;
-			span.left = without_relocation(line + 8, name, rights, inode, huge, span.end - span.start, resident);
-			if (plan->count == room) {
-				plan->spans = reallocarray(plan->spans, room = room ? 2 * room : 256, sizeof(span));
-				if (!plan->spans)
-					fail(EXIT_WRONG_USE, "not enough memory for the areas of PID %d", process->pid);
-			}
-			plan->spans[plan->count++] = span;
+	while (next_mapping(&at, &area)) {
+		if (!area.flags)
+			continue;
+		if (plan->count == room) {
+			plan->spans = reallocarray(plan->spans, room = room ? 2 * room : 256, sizeof(*plan->spans));
+			if (!plan->spans)
+				fail(EXIT_WRONG_USE, "not enough memory for the areas of PID %d", process->pid);
 		}
+		plan->spans[plan->count++] = (struct span){ .start = area.start, .end = area.end, .resident = area.resident,
+							    .left = without_relocation(&area) };
 	}
 	free(text);
 	plan->areas = plan->count;

@@ -13,13 +13,10 @@
 #define PAGEMAP_FRAME ((1ULL << 55) - 1)
 #define PAGES 512
 
-struct area {
-	unsigned long start, end;
-};
 struct checker {
 	struct verified *verified;
 	const struct process *process;
-	struct area *hidden; /* found when pagemap first shows nothing where we found a page */
+	struct mapping *hidden; /* found when pagemap first shows nothing where we found a page */
 	size_t count;
 };
 
@@ -27,16 +24,16 @@ struct checker {
 static void find_hidden(struct checker *checker)
 {
 	char *smaps = process_read(checker->process, PROCESS_SMAPS, NULL);
-	struct area area = { 0, 0 };
+	const char *at = smaps;
+	struct mapping area;
 
 	checker->hidden = malloc(sizeof(area));
-	for (char *line = smaps; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		struct area *more;
+	while (next_mapping(&at, &area)) {
+		struct mapping *more;
 
-		if (sscanf(line, "%lx-%lx ", &area.start, &area.end) == 2 || strncmp(line, "VmFlags:", 8) ||
-		    !memmem(line, strcspn(line, "\n"), " pf", 3))
+		if (!mapping_has(&area, "pf"))
 			continue;
-		more = realloc(checker->hidden, (checker->count + 1) * sizeof(area));
+		more = reallocarray(checker->hidden, checker->count + 1, sizeof(area));
 		if (!more)
 			fail(EXIT_WRONG_USE, "out of memory after %zu areas", checker->count);
 		checker->hidden = more;
@@ -48,7 +45,7 @@ static void find_hidden(struct checker *checker)
 static int beside(const void *key, const void *member)
 {
 	const unsigned long address = *(const unsigned long *)key;
-	const struct area *area = member;
+	const struct mapping *area = member;
 
 	return address < area->start ? -1 : address >= area->end;
 }

@@ -166,15 +166,11 @@ struct tables_sum reading_sum(const struct reader *reader, const struct reading 
 /* The end of the area of `maps` that `address` lies in, or 0; `at` is where to look on, for addresses that grow. */
 static uint64_t area_end(const char **at, uint64_t address)
 {
-	while (*at && **at) {
-		char *dash;
-		uint64_t start = strtoull(*at, &dash, 16), end = strtoull(dash + 1, NULL, 16);
+	struct mapping area;
 
-		if (address < end)
-			return address >= start ? end : 0;
-		*at = strchr(dash, '\n');
-		*at += !!*at;
-	}
+	for (const char *next = *at; next_mapping(&next, &area); *at = next)
+		if (address < area.end)
+			return address >= area.start ? area.end : 0;
 	return 0;
 }
 
