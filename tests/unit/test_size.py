@@ -146,7 +146,7 @@ def test_a_factor_or_a_size_is_asked_for(tmp_path):
         with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|write how many)") as caught:
             stands_for(wrong)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB"):
+    with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB; give"):
         growth(capture.snapshot, stands_for("32M"))
     with pytest.raises(UsageError, match="no page tables that tell its size"):
         stands_for("32M").factor(0)
@@ -314,9 +314,9 @@ def test_memory_that_the_run_itself_keeps_busy_widens_its_interval_upwards_alone
     quiet = msgspec.structs.replace(load_machine("epyc-7543-16-nodes"), node_gb_s=None)
     machine = msgspec.structs.replace(quiet, node_gb_s=0.5)
     capture = made(tmp_path / "made", size=32 * MIB, accesses=100_000, threads=16, nodes=16)
-    idle, busy = (
-        replay(capture, "mitosis", machine=one, stands_for=256).results[1].price for one in (quiet, machine)
-    )
+    both = [replay(capture, "mitosis", machine=one, stands_for=256).results for one in (quiet, machine)]
+    idle, busy = (results[1].price for results in both)
+    assert [*both[1][0].price.local_tables] == pytest.approx([*busy.speedup], rel=1e-3), "it makes all local"
     assert busy.speedup.middle == idle.speedup.middle and busy.speedup.low == idle.speedup.low
     assert busy.speedup.high > idle.speedup.high + 0.02
     assert "idle to loaded latencies" in busy.assumptions and "idle latencies" in idle.assumptions

@@ -386,8 +386,10 @@ def price(
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration, native)
+    local = _local(priced)
     if law is not None and loaded and traffic:
         priced = _loaded(priced, counters, machine, traffic, law)
+        local = _loaded(local, counters._replace(reads=_at_home(counters.reads)), machine, traffic, law)
         law = run_law(baseline or priced, costs, instructions, calibration, native)
         base = baseline or priced
     if law is not None:
@@ -406,7 +408,7 @@ def price(
             walk_share=share_beyond(walkless),
             kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
             table_share=share_beyond(replace(walkless, management_cycles=0.0)),
-            local_tables=_extremes(lambda *at: run(priced, *at) / run(_local(priced), *at), *unknown),
+            local_tables=_extremes(lambda *at: run(priced, *at) / run(local, *at), *unknown),
             local_data=away
             and away.speedup(
                 priced,
@@ -421,17 +423,16 @@ def price(
 
 
 def _local(price: Price) -> Price:
-    """The Price with every table local, at the same load of memory."""
+    """The Price with every table local."""
     guest, host = price.local_walk_cycles
-    busy = price.busy_walk_cycles
-    busy = None if busy is None else busy * _ratio(guest + host, price.walk_cycles, 1.0)
-    return replace(
-        price,
-        walk_cycles=guest + host,
-        guest_walk_cycles=guest,
-        host_walk_cycles=host,
-        busy_walk_cycles=busy,
-    )
+    return replace(price, walk_cycles=guest + host, guest_walk_cycles=guest, host_walk_cycles=host)
+
+
+def _at_home(reads: np.ndarray) -> np.ndarray:
+    """int64[..., bits, nodes, nodes, 2]: the reads, each served by its reader's node."""
+    found, node = np.zeros_like(reads), np.arange(reads.shape[-2])
+    found[..., node, node, :] = reads.sum(axis=-2)
+    return found
 
 
 class Away(NamedTuple):

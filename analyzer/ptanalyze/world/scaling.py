@@ -141,9 +141,10 @@ class StandsFor(NamedTuple):
                 f"--stands-for {asked}: the capture has no page tables that tell its size; give a factor"
             )
         if self.size < mapped or mapped <= fixed:
+            stays = f", {size_in_words(int(fixed))} of which does not grow" if fixed else ""
             raise UsageError(
-                f"--stands-for {asked}: the capture maps {size_in_words(int(mapped))}, "
-                f"{size_in_words(int(fixed))} of which does not grow; give a larger size, or leave it out"
+                f"--stands-for {asked}: the capture maps {size_in_words(int(mapped))}{stays}; give a larger "
+                "size, or leave it out"
             )
         return _in_range((self.size - fixed) / (mapped - fixed), asked)
 
