@@ -486,7 +486,7 @@ def test_an_argument_that_is_no_utf_8_is_passed_on_and_kept_as_an_escape(known, 
     [
         (["/no/such/program"], "no such program"),
         (["no-such-program-either"], "no such program"),
-        (["SCRIPT"], "a script"),
+        (["SCRIPT"], "a script; begin the command with its interpreter: /bin/sh "),
         (["TEXT"], "not an ELF"),
         (["ARM"], "ELF machine 183"),
         (["I386"], "32-bit"),

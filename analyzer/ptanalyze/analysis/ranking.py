@@ -668,6 +668,6 @@ def at_least(share: Interval) -> str:
 
 
 def at_most(share: Interval) -> str:
-    """1 / (1 - share) to two digits, three below 1.1; "" where that is more than MOST."""
+    """1 / (1 - share) to two digits, to two decimals below 1.1; "" where that is more than MOST."""
     bound = 1 / (1 - share.high) if share.high < 1 else MOST + 1
-    return f"{bound:.{2 if bound >= 1.095 else 3}g}" if bound <= MOST else ""
+    return f"{bound:{'.2g' if bound >= 1.095 else '.2f'}}" if bound <= MOST else ""

@@ -155,12 +155,14 @@ def find_program(command: Sequence[str]) -> str:
         raise UsageError(f"{name}: no such program, or not executable")
     try:
         with open(path, "rb") as file:
-            head = file.read(20)
+            head = file.read(64)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; the tracer must be able to read it") from None
     if head[:2] == b"#!":
+        words = head.split(b"\n")[0][2:].decode(errors="replace").strip().removeprefix("/usr/bin/env ")
         raise UsageError(
-            f"{path}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
+            f"{path}: a script; begin the command with its interpreter: {words} {path} ...; or, if it only "
+            "starts another program, with that program"
         )
     if head[:4] != b"\x7fELF" or len(head) < 20:
         raise UsageError(f"{path}: not an ELF executable; only x86-64 Linux programs can be traced")
