@@ -20,7 +20,7 @@ from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES, run
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import meant, this_program
-from ptanalyze.core.options import OF_OUTPUT, Options
+from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
 from ptanalyze.policies import names
 from ptanalyze.show.terminal import latex, markdown
 
@@ -494,3 +494,9 @@ def test_a_number_of_threads_that_is_none_is_ignored(value):
     env = os.environ | {"NUMBA_NUM_THREADS": value}
     done = subprocess.run(command, env=env, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_type_checkers_know_every_option():
+    assert Keywords.__annotations__.keys() == Options.__annotations__.keys()
+    for name, kind in Keywords.__annotations__.items():
+        assert kind.__forward_arg__ == Options.__annotations__[name], name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pandas import DataFrame
 
 from ..core.columns import units_of
 from ..core.errors import NO_LIMIT, Budget, budget, lines
+from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import Result
 from ..formats.capture import CaptureLike
@@ -58,7 +59,7 @@ def advise(
     updates: float | str = NO_LIMIT,
     horizon: float = HOUR,
     policies: Policies = (),
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Advised:
     """Policies ranked by estimated run time within a budget.
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ..core.errors import UsageError
+from ..core.options import Keywords
 from ..formats.capture import Capture, CaptureLike, load
 from ..policies import plan_for
 from ..world.address_space import address_space
@@ -40,7 +41,7 @@ def classify(
     weight: str = "leaf",
     by: str = "all",
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 
@@ -167,7 +168,7 @@ def fragmentation(
     by: str = "all",
     after: bool | Settings = False,
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """gPT cache lines by number of their ePT cache lines: group, lines, ept_lines, count, share, state.
 

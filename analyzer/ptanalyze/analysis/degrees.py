@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import UsageError
+from ..core.options import Keywords
 from ..core.trace import Reads, blocks
 from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
@@ -589,7 +590,7 @@ def degrees(
     *,
     prefetch_on: str = "first",
     repeat: float = 0,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Cost of every degree of Hydra's prefetching and every sharing tier, by VMA; the capture needs a trace.
 

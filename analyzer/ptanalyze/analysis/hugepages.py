@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from pandas import DataFrame
@@ -12,6 +12,7 @@ from pandas import DataFrame
 from ..core.columns import CAREFUL, Finding, described
 from ..core.errors import UsageError
 from ..core.machine import Costs
+from ..core.options import Keywords
 from ..core.trace import WalkStream, blocks, read_only
 from ..formats.capture import CaptureLike
 from ..formats.record import Site, read_sites
@@ -194,7 +195,9 @@ class HugePages:
         return said
 
 
-def huge_pages(capture: CaptureLike = None, setup: Setup | None = None, **options: Any) -> HugePages:
+def huge_pages(
+    capture: CaptureLike = None, setup: Setup | None = None, **options: Unpack[Keywords]
+) -> HugePages:
     """Walks that 2 MiB pages save in each VMA, all of them made huge together. Arguments as of `replay`.
 
     A mapping too small for huge pages saves walks, too, where its neighbours leave TLB entries to it. Walks

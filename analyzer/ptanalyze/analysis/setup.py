@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding
 from ..core.errors import UsageError, is_whole, plural
@@ -20,7 +20,7 @@ from ..core.machine import (
     sharing,
     told_by_capture,
 )
-from ..core.options import Options, manual
+from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
 from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
@@ -138,7 +138,7 @@ class Setup(ScenarioOptions):
         return self.cold or bool(self.move_threads)
 
     @classmethod
-    def of(cls, **options: Any) -> Setup:
+    def of(cls, **options: Unpack[Keywords]) -> Setup:
         """The Setup of Options; UsageError for latencies that the machine file lacks, TypeError for a name
         that is no option."""
         known = [one.name for one in fields(Options)]
@@ -180,7 +180,7 @@ class Setup(ScenarioOptions):
 Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
 
 
-def setup_of(setup: Setup | None, options: Mapping[str, Any]) -> Setup:
+def setup_of(setup: Setup | None, options: Keywords) -> Setup:
     """`setup`, or a Setup of keyword arguments; TypeError for both at once."""
     if setup is None:
         return Setup.of(**options)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import RefusedError, UsageError, size_in_words
 from ..core.interval import NOTICED, Interval, as_read, less_sure, shown
+from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
@@ -141,7 +142,7 @@ def size_curve(
     policies: Policies = (),
     setup: Setup | None = None,
     times: Sequence[float] = TIMES,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> SizeCurve:
     """The capture as itself and as runs `times` as large, under policies that leave page sizes and
     frames as they are: replayed, or in closed form from accessed bits. Arguments as in `whatif.replay`.
@@ -288,7 +289,7 @@ def replay_two(
     second: CaptureLike,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Replayed:
     """What a run larger than two captures of one program gains: from both, in a straight line over the
     logarithm of the size. Arguments as in `whatif.replay`; stands_for is needed, as a size or as times the
@@ -353,7 +354,7 @@ def two_sizes(
     second: CaptureLike,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Effects of policies on a run larger than two captures of one program: columns as of `whatif`, arguments
     as of replay_two: `two_sizes("small", "large", "mitosis", stands_for="200G")`."""
@@ -365,7 +366,7 @@ def sizes(
     policies: Policies = (),
     setup: Setup | None = None,
     times: Sequence[float] = TIMES,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Effects of policies on runs `times` as large, the captured one first: a row per size and policy.
 

@@ -10,10 +10,11 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
+from ..core.options import Keywords
 from ..core.version import __version__
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
@@ -263,7 +264,7 @@ def sweep(
     setup: Setup | None = None,
     *,
     on: str = "",
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
 

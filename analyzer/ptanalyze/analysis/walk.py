@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
 from ..core import snapshot as entries
 from ..core.columns import described
 from ..core.errors import UNKNOWN_NODE, UsageError
+from ..core.options import Keywords
 from ..core.snapshot import NO_PARENT, Snapshot, Tree
 from ..core.trace import REGION_SHIFT
 from ..formats.capture import CaptureLike, load
@@ -175,7 +176,7 @@ def walk_map(
     setup: Setup | None = None,
     *,
     rows: int = ROWS,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Walks by address and time: start, end (addresses), vma, time_ns (the window's end), walks.
 

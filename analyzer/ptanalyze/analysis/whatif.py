@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError, bundled
 from ..core.machine import at_own_share
+from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
@@ -169,7 +170,7 @@ def replay(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of a single run.
 
@@ -189,7 +190,7 @@ def whatif(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
@@ -203,7 +204,7 @@ def reads(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Reads of page-table entries between nodes: policy, params, dimension, level, reader, server, from,
     count. Arguments as in `replay`; details: answers.reads_frame."""
@@ -260,7 +261,7 @@ def timeline(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> DataFrame:
     """Locality over time: one row per policy and window of equal time; the capture needs a trace.
 

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import MISSING, dataclass, field, fields
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from .errors import DEFAULT_MACHINE
 from .process import usable_cpus
@@ -223,6 +223,29 @@ class Options:
         ),
     )
     progress: Progress = None
+
+
+class Keywords(TypedDict, total=False):
+    """Options as keyword arguments of Python functions, for type checkers and editors."""
+
+    machine: str | os.PathLike[str] | Machine
+    threads_on: str
+    costs: str | os.PathLike[str] | Costs | None
+    cache_share: str | float | None
+    calibration: Any
+    cold: bool
+    phase: str
+    contended: bool
+    stands_for: Any
+    fixed: str
+    kernel: str
+    jobs: int
+    move_threads: str
+    autonuma: Any
+    baseline: str
+    weigh: str
+    windows: int
+    progress: Progress
 
 
 def as_options(name: str) -> tuple[Option, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from ...analysis.setup import Setup, open_replay_capture, setup_of
 from ...core.errors import UsageError
+from ...core.options import Keywords
 
 if TYPE_CHECKING:
     from ...formats.capture import CaptureLike
@@ -16,7 +17,7 @@ def explore(
     capture: CaptureLike = None,
     policy: str = "",
     setup: Setup | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 

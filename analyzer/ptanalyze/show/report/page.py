@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -26,6 +26,7 @@ from ...analysis.ranking import HOUR, missing
 from ...analysis.setup import Policies, Setup, setup_of
 from ...capture.describe import TITLES, for_people
 from ...core.errors import NO_LIMIT, printable
+from ...core.options import Keywords
 from ...core.process import Progress, by_processes
 from ...core.version import __version__
 from ...formats.atomic import must_be_writable
@@ -50,7 +51,7 @@ def report(
     horizon: float = HOUR,
     policies: Policies = (),
     on: str = "",
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> str:
     """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
