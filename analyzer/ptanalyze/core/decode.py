@@ -17,6 +17,9 @@ DEEPEST = 100  # tables within tables
 WRONG = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)  # ValueErrors: TOML's, Unicode's
 NAMED = (("unknown field `", "no such field"), ("missing required field `", "missing"))
 
+BOUND = re.compile(r"Expected `(?:int|float)` ([<>]=?) (\S+)")  # of msgspec.Meta
+BOUNDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
+
 
 class Undecodable(ValueError):
     """An error in a text: the `field`, its `value` (NO_VALUE: it has none) and `why`, on one line."""
@@ -78,10 +81,18 @@ def _not_a(form: str, text: bytes, error: Exception) -> Undecodable:
     return Undecodable("contents", text[:30], f"not a {form} file: {why}")
 
 
-def _wrong_field(plain: object, error: msgspec.ValidationError, text: bytes, form: str) -> Undecodable:
+def field_and_why(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What msgspec says of a value: its field, "" for all of it, and what is wrong with it."""
     why, _, where = str(error).rpartition(" - at `")
-    field = where.rstrip("`").removeprefix("$").lstrip(".") if why else ""
-    why = why or where
+    if not why:
+        return "", where
+    if bound := BOUND.fullmatch(why):
+        why = f"must be {BOUNDS[bound[1]]} {float(bound[2]):,.13g}"
+    return where.rstrip("`").removeprefix("$").lstrip("."), why
+
+
+def _wrong_field(plain: object, error: msgspec.ValidationError, text: bytes, form: str) -> Undecodable:
+    field, why = field_and_why(error)
     for words, instead in NAMED:
         if words in why:
             key = why.partition(words)[2].rstrip("`")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .columns import Finding
-from .decode import Undecodable, plain_toml, struct_of
+from .decode import Undecodable, field_and_why, plain_toml, struct_of
 from .errors import CaptureError, UsageError, bundled, meant
 from .interval import Interval
 from .safe_files import read_given
@@ -33,14 +33,17 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 MOST_ENTRIES = 1 << 16  # of a TLB or page-walk cache: many times any that was built
 MOST = 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
-LARGEST = {"bytes": 1 << 32, "ways": MOST_ENTRIES, "cycles": MOST}  # of a cache
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_ENTRIES)]
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST)]
+Nonnegative: TypeAlias = Annotated[float, Meta(ge=0, le=MOST)]
 
 
 class Array(Strict):
     """A set-associative array: `entries` in sets of `ways`; the number of sets need not be a power of two."""
 
-    entries: int
-    ways: int
+    entries: Count
+    ways: Count
 
     @property
     def sets(self) -> int:
@@ -89,10 +92,10 @@ class Cache(Strict):
             are counted at, of which the capture tells one (`told_by_capture`)
     """
 
-    bytes: int
-    ways: int
-    share: float
-    cycles: float
+    bytes: Annotated[int, Meta(ge=1, le=1 << 32)]
+    ways: Count
+    share: Share
+    cycles: Positive
     shares: tuple[float, ...] | None = None
 
     @property
@@ -126,9 +129,9 @@ class Latency(Strict):
     walk  ns of a page walk that reads its leaf entry alone from there, idle (`machines --measure`)
     """
 
-    idle: Matrix
-    contended: Matrix | None = None
-    walk: Matrix | None = None
+    idle: tuple[tuple[Positive, ...], ...]
+    contended: tuple[tuple[Positive, ...], ...] | None = None
+    walk: tuple[tuple[Positive, ...], ...] | None = None
 
 
 def _resized(matrix: Matrix, nodes: int) -> Matrix:
@@ -142,9 +145,9 @@ def _resized(matrix: Matrix, nodes: int) -> Matrix:
 class Machine(Strict):
     name: str
     description: str
-    nodes: int
-    cpus_per_node: int  # hardware threads
-    ghz: float
+    nodes: Annotated[int, Meta(ge=1, le=64)]
+    cpus_per_node: Annotated[int, Meta(ge=1, le=MOST_CPUS)]  # hardware threads
+    ghz: Annotated[float, Meta(gt=0, le=1000)]
     tlb: Tlb
     walk_caches: WalkCaches
     l2: Cache  # per CPU
@@ -153,9 +156,10 @@ class Machine(Strict):
     costs: str  # stem of the file in models/costs/
     sources: dict[str, str]  # of each number
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
-    bandwidth: Matrix | None = None  # GB/s of reads, [reader's node][serving node]; no replay uses it
+    # GB/s of reads, [reader's node][serving node]; no replay uses it
+    bandwidth: tuple[tuple[Nonnegative, ...], ...] | None = None
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
-    node_gb_s: float | None = None  # GB/s that the memory of a node serves at most, of all readers together
+    node_gb_s: Positive | None = None  # that a node's memory serves at most, all readers together
 
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
@@ -208,19 +212,19 @@ class Machine(Strict):
 class CallCosts(Strict):
     """ns of a call that changes nothing: into the kernel and back, locks, VMAs."""
 
-    mmap: float
-    munmap: float
-    mprotect: float
-    mremap: float
-    madvise: float
-    brk: float
+    mmap: Nonnegative
+    munmap: Nonnegative
+    mprotect: Nonnegative
+    mremap: Nonnegative
+    madvise: Nonnegative
+    brk: Nonnegative
 
 
 class EntryCost(Strict):
     """ns per entry in the first copy of its table, and in each further copy."""
 
-    first: float
-    copy: float
+    first: Nonnegative
+    copy: Nonnegative
 
 
 class EntryCosts(Strict):
@@ -240,26 +244,26 @@ class Costs(Strict):
     description: str
     call: CallCosts
     entry: EntryCosts
-    copies_ns: float  # to start on a further copy, once per call and copy
-    remote_entry_ns: float  # extra for an entry of a first copy on another socket
-    pte_copy_ns: float  # per entry copied to a replica
-    fault_ns: float  # demand fault, without filling its entry and zeroing its page
-    zero_ns: float  # zero a page of 4 KiB; 512 times for a page of 2 MiB, 262,144 times for one of 1 GiB
-    replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copy itself
-    table_ns: float  # make or free a table page
-    table_move_ns: float  # copy a table page to another node
-    vm_exit_ns: float  # into the hypervisor and back, including the work there
-    ipi_first_ns: float  # once per shootdown that interrupts any CPU; the initiator's
-    ipi_local_ns: float  # per interrupted CPU on the initiator's socket; the initiator's
-    ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
-    ipi_handler_ns: float  # lost by each interrupted CPU
+    copies_ns: Nonnegative  # to start on a further copy, once per call and copy
+    remote_entry_ns: Nonnegative  # extra for an entry of a first copy on another socket
+    pte_copy_ns: Nonnegative  # per entry copied to a replica
+    fault_ns: Nonnegative  # demand fault, without filling its entry and zeroing its page
+    zero_ns: Nonnegative  # zero a page of 4 KiB; 512 times for one of 2 MiB, 262,144 times for one of 1 GiB
+    replica_fault_ns: Nonnegative  # Hydra's fault that only copies an entry, without the copy itself
+    table_ns: Nonnegative  # make or free a table page
+    table_move_ns: Nonnegative  # copy a table page to another node
+    vm_exit_ns: Nonnegative  # into the hypervisor and back, including the work there
+    ipi_first_ns: Nonnegative  # once per shootdown that interrupts any CPU; the initiator's
+    ipi_local_ns: Nonnegative  # per interrupted CPU on the initiator's socket; the initiator's
+    ipi_remote_ns: Nonnegative  # per interrupted CPU elsewhere; the initiator's
+    ipi_handler_ns: Nonnegative  # lost by each interrupted CPU
     exposed: Interval  # cycles that the program stalls per walk cycle; above 1 where threads share a walker
     cycles_per_instruction: Interval  # outside page walks and waits for the data of walks
     data_exposed: Interval  # waits for the node's own DRAM per walk, for the data walked for
-    instructions_per_access: float  # where the trace has no instruction counts
+    instructions_per_access: Nonnegative  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
-    collapse_ns: float = 1027.0  # copy a page of 4 KiB into a huge page; older files lack it
-    broadcast_ns: float = (
+    collapse_ns: Nonnegative = 1027.0  # copy a page of 4 KiB into a huge page; older files lack it
+    broadcast_ns: Nonnegative = (
         2700.0  # shootdown by an instruction (INVLPGB); the initiator's; older files lack it
     )
     kernel: str = ""  # Linux version that it was measured on; older files lack it
@@ -332,30 +336,17 @@ def _struct(path: Path, plain: dict[str, Any], kind: type[Read]) -> Read:
 
 
 def _machine_faults(machine: Machine) -> Iterator[Fault]:
-    for field in ("nodes", "cpus_per_node", "ghz"):
-        value = getattr(machine, field)
-        if not 0 < value < float("inf"):
-            yield field, value, "must be a finite number above 0"
-    for field, most in (("nodes", 64), ("cpus_per_node", MOST_CPUS), ("ghz", 1000)):
-        if getattr(machine, field) > most:
-            yield field, getattr(machine, field), f"at most {most}"
     known = [node for node in set(machine.memory_nodes) if 0 <= node < machine.nodes]
     if len(known) != len(machine.memory_nodes) or len(known) == machine.nodes:
         why = f"must name nodes of 0..{machine.nodes - 1}, each once, and leave one with CPUs"
         yield "memory_nodes", list(machine.memory_nodes), why
     for group in ("tlb", "walk_caches"):
-        for part in msgspec.structs.fields(type(getattr(machine, group))):
-            yield from _array_faults(f"{group}.{part.name}", getattr(getattr(machine, group), part.name))
+        for name, array in msgspec.structs.asdict(getattr(machine, group)).items():
+            if isinstance(array, Array) and array.entries % array.ways:
+                why = f"must be a multiple of its ways, {array.ways}"
+                yield f"{group}.{name}.entries", array.entries, why
     if machine.tlb.joins not in JOINS:
         yield "tlb.joins", machine.tlb.joins, f"must be one of {', '.join(map(str, JOINS))}"
-    for field in ("l2", "llc"):
-        cache = getattr(machine, field)
-        for name in ("bytes", "ways", "cycles"):
-            if not 0 < getattr(cache, name) <= LARGEST[name]:
-                why = f"must be a finite number above 0, at most {LARGEST[name]:,}"
-                yield f"{field}.{name}", getattr(cache, name), why
-        if not 0 < cache.share <= 1:
-            yield f"{field}.share", cache.share, "must be above 0, at most 1"
     if machine.l2.shares is not None:
         yield "l2.shares", list(machine.l2.shares), "only the LLC's share has bounds: leave it out"
     if machine.llc.shares is not None and len(machine.llc.shares) != BOUNDS:
@@ -374,35 +365,21 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
     yield from walk_faults(machine)
-    if machine.node_gb_s is not None and not 0 < machine.node_gb_s <= MOST:
-        yield "node_gb_s", machine.node_gb_s, f"must be GB/s above 0, at most {MOST:,}, or left out"
     if machine.bandwidth is not None:
-        yield from _bandwidth_faults(machine.bandwidth, machine.nodes)
+        yield from _shape_faults("bandwidth", machine.bandwidth, machine.nodes)
 
 
-def _array_faults(field: str, array: object) -> Iterator[Fault]:
-    if not isinstance(array, Array):
-        return
-    for name in ("entries", "ways"):
-        value = getattr(array, name)
-        if not 1 <= value <= MOST_ENTRIES:
-            why = "must be 1 or more" if value < 1 else f"at most {MOST_ENTRIES:,}"
-            yield f"{field}.{name}", value, why
-            return
-    if array.entries % array.ways:
-        yield f"{field}.entries", array.entries, f"must be a multiple of its ways, {array.ways}"
-
-
-def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
+def _shape_faults(field: str, matrix: Matrix, nodes: int) -> Iterator[Fault]:
     if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
         shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
         yield field, shape, f"must have {nodes} rows of {nodes} numbers, one per node"
-        return
+
+
+def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
+    yield from _shape_faults(field, matrix, nodes)  # of several faults the first is said
     for a, row in enumerate(matrix):
         for b, value in enumerate(row):
-            if not 0 < value <= MOST:
-                yield f"{field}[{a}][{b}]", value, f"must be a finite number of ns above 0, at most {MOST:,}"
-            elif value != matrix[b][a]:
+            if value != matrix[b][a]:
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif own_is_fastest and value < row[a]:
                 yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"
@@ -421,22 +398,12 @@ def walk_faults(machine: Machine) -> Iterator[Fault]:
                 yield f"latency.walk[{a}][{b}]", took, why
 
 
-def _bandwidth_faults(matrix: Matrix, nodes: int) -> Iterator[Fault]:
-    if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
-        shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
-        yield "bandwidth", shape, f"must have {nodes} rows of {nodes} numbers, one per node"
-        return
-    for a, b in np.ndindex(nodes, nodes):
-        if not 0 <= matrix[a][b] <= MOST:
-            yield f"bandwidth[{a}][{b}]", matrix[a][b], f"must be GB/s, 0 where unknown, at most {MOST:,}"
-
-
 def _cost_faults(costs: Costs) -> Iterator[Fault]:
-    for name, value in _numbers(costs):
-        if not 0 <= value <= MOST:
-            yield name, value, f"must be a finite number, not negative, at most {MOST:,}"
     for name in INTERVALS:
         low, middle, high = getattr(costs, name)
+        for end, value in (("low", low), ("high", high)):
+            if not 0 <= value <= MOST:
+                yield f"{name}.{end}", value, f"must be a finite number, not negative, at most {MOST:,}"
         if low > high:
             yield name, f"{low}..{high}", "low must not be above high"
         elif not low <= middle <= high:
@@ -446,16 +413,6 @@ def _cost_faults(costs: Costs) -> Iterator[Fault]:
             yield f"{name}.high", getattr(costs, name).high, why
     if costs.ipi_local_ns > costs.ipi_remote_ns:
         yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
-
-
-def _numbers(part: Strict | Interval, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield (dotted name, value) of every number in a struct and its nested structs."""
-    for field in msgspec.structs.fields(type(part)):
-        value = getattr(part, field.name)
-        if isinstance(value, Strict | Interval):
-            yield from _numbers(value, f"{prefix}{field.name}.")
-        elif isinstance(value, float):
-            yield prefix + field.name, value
 
 
 # The share of the LLC that holds page-table lines: an estimate, so answers cover its bounds.
@@ -602,8 +559,7 @@ def moves_from(settings: Mapping[str, Any]) -> Moves:
     try:
         return msgspec.convert({"autonuma": True, **settings}, Moves, strict=False)
     except msgspec.ValidationError as error:
-        key = str(error).rpartition("`$.")[2].partition("`")[0]
-        why = str(error).partition(" - at ")[0]
+        key, why = field_and_why(error)
         raise UsageError(f"autonuma: {key} = {settings.get(key)}: {why}") from None
 
 

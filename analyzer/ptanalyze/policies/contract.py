@@ -40,6 +40,7 @@ import numpy as np
 from msgspec.structs import FieldInfo
 
 from ..core.columns import Finding
+from ..core.decode import field_and_why
 from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
 from ..core.machine import Machine, Strict
 from ..kernels.jit import called_hook, hook, kernel
@@ -237,11 +238,8 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
     except UnicodeEncodeError as error:
         raise UsageError(f"policy {policy.name}: {error.object}: no UTF-8 text") from None
     except msgspec.ValidationError as error:
-        key = (
-            str(error).rpartition("`$.")[2].partition("`")[0] if "`$." in str(error) else next(iter(settings))
-        )
-        key = key.partition("[")[0]
-        why = str(error).partition(" - at ")[0]
+        field, why = field_and_why(error)
+        key = field.partition("[")[0] or next(iter(settings))
         raise UsageError(
             f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
         ) from None
