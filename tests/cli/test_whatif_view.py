@@ -19,7 +19,7 @@ from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
-from ptanalyze.core.interval import Interval, as_read, gains, interval, loses
+from ptanalyze.core.interval import Interval, as_read, gains, interval
 from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
@@ -401,7 +401,6 @@ def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_boun
     assert interval(Interval(1.0034, 1.0055, 1.0135)) == "1.006x (1.003-1.014)"
     assert interval(Interval(1.06, 1.22, 1.42)) == "1.22x (1.06-1.42)"
     assert gains(Interval(1.0034, 1.0055, 1.0135)) and not gains(Interval(1.0002, 1.1, 1.2))
-    assert loses(Interval(0.992, 0.995, 0.998)) and not loses(Interval(0.99, 0.995, 1.0))
 
 
 MATRIX = Matrix(

@@ -18,6 +18,7 @@ from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
+from ptanalyze.core.process import parse_cpus
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.show.cpu_groups import prometheus_text, write_prometheus
@@ -57,10 +58,10 @@ def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", []), ("0-1,4-5,7", [0, 1, 4, 5, 7])]
+    ("text", "cpus"), [("0-3,8\n", (0, 1, 2, 3, 8)), ("5", (5,)), ("\n", ()), ("0-1,4-5,7", (0, 1, 4, 5, 7))]
 )
 def test_lists_of_cpus_are_read(text, cpus):
-    assert survey.cpus_of(text) == cpus
+    assert parse_cpus(text) == cpus
 
 
 @pytest.mark.parametrize(

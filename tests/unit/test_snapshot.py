@@ -14,7 +14,6 @@ from numba import njit
 
 from ptanalyze.capture.live.process import (
     block_ranges,
-    parse_cpus,
     parse_zones,
     read_topology,
     tidy,
@@ -418,10 +417,6 @@ Node 1, zone   Normal
         spanned  8192
   start_pfn:           40960
 """
-
-
-def test_cpu_lists_are_expanded():
-    assert parse_cpus("0-3,8,10-11\n") == (0, 1, 2, 3, 8, 10, 11) and parse_cpus("\n") == ()
 
 
 def test_zones_without_memory_are_left_out():

@@ -26,6 +26,12 @@ memory_option = click.option(
     help="Buffer for page tables, 512M or 8G; a stopped process waits while it is flushed to disk. Default: "
     "4 GiB, at most half of the free memory.",
 )
+retries_option = click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=None,
+    help="Number of times to read again while tables change. Default: 3.",
+)
 
 
 @click.group("dump")
@@ -44,12 +50,7 @@ def command() -> None:
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option
 @memory_option
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    default=None,
-    help="Number of times to read again while tables change. Default: 3.",
-)
+@retries_option
 @click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
 @click.option(
     "--bpf/--no-bpf",
@@ -112,12 +113,7 @@ def dump_process(
     default=None,
     help="File descriptor of the VM. Default: the only VM.",
 )
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    default=None,
-    help="Number of times to read again while tables change. Default: 3.",
-)
+@retries_option
 @click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
     "--qmp",

@@ -75,11 +75,6 @@ def gains(speedup: Interval) -> bool:
     return faster(speedup.low)
 
 
-def loses(speedup: Interval) -> bool:
-    """Whether it is slower under all assumptions."""
-    return slower(speedup.high)
-
-
 def faster(ratio: float) -> bool:
     """Of a single estimate: whether it is written as more than 1."""
     return round(ratio, PLACES) > 1

@@ -41,6 +41,12 @@ def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """CPU numbers of a kernel list such as "0-3,8"."""
+    spans = [part.split("-") for part in text.strip().split(",") if part]
+    return tuple(cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1))
+
+
 def usable_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
     """CPUs of its affinity, or as many as the quotas of its cgroup and of those above it pay for, if fewer.
 

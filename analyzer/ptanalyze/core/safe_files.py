@@ -311,11 +311,8 @@ def _zeros(power: int) -> Matrix:
     """What 2^power bytes of zeros do to the register."""
     if power == BIT:
         return (POLYNOMIAL, *(1 << n for n in range(31)))
-    return _squared(_zeros(power - 1))
-
-
-def _squared(matrix: Matrix) -> Matrix:
-    return tuple(_times(matrix, column) for column in matrix)
+    half = _zeros(power - 1)
+    return tuple(_times(half, column) for column in half)
 
 
 def _times(matrix: Matrix, register: int) -> int:

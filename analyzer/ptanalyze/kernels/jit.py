@@ -411,7 +411,11 @@ def compile_beside(calls):
 
 def lacking(calls):
     """[(function, types of its arguments)] of those that were never compiled."""
-    new = [(function, arguments) for function, arguments in calls if uncompiled_first_use(function)]
+    new = [
+        (function, arguments)
+        for function, arguments in calls
+        if isinstance(function, Dispatcher) and not function.overloads
+    ]
     typed = [(function, tuple(map(typeof, arguments()))) for function, arguments in new]
     return [(function, types) for function, types in typed if not kept(function, types)][:MOST]
 
@@ -424,11 +428,6 @@ def in_children(missing, children):
     running = [in_child(missing, numbers) for _ in range(children)]
     os.close(numbers)
     return running
-
-
-def uncompiled_first_use(function):
-    """True if this process has no code of the function yet."""
-    return isinstance(function, Dispatcher) and not function.overloads
 
 
 def kept(function, types):

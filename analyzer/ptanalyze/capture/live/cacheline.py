@@ -16,12 +16,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
-from ...core.process import Progress
+from ...core.process import Progress, parse_cpus
 from ...core.safe_files import temporary_directory
 from ...formats.measured.latency import LatencyMatrix, Method, NodeLatency, checked
 from ...formats.measured.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .native import native
-from .process import NODES, cpu_lines, parse_cpus
+from .process import NODES, cpu_lines
 from .survey import Surveyed
 
 TOOL = "ptpingpong"

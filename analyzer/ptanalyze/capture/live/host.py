@@ -16,11 +16,11 @@ import numpy as np
 
 from ...core.errors import UsageError
 from ...core.machine import Cache, Machine, load_machine
+from ...core.process import parse_cpus
 from ...formats.measured.hmat import read_hmat
 from ...formats.measured.latency import NodeLatency, with_columns_as_rows
 from ...formats.measured.machine import with_latency
 from .native import native
-from .process import parse_cpus
 from .record import GROWTH, rehearse
 from .tracers import qemu
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
+from ...core.process import parse_cpus
 from ...core.snapshot import Node, Topology
 
 LONGEST = 4096  # bytes of a command line that are kept
@@ -250,12 +251,6 @@ def topology_of(nodes: list[Listed], ranges: list[Range]) -> Topology:
             for n, cpus, distance in nodes
         )
     )
-
-
-def parse_cpus(text: str) -> tuple[int, ...]:
-    """CPU numbers of a kernel list such as "0-3,8"."""
-    spans = [part.split("-") for part in text.strip().split(",") if part]
-    return tuple(cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1))
 
 
 def parse_zones(text: str) -> list[Range]:

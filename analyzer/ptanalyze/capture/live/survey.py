@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UNKNOWN_NODE, UsageError
+from ...core.process import parse_cpus
 from ...formats.measured.hmat import read_hmat
 from .native import native
 
@@ -155,7 +156,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
-        may_use=frozenset(cpus_of(status["Mems_allowed_list"])) if "Mems_allowed_list" in status else None,
+        may_use=frozenset(parse_cpus(status["Mems_allowed_list"])) if "Mems_allowed_list" in status else None,
         slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
         if slow
         else None,
@@ -229,7 +230,9 @@ def nodes_of_cpus() -> dict[int, int]:
     """{CPU: node}; without NUMA in /sys all CPUs are on node 0."""
     found: dict[int, int] = {}
     for path in NODES.glob("node[0-9]*"):
-        found |= dict.fromkeys(cpus_of((path / "cpulist").read_text()), int(path.name.removeprefix("node")))
+        found |= dict.fromkeys(
+            parse_cpus((path / "cpulist").read_text()), int(path.name.removeprefix("node"))
+        )
     return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
@@ -249,9 +252,3 @@ def slow_nodes() -> frozenset[int]:
 
     without = (int(path.name.removeprefix("node")) for path in paths)
     return frozenset(node for node in without if not as_fast(node))
-
-
-def cpus_of(text: str) -> list[int]:
-    """CPUs of a list as "0-3,8"."""
-    spans = [part.split("-") for part in text.strip().split(",") if part]
-    return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]

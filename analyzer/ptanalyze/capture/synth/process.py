@@ -337,11 +337,9 @@ class Process:
             show(len(pages))
         if not self.plan.init_traced:
             self.recorder.event(Event.ROI_START, 0)
-        if self.recorder.writer is not None or self.changes_tables():
+        changes = self.plan.asked.munmap_every is not None or self.plan.data is not None
+        if self.recorder.writer is not None or changes:
             self.access(progress)
-
-    def changes_tables(self) -> bool:
-        return self.plan.asked.munmap_every is not None or self.plan.data is not None
 
     def first_touches(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (thread, its next pages): each thread its part, turn by turn, or thread 0 all of it."""

@@ -558,7 +558,8 @@ def read_class_shares(path: str | PathLike[str]) -> str:
     except Undecodable as error:
         raise error.of(path, InputError) from None
     if not isinstance(raw, dict) or raw.get("what") != "classify" or not isinstance(raw.get("result"), list):
-        raise InputError(path, "what", _what(raw), "expected the output of ptanalyze classify --json")
+        what = raw.get("what") if isinstance(raw, dict) else type(raw).__name__
+        raise InputError(path, "what", what, "expected the output of ptanalyze classify --json")
     parts = {str(part.get("weight")): part for part in raw["result"] if isinstance(part, dict)}
     found = next((parts[weight] for weight in WEIGHTS if weight in parts), None)
     if found is None:
@@ -578,7 +579,3 @@ def _named(path: str | PathLike[str], rows: Any) -> str:
     if not total:
         raise InputError(path, "rows", total, "no leaf entry and no walk in it")
     return ",".join(f"{name}:{count / total:.6f}" for name, count in counts.items())
-
-
-def _what(raw: Any) -> object:
-    return raw.get("what") if isinstance(raw, dict) else type(raw).__name__
