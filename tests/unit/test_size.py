@@ -463,7 +463,16 @@ def test_a_binary_search_is_told_and_one_size_says_less_of_it(tmp_path):
     ]
     assert [one.finding("of-one-size").numbers["of the effect"] for one in found] == [0.4, 0.3]
     assert [one.finding("searches") is None for one in found] == [False, True]
+    assert not any(one.finding("hot-pages") for one in found)
     assert "go half as far as the one before" in found[0].careful[0].text
+
+
+def test_walks_to_few_pages_are_told_which_the_tlb_of_a_larger_run_may_hold(tmp_path):
+    """An interpreter's own pages in a heap that grows: 11 times too many walks, and no word said so."""
+    touched = np.random.default_rng(1).integers(0, 2048, (40, 200))
+    touched[:, ::2] = np.arange(100)[None]  # more than the first TLB level and 1/64 of the last one hold
+    one = replay(recorded(tmp_path / "hot", 0, touched), "mitosis", stands_for=64).results[1]
+    assert 80 < one.finding("hot-pages").numbers["pages"] < 150 and one.finding("searches") is None
 
 
 def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp_path, monkeypatch):

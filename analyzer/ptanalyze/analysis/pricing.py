@@ -24,7 +24,7 @@ from ..kernels.replay import FAULT, Counters, at_share, counters
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
-from ..world.scaling import SEARCHED, halving
+from ..world.scaling import of_one_size
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT
 from .findings import bound, cached, missing_in_longer, of_run, other_machine, short_region
@@ -62,8 +62,11 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
     prices = [_price(one, short, alone, setup, away if one is base else None) for one in done]
     middle = len(short) if short[0] else 0  # of Counted: as in a longer region
     results, larger = [], base.scenario.growth
-    halved = halving(base.scenario.stream, base.scenario.space.regions.va) if larger.factor > 1 else 0.0
-    searched = halved if halved >= SEARCHED else 0.0
+    doubts = (
+        of_one_size(base.scenario.stream, base.scenario.space.regions.va, setup.machine.tlb)
+        if larger.factor > 1 and larger.alone
+        else []
+    )
     for one, price in zip(done, prices, strict=True):
         whole, run = price.covering(middle), one.run
         once = _once(one, price.of(middle), price.of(-1) if one.warm else whole, prices[0], middle, setup)
@@ -74,7 +77,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
         said = _findings(one, whole, region, setup)
         data = _data_by_socket(one) if one is base else None
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
-        results.append(result.of_larger(one.scenario.times_captured, larger.factor, larger.alone, searched))
+        results.append(result.of_larger(one.scenario.times_captured, larger.factor, larger.alone, doubts))
     return results
 
 

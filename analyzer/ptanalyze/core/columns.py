@@ -34,6 +34,7 @@ NO_RATE = "footprint-unknown"  # accessed bits tell no reads from DRAM
 SCALE = "scale"  # of the run that a smaller capture stands for
 PHASES = "phases"  # of the trace, and the one that is answered
 SAMPLED = "sampled"
+SEARCHES = "searches"  # in a larger run deeper
 SHORT = "short-region"
 SILENT = "silent-nodes"
 TOGETHER = "processes-together"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, Column, Finding, brief, found, plain
+from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, brief, found, plain
 from ..core.interval import Interval, less_sure
 from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 
@@ -420,16 +420,19 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(self, times: float, asked: float, alone: bool = True, searched: float = 0.0) -> Result:
+    def of_larger(
+        self, times: float, asked: float, alone: bool = True, doubts: Sequence[Finding] = ()
+    ) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        asked     times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
-                  where it is not `alone`
-        searched  share of walks of a binary search, where it is one: they are known less still (BY_SEARCH)
+        asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
+                where it is not `alone`; of a program that searches less still (BY_SEARCH)
+        doubts  findings on what one size does not tell
         """
         if times == 1:
             return self
-        unsure = min((BY_SEARCH if searched else BY_SIZE) * math.log(asked, 4), 1.0) if alone else 0.0
+        each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
+        unsure = min(each * math.log(asked, 4), 1.0) if alone else 0.0
         ratios = {name: getattr(self.price, name) for name in ("speedup", "local_tables", "local_data")}
         ratios = {name: ratio and less_sure(ratio, unsure) for name, ratio in ratios.items()}
         pages = ("table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy")
@@ -442,13 +445,7 @@ class Result:
             "a second capture of another size narrows that"
         )
         notes = [Finding("of-one-size", text, numbers={"of the effect": unsure})] * alone
-        if alone and searched:
-            text = (
-                f"{100 * searched:.0f} % of its page walks go half as far as the one before, as in a binary "
-                "search: a larger run searches deeper, and one size cannot tell by how many walks; "
-                "record a second size (whatif SMALL LARGE --stands-for)"
-            )
-            notes.append(Finding("searches", text, CAREFUL, "it searches, deeper in a larger run"))
+        notes += doubts
         return replace(
             self,
             **grown,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from ..core.columns import SCALE, Finding
+from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
@@ -316,12 +316,39 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
     return Fold(np.where(row >= 0, row << SLOT_BITS, -1), own.ravel()[onto.ravel()])
 
 
-# What no trace of one size tells: how much deeper a larger run searches.
+# What no trace of one size tells: how much deeper a larger run searches, and whether its hottest pages are
+# as few as the captured ones.
 
 HALF = (0.4, 0.6)
 FAR = 4  # pages: shorter ways have no half
 SEARCHED = 0.2  # of the walks go half as far; a tenth do where each goes anywhere
+FEW = 8  # so many times the pages of half the walks have room in the last level of the whole TLB
 LOOKED_AT = 1 << 22  # walks
+
+
+def of_one_size(stream: WalkStream, region_va: np.ndarray, tlb: Tlb) -> list[Finding]:
+    """What makes a larger run doubtful. stream: its walks; tlb: the whole one, not 1/N of it"""
+    second, found = "record a second size (whatif SMALL LARGE --stands-for)", []
+    if (share := halving(stream, region_va)) >= SEARCHED:
+        text = (
+            f"{100 * share:.0f} % of its page walks go half as far as the one before, as in a binary search: "
+            f"a larger run searches deeper, and one size cannot tell by how many walks; {second}"
+        )
+        found.append(Finding(SEARCHES, text, CAREFUL, "it searches, deeper in a larger run"))
+    elif 0 < (pages := hottest(stream)) <= tlb.l2.entries / FEW:
+        text = (
+            f"half of its page walks at this size go to {pages} pages, which the TLB would hold if they do "
+            f"not grow with the data, as an interpreter's own: walks may be far too many; {second}"
+        )
+        few = "half of its walks go to few pages"
+        found.append(Finding("hot-pages", text, CAREFUL, few, numbers={"pages": pages}))
+    return found
+
+
+def hottest(stream: WalkStream) -> int:
+    """Pages that half of the walks go to, the most walked first; 0 without walks."""
+    counts = np.sort(np.unique(stream.page[:LOOKED_AT], return_counts=True)[1])[::-1]
+    return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2)) + 1 if len(counts) else 0
 
 
 def halving(stream: WalkStream, region_va: np.ndarray) -> float:
