@@ -16,12 +16,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
-from ...core.process import Progress, parse_cpus
+from ...core.process import Progress, cpus_by_node
 from ...core.safe_files import temporary_directory
 from ...formats.measured.latency import LatencyMatrix, Method, NodeLatency, checked
 from ...formats.measured.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .native import native
-from .process import NODES, cpu_lines
+from .process import NODES
 from .survey import Surveyed
 
 TOOL = "ptpingpong"
@@ -146,8 +146,8 @@ def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
 
 
 def cpu_model() -> str:
-    named = next((line for line in cpu_lines() if line.startswith("model name")), ":")
-    return named.partition(":")[2].strip()
+    named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return named[1].strip() if named else ""
 
 
 # Measure latencies of dependent reads between NUMA nodes, idle and loaded, with dumps/chase.c.
@@ -230,11 +230,11 @@ def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
     """{node: CPUs that this process may run on} of the nodes with both CPUs and memory."""
     allowed = os.sched_getaffinity(0)
     places = {}
-    for path in sorted(Path(nodes).glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
-        cpus = sorted(allowed & set(parse_cpus((path / "cpulist").read_text())))
-        memory = re.search(r"MemTotal:\s+(\d+) kB", (path / "meminfo").read_text())
-        if cpus and memory and int(memory[1]):
-            places[int(path.name[4:])] = cpus
+    for node, cpus in cpus_by_node(nodes).items():
+        usable = sorted(allowed.intersection(cpus))
+        memory = re.search(r"MemTotal:\s+(\d+) kB", (nodes / f"node{node}/meminfo").read_text())
+        if usable and memory and int(memory[1]):
+            places[node] = usable
     return places or {0: sorted(allowed)}
 
 

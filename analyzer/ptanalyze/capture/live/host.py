@@ -16,7 +16,7 @@ import numpy as np
 
 from ...core.errors import UsageError
 from ...core.machine import Cache, Machine, load_machine
-from ...core.process import parse_cpus
+from ...core.process import cpus_by_node, parse_cpus
 from ...formats.measured.hmat import read_hmat
 from ...formats.measured.latency import NodeLatency, with_columns_as_rows
 from ...formats.measured.machine import with_latency
@@ -120,11 +120,7 @@ def nearest(cpu: dict[str, str]) -> str:
 
 def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
     """[(node, its CPUs)] of the nodes with CPUs. UsageError where there are none to be seen."""
-    listed = [
-        (int(path.parent.name[4:]), parse_cpus(path.read_text()))
-        for path in (system / "node").glob("node[0-9]*/cpulist")
-    ]
-    found = sorted(one for one in listed if one[1])
+    found = [(node, cpus) for node, cpus in cpus_by_node(system / "node").items() if cpus]
     if not found:
         online = system / "cpu/online"
         if not online.exists():
@@ -179,12 +175,8 @@ def memory_nodes(system: Path) -> list[int]:
     """Nodes with memory and without CPUs, as CXL memory has."""
     has = system / "node/has_memory"
     known = set(parse_cpus(has.read_text())) if has.exists() else None
-    none = [
-        int(path.parent.name[4:])
-        for path in (system / "node").glob("node[0-9]*/cpulist")
-        if not path.read_text().strip()
-    ]
-    return sorted(node for node in none if known is None or node in known)
+    none = [node for node, cpus in cpus_by_node(system / "node").items() if not cpus]
+    return [node for node in none if known is None or node in known]
 
 
 def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: Machine) -> NodeLatency:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
-from ...core.process import parse_cpus
+from ...core.process import cpus_by_node, parse_cpus
 from ...core.snapshot import Node, Topology
 
 LONGEST = 4096  # bytes of a command line that are kept
@@ -113,10 +113,6 @@ def called(pid: int) -> str:
     except OSError:
         return f"PID {pid}"
     return f"PID {pid} ({name.decode('utf-8', 'backslashreplace')})"
-
-
-def cpu_lines() -> list[str]:
-    return Path("/proc/cpuinfo").read_text().splitlines()
 
 
 # Stop a process, and continue it even if we are killed; as dumps/stop.c does for ptdump.
@@ -221,20 +217,16 @@ Listed: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]  # node, its CP
 def read_topology() -> tuple[Topology, str]:
     """(Topology, a line that names the source of its frame ranges)."""
     zones = parse_zones(Path("/proc/zoneinfo").read_text())
-    ids = sorted(int(path.name[4:]) for path in NODES.glob("node[0-9]*"))
-    if not ids:
+    listed = cpus_by_node(NODES)
+    if not listed:
         cpus = parse_cpus(Path("/sys/devices/system/cpu/online").read_text())
         return topology_of([(0, cpus, (10,))], zones), "frame ranges of zones"
     nodes = [
-        (
-            node,
-            parse_cpus((NODES / f"node{node}/cpulist").read_text()),
-            tuple(map(int, (NODES / f"node{node}/distance").read_text().split())),
-        )
-        for node in ids
+        (node, cpus, tuple(map(int, (NODES / f"node{node}/distance").read_text().split())))
+        for node, cpus in listed.items()
     ]
     blocks = [
-        (int(path.name[6:]), node) for node in ids for path in (NODES / f"node{node}").glob("memory[0-9]*")
+        (int(path.name[6:]), node) for node in listed for path in (NODES / f"node{node}").glob("memory[0-9]*")
     ]
     if not blocks:
         return topology_of(nodes, zones), "frame ranges of zones"

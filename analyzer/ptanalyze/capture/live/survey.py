@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UNKNOWN_NODE, UsageError
-from ...core.process import parse_cpus
+from ...core.process import cpus_by_node, parse_cpus
 from ...formats.measured.hmat import read_hmat
 from .native import native
 
@@ -228,11 +228,7 @@ def runs_on(pid: int, node_of: dict[int, int], only: Collection[int] | None = No
 
 def nodes_of_cpus() -> dict[int, int]:
     """{CPU: node}; without NUMA in /sys all CPUs are on node 0."""
-    found: dict[int, int] = {}
-    for path in NODES.glob("node[0-9]*"):
-        found |= dict.fromkeys(
-            parse_cpus((path / "cpulist").read_text()), int(path.name.removeprefix("node"))
-        )
+    found = {cpu: node for node, cpus in cpus_by_node(NODES).items() for cpu in cpus}
     return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
@@ -243,12 +239,10 @@ def host_nodes() -> int:
 
 def slow_nodes() -> frozenset[int]:
     """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
-    paths = [path for path in NODES.glob("node[0-9]*") if not (path / "cpulist").read_text().strip()]
     hmat = read_hmat(NODES)
 
     def as_fast(node: int) -> bool:
         own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
         return bool(own) and hmat[node].ns <= min(own)
 
-    without = (int(path.name.removeprefix("node")) for path in paths)
-    return frozenset(node for node in without if not as_fast(node))
+    return frozenset(node for node, cpus in cpus_by_node(NODES).items() if not cpus and not as_fast(node))
