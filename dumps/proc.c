@@ -88,16 +88,16 @@ bool next_mapping(const char **text, struct mapping *area)
 	char *after, unused[32];
 
 	*area = (struct mapping){ .start = strtoull(at, &after, 16) };
-	if (after == at || *after != '-')
+	if (!isxdigit((unsigned char)*at) || *after != '-' || !isxdigit((unsigned char)after[1]))
 		return false;
 	area->end = strtoull(after + 1, &after, 16);
 	if (*after != ' ')
 		return false;
 	at = take_word(after + 1, area->rights, sizeof(area->rights));
 	at = take_word(take_word(at, unused, sizeof(unused)), unused, sizeof(unused)); /* offset and device */
-	area->inode = strtoull(at, &after, 10);
-	if (strlen(area->rights) != 4 || after == at)
+	if (strlen(area->rights) != 4 || !isdigit((unsigned char)*at))
 		return false;
+	area->inode = strtoull(at, &after, 10);
 	take_word(after + strspn(after, " "), area->name, sizeof(area->name));
 	for (at = next_line(after); isupper((unsigned char)*at); at = next_line(at))
 		if (!strncmp(at, "Rss:", 4))

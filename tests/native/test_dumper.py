@@ -173,6 +173,63 @@ def described(programs, tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="module")
+def areas(tmp_path_factory):
+    """areas(text): lines that dumps/proc.c reads of maps or smaps (programs/areas.c), and what it leaves."""
+    dumps, program = REPOSITORY / "dumps", tmp_path_factory.mktemp("areas") / "areas"
+    sources = [dumps / f"{name}.c" for name in ("proc", "privileges", "output", "topology")]
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GNU_SOURCE", f"-I{dumps}"]
+    subprocess.run(["cc", *checks, "-o", program, PROGRAMS / "areas.c", *sources], check=True)
+
+    def run(text):
+        done = subprocess.run([program], input=text, capture_output=True, check=True)
+        lines, _, left = done.stdout.partition(b"left: ")
+        return lines.splitlines(), left.removesuffix(b"\n")
+
+    return run
+
+
+SMAPS = b"""00400000-00452000 r-xp 00001000 08:02 173521 /usr/bin/a name
+Rss:                 400 kB
+AnonHugePages:      2048 kB
+VmFlags: rd ex mr mw me\x20
+7ffe0000-7ffe1000 ---p 00000000 00:00 0
+7fff0000-7fff1000 r--s 00000000 00:00 0 [vvar]
+VmFlags: rd io pf\x20
+"""
+AREAS = [b"400000-452000 r-xp 173521 400 2048 0 /usr/bin/a", b"7ffe0000-7ffe1000 ---p 0 0 0 0 "]
+AREAS.append(b"7fff0000-7fff1000 r--s 0 0 0 1 [vvar]")
+
+
+def test_areas_of_maps_and_smaps_are_read_by_one_reader(areas):
+    assert areas(SMAPS) == (AREAS, b"") and areas(b"") == ([], b"")
+    bare = [line for line in SMAPS.split(b"\n") if b"-" in line]
+    assert [line.split()[0] for line in areas(b"\n".join(bare))[0]] == [line.split()[0] for line in AREAS]
+    long = b"1000-2000 rw-p 0 0:0 7 " + b"x" * 9999
+    assert areas(long) == ([b"1000-2000 rw-p 7 0 0 0 " + b"x" * 63], b"")
+
+
+WHOLE = b"7ffe0000-7ffe1000 ---p 00000000 00:00 0"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x", b"-", b"1000", b"1000-", b"1000-x rw-p 0 0:0 0", b"1000-2000", b"1000-2000 rw-p", b"Rss: 4 kB",
+        b"1000-2000 rwp 0 0:0 0", b"1000-2000 rw-p 0 0:0", b"1000-2000 rw-p 0 0:0 x", b"1-2\t rw-p 0 0:0 0",
+        b" 1000-2000 rw-p 0 0:0 0", b"-1000-2000 rw-p 0 0:0 0", b"\xff" * 300, b"",
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_area_ends_the_reading_there(areas, line):
+    assert areas(line + b"\n" + WHOLE) == ([], line + b"\n" + WHOLE)
+
+
+def test_a_list_of_areas_cut_anywhere_is_read_within_its_bounds(areas):
+    for end in range(0, len(SMAPS), 3):
+        found, _ = areas(SMAPS[:end])
+        assert found[:-1] == AREAS[: max(len(found) - 1, 0)]
+
+
 @pytest.mark.parametrize(
     ("counted", "levels", "difference"),
     [(3, "4 3 2 1", 0), (2, "4 3 2 1", -1), (4, "5 4 3 2 1 4 3", 0), (5, "5 4 3 2 1 4 3", 1)],
