@@ -193,6 +193,11 @@ def test_memory_that_no_vma_is_called_is_refused(asked):
         fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
 
 
+def test_a_larger_run_of_which_nothing_would_grow_is_refused():
+    with pytest.raises(UsageError, match=r"^--fixed 8M: .* all the capture maps, so nothing would grow;.*$"):
+        growth(several(), stands_for("4", "8M"))
+
+
 @pytest.mark.parametrize(("how", "why"), [
     ({"weigh": "leaf"}, "page tables alone tell nothing"),
     ({"cold": True}, "leave out --cold"),

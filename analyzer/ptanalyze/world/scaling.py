@@ -220,6 +220,9 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
         return Growth(asked.factor(total * scale), findings=(grows,))
     which = fixed_vmas(snapshot, mapped, asked.fixed)
     vmas, size = snapshot.vmas[which], int(mapped[:-1][which].sum())
+    if asked.fixed and size == total:
+        named = f"--fixed {asked.fixed}: {size_in_words(size)}"
+        raise UsageError(f"{named}, all the capture maps, so nothing would grow; name less")
     pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
     largest = int(mapped[:-1][which].max(initial=0))
     text = (
