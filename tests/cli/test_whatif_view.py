@@ -642,11 +642,7 @@ def test_two_captures_of_one_program_answer_for_a_third_size(pt, tmp_path):
 
 # Every comparison names the policies that the capture does not allow, in all its forms, and goes on.
 
-COMPARISONS = {
-    "whatif": (),
-    "timeline": ("--windows", "3"),
-    "sweep": ("--set", "placement=round-robin"),
-}
+COMPARISONS = {"whatif": (), "timeline": ("--windows", "3"), "sweep": ("--set", "placement=round-robin")}
 BOTH = ("-p", "hydra", "-p", "vmitosis-replicate:mode=no-p")
 
 

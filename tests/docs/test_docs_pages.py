@@ -170,13 +170,7 @@ def test_worked_examples_are_what_validate_says():
 
 # The index of the manual: tasks that a reader looks for by name are there by that name.
 
-TASKS = (
-    "Record with Pin",
-    "Read a perf profile",
-    "Dump a live VM",
-    "Add a policy",
-    "Add a machine",
-)
+TASKS = ("Record with Pin", "Read a perf profile", "Dump a live VM", "Add a policy", "Add a machine")
 
 
 def listed(caption):

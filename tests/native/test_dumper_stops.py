@@ -355,11 +355,7 @@ def test_a_container_is_read_by_its_number_outside_and_by_its_number_inside(prog
 
 def test_nothing_is_kept_when_any_write_sync_or_rename_fails(full, quiet, tmp_path):
     def failing(at):
-        env = {
-            "LD_PRELOAD": str(full),
-            "FULL_AT": str(at),
-            "FULL_LOG": str(tmp_path / "calls"),
-        }
+        env = {"LD_PRELOAD": str(full), "FULL_AT": str(at), "FULL_LOG": str(tmp_path / "calls")}
         return sanitized_ptdump(quiet, tmp_path / f"d{at}", env=env)
 
     assert failing(1000).returncode == 0

@@ -609,11 +609,7 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
         "print(r.held, r.interrupted, r.exit_status)"
     )
     said = interrupted(code, after=0.1)
-    assert said.split() == [
-        *(["interrupt"] if handover else []),
-        "True",
-        str(-signal.SIGINT),
-    ]
+    assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
     finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]

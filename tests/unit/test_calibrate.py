@@ -35,9 +35,7 @@ from ptanalyze.cost.law import (
     run_cycles,
     walk_cycles,
 )
-from ptanalyze.cost.law import (
-    MeasuredRun as Run,
-)
+from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import read_calibration, write_calibration
 from ptanalyze.kernels.replay import counters

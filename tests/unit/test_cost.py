@@ -855,8 +855,7 @@ def per_entry(rows, ghz, fixed):
 
 
 @pytest.mark.parametrize(
-    "name, machine, count",
-    [("server-2020", XEON, 18), ("hydra-haswell", XEON, 18), ("epyc-7543", EPYC, 66)],
+    "name, machine, count", [("server-2020", XEON, 18), ("hydra-haswell", XEON, 18), ("epyc-7543", EPYC, 66)]
 )
 def test_a_copied_entry_costs_what_is_left_of_a_replica_fault(name, machine, count):
     nodes, ghz = machine

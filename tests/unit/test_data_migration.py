@@ -167,12 +167,7 @@ def test_the_process_runs_where_most_of_its_live_threads_do():
     steps = stepped(build_trace(chunks, exits), Moves(), cpus=4, text="0:1@50%")[1]
     runs = steps.kind == RUN
     assert list(
-        zip(
-            steps.at[runs].tolist(),
-            steps.was[runs].tolist(),
-            node_now(steps, runs).tolist(),
-            strict=True,
-        )
+        zip(steps.at[runs].tolist(), steps.was[runs].tolist(), node_now(steps, runs).tolist(), strict=True)
     ) == [(3, 0, 1)], "two of three ran on node 0; thread 0's next chunk changes that"
 
 

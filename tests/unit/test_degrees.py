@@ -130,10 +130,7 @@ def test_what_degree_0_copies_is_what_every_degree_uses(process, degree, on):
 @pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    process=ANY,
-    on=WHEN,
-    repeat=st.sampled_from([0.0, 1.0, 50.0]),
-    exposed=st.sampled_from([0.0, 0.5, 1.0]),
+    process=ANY, on=WHEN, repeat=st.sampled_from([0.0, 1.0, 50.0]), exposed=st.sampled_from([0.0, 0.5, 1.0])
 )
 def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat, exposed):
     if not len(process.stream):

@@ -12,13 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from ptanalyze.capture.live.process import (
-    block_ranges,
-    parse_zones,
-    read_topology,
-    tidy,
-    topology_of,
-)
+from ptanalyze.capture.live.process import block_ranges, parse_zones, read_topology, tidy, topology_of
 from ptanalyze.core import snapshot as E
 from ptanalyze.core import snapshot as entries
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError

@@ -467,8 +467,7 @@ def test_moving_costs_what_it_costs():
 
 @pytest.mark.twin
 @pytest.mark.parametrize(
-    ("params", "said"),
-    [({"layers": "neither"}, "both, ept, gpt"), ({"verify": "often"}, "never, start")],
+    ("params", "said"), [({"layers": "neither"}, "both, ept, gpt"), ({"verify": "often"}, "never, start")]
 )
 def test_unknown_parameters_name_the_allowed_ones(params, said):
     with pytest.raises(UsageError, match=said):
