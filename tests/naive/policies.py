@@ -2,10 +2,32 @@
 
 from collections import Counter, defaultdict
 
-# Twins of the policies' hooks: dicts and sets, one entry and one node at a time.
+
+class Policy:
+    """What a twin does unless its policy says otherwise: count pages and IPIs, move no table with data."""
+
+    def grow(self, by):
+        self.pages += by
+        self.peak = max(self.peak, self.pages)
+
+    def where_host(self, table, node):
+        return self.host[table]
+
+    def clear(self, entry):
+        pass
+
+    def host_data(self, table, slot, to, node):
+        pass
+
+    def table_data(self, table, to, node):
+        pass
+
+    def shoot(self, start, end, node, live, unmapping=False):
+        for there, count in enumerate(live):
+            self.events["ipis", node, there] += count
 
 
-class Fixed:
+class Fixed(Policy):
     """All policies that keep a fixed set of copies; host_replicas: of each host table on every node."""
 
     def __init__(
@@ -95,10 +117,6 @@ class Fixed:
         self.gone.discard(leaf)
         return [leaf]
 
-    def grow(self, by):
-        self.pages += by
-        self.peak = max(self.peak, self.pages)
-
     def make(self, made, node):
         for table in made:
             for there in self.replicas or [self.where(table, node)]:
@@ -127,9 +145,6 @@ class Fixed:
         """stores: 1 clears it, or replaces it; 2 clears it and sets it to something else (mprotect)"""
         for entry in entries:
             self.write(self.table_of(entry), node, stores)
-
-    def clear(self, entry):
-        pass
 
     def moved(self, entry, made, node):
         self.make(self.again(self.table_of(entry), made), node)
@@ -165,15 +180,11 @@ class Fixed:
         if table in self.captured:
             self.home[table] = self.captured[table]
 
-    def shoot(self, start, end, node, live, unmapping=False):
-        for there, count in enumerate(live):
-            self.events["ipis", node, there] += count
-
     def account_implicit_tables(self, tables):
         self.grow(len(tables) * max(len(self.replicas), 1))
 
 
-class Hydra:
+class Hydra(Policy):
     def __init__(self, memory, space, nodes, prefetch=9, prefetch_on="first", tlbflush="munmap-all"):
         self.memory, self.nodes, self.events = memory, nodes, Counter()
         self.degree, self.on, self.filter = prefetch, prefetch_on, tlbflush
@@ -208,10 +219,6 @@ class Hydra:
                     self.events["tables_new", by, node] += 1
                     self.grow(1)
 
-    def grow(self, by):
-        self.pages += by
-        self.peak = max(self.peak, self.pages)
-
     def ring(self, table, node):
         return next((r for r in self.rings.get(table, []) if node in r), None)
 
@@ -223,9 +230,6 @@ class Hydra:
             return False
         self.rings.setdefault(table, []).append({node})
         return True
-
-    def where_host(self, table, node):
-        return self.host[table]
 
     def where(self, table, node):
         return node
@@ -323,12 +327,6 @@ class Hydra:
 
     def hint(self, entry, node):
         self.data(entry, None, node)
-
-    def host_data(self, table, slot, to, node):
-        pass
-
-    def table_data(self, table, to, node):
-        pass
 
     def account_implicit_tables(self, tables):
         for table in sorted(tables, reverse=True):

@@ -8,6 +8,7 @@ from collections import Counter
 from ptanalyze.core.trace import Event
 
 from .memory_manager import present
+from .policies import Policy
 
 
 def daemon(chunks, walks, interval, hysteresis, mar, miss):
@@ -49,7 +50,7 @@ def least_latency(machine):
     return steer
 
 
-class Wasp:
+class Wasp(Policy):
     """A process under the daemon; params: those of `daemon`, by name."""
 
     def __init__(self, memory, space, machine, snapshot, trace, placement, params):
@@ -132,15 +133,8 @@ class Wasp:
             return children + sum(1 for e in valid if (e[0], e[1] >> 9) == table)
         return children + self.captured[table]
 
-    def where_host(self, table, node):
-        return self.host[table]
-
     def where(self, table, node):
         return self.steer[node] if self.on else self.home.setdefault(table, node)
-
-    def grow(self, by):
-        self.pages += by
-        self.peak = max(self.peak, self.pages)
 
     def make(self, made, node):
         for table in made:
@@ -177,21 +171,12 @@ class Wasp:
         for entry in entries:
             self.write((entry[0], entry[1] >> 9), node, stores)
 
-    def clear(self, entry):
-        pass
-
     def moved(self, entry, made, node):
         self.make(made, node)
         self.write((entry[0], entry[1] >> 9), node)
 
     def data(self, entry, to, node):
         self.changing([entry], node)
-
-    def host_data(self, table, slot, to, node):
-        pass
-
-    def table_data(self, table, to, node):
-        pass
 
     def free(self, table, node):
         for there in range(self.nodes) if self.on else [self.where(table, node)]:
@@ -201,10 +186,6 @@ class Wasp:
         self.captured[table] = 0
         if table in self.again:
             self.home[table] = self.again[table]
-
-    def shoot(self, start, end, node, live, unmapping=False):
-        for there, count in enumerate(live):
-            self.events["ipis", node, there] += count
 
     def account_implicit_tables(self, tables):
         self.grow(len(tables) * (self.nodes if self.on else 1))
