@@ -64,8 +64,8 @@ NOTE = (
     "lines of data come from DRAM per walk"
 )
 REPEATED = (
-    "; measured in {} runs of linux and {} of the policy ({where}: a tenth of two runs of one kernel differ "
-    "by {most:.0f} % or more)"
+    "; runs measured: {} of linux, {} of the policy ({where}: a tenth of the pairs of runs of one kernel "
+    "differ by {most:.2g} % or more)"
 )
 
 
