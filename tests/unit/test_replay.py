@@ -23,7 +23,16 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.kernels.replay import CLEAR, FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW, UPDATE
+from ptanalyze.kernels.replay import (
+    CLEAR,
+    FAULT,
+    PTE_COPY,
+    REPLICA_FAULT,
+    SET,
+    TABLE_MOVED,
+    TABLE_NEW,
+    UPDATE,
+)
 from ptanalyze.policies import plan_for
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.phases import first_walks, steady_part
@@ -132,7 +141,9 @@ def test_a_buffer_that_mremap_moves_and_grows_does_so_in_a_further_run(name, asi
     trace = build_trace(touched, [BEGINS, move, *aside], 2)
     pages = [(va, 1 + k) for k, va in enumerate(grown + had[: faults - 4])]
     snapshot = build_snapshot(pages, vmas=[(HEAP, HEAP + 4 * PAGE, "h"), (area, area + 8 * PAGE, "a")])
-    run, *_ = twice(scenario_of(case(snapshot, trace, 2)), name)
+    run, *_ = twice(scenario := scenario_of(case(snapshot, trace, 2)), name)
+    back = scenario.steady_state().history.undone.steps
+    assert back.number[back.kind == SET].any(), "what moves back is in a VMA, not in none"
     first, further = events(run.first), events(run.counters)
     for counted, faulted in ((first, faults + 4), (further, faults)):
         assert sum(count for (kind, *_), count in counted.items() if kind == "faults") == faulted

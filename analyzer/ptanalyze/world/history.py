@@ -462,11 +462,12 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     steps.lo[flushes] = steps.hi[flushes] = 0
     sets = np.flatnonzero(steps.kind == SET)
     lineage = steps.number[sets]
-    owners, first = np.unique(past.vma_owner, return_index=True)
+    owners, first = np.unique(past.vma_owner[UNKNOWN_VMA + 1 :], return_index=True)
+    ids = np.append(first + UNKNOWN_VMA + 1, UNKNOWN_VMA)
     owner = done.lineages[lineage + 1, OWNER]
-    alike = np.minimum(np.searchsorted(owners, owner), len(owners) - 1)
-    known = (lineage != NO_VMA) & (owners[alike] == owner)
-    steps.number[sets] = np.where(known, first[alike], UNKNOWN_VMA)
+    alike = np.searchsorted(owners, owner)
+    known = (lineage != NO_VMA) & (np.append(owners, -1)[alike] == owner)
+    steps.number[sets] = np.where(known, ids[alike], UNKNOWN_VMA)
     return replace(past, steps=steps, shootdowns=Shootdowns(live, single, kernel, by_nobody))
 
 
