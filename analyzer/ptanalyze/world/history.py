@@ -413,33 +413,55 @@ def steady_history(
         back.was[:], back.to[:], back.node[:] = end, begin, begin
         more = MmSteps(*map(np.concatenate, zip(back, more, strict=True)))
     before = _undone(past, space, undone) if len(undone) else None
-    _own_again(past, [steps, *([before.steps] if before else [])], more)
+    more = _own_again(past, [steps, *([before.steps] if before else [])], more)
     return replace(past, steps=more, undone=before)
 
 
-def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> None:
-    """Set the VMAs' owners in steps of a further run that come after all that is done.
+def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> MmSteps:
+    """Steps of a further run, which come after all that is done, with the owners of the VMAs they then find.
 
     What a call of the region put in another's place (MAP_FIXED, mremap) lies there in a further run, before
-    that call, too. What is unmapped by then counts as in the first run.
+    that call, too. What is unmapped by then counts as in the first run. A step that finds VMAs of several
+    owners becomes one for each.
     """
-    vmas: dict[int, np.ndarray] = {}
+    ids: dict[int, list[int]] = {}
+    owners: dict[int, bytearray] = {}  # 1 + node, 0: of UNKNOWN_VMA
+    owner = 1 + past.vma_owner.astype(np.uint8)
+    owner[UNKNOWN_VMA] = 0
     rows = np.unique(more.row[more.kind == SET])
+    on, cuts = [UNKNOWN_VMA] * len(more.at), list[tuple[int, int, int]]()  # step, slot, VMA from there on
     for steps in (*done, more) if len(rows) else ():
         of = np.flatnonzero(np.isin(steps.kind, (SET, CLEAR, UPDATE, MOVE)) & np.isin(steps.row, rows))
-        columns = (steps.kind, steps.row, steps.lo, steps.hi, steps.call)
-        for k, kind, row, lo, hi, call in zip(of, *(one[of].tolist() for one in columns), strict=True):
-            if row not in vmas:
+        columns = (
+            of,
+            *(one[of] for one in (steps.kind, steps.row, steps.lo, steps.hi, steps.call, steps.number)),
+        )
+        for k, kind, row, lo, hi, call, number in zip(*(one.tolist() for one in columns), strict=True):
+            if row not in ids:
                 mixed = past.mixed_row[row]
-                vmas[row] = np.full(512, past.vma[row]) if mixed < 0 else past.mixed[mixed].copy()
-            vma = vmas[row][lo]
-            known = steps is more and vma != UNKNOWN_VMA
+                there = np.full(512, past.vma[row]) if mixed < 0 else past.mixed[mixed]
+                ids[row], owners[row] = there.tolist(), bytearray(owner[there])
             if kind == SET and call != Event.MPROTECT:
-                vmas[row][lo:hi] = steps.number[k]
-            elif known and kind != SET:
-                steps.was[k] = past.vma_owner[vma]
-            elif known and past.vma_owner[vma] != past.vma_owner[steps.number[k]]:
-                steps.number[k] = vma
+                ids[row][lo:hi] = [number] * (hi - lo)
+                owners[row][lo:hi] = bytes((owner[number],)) * (hi - lo)
+            elif steps is more:
+                on[k], by = ids[row][lo], owners[row]
+                if kind != MOVE and by.count(by[lo], lo, hi) < hi - lo:
+                    edges = np.flatnonzero(np.diff(np.frombuffer(by, np.uint8)[lo:hi])) + lo + 1
+                    cuts += [(k, at, ids[row][at]) for at in edges.tolist()]
+    vma = np.array(on, np.int64)
+    if cuts:
+        step, slot, later = np.array(cuts).T
+        order = np.argsort(np.append(np.arange(len(vma)), step), kind="stable")
+        first = np.argsort(order)[len(vma) :]
+        more = MmSteps(*(np.append(column, column[step])[order] for column in more))
+        vma = np.append(vma, later)[order]
+        more.lo[first] = more.hi[first - 1] = slot
+    known, sets = vma != UNKNOWN_VMA, more.kind == SET
+    more.was[known & ~sets] = past.vma_owner[vma[known & ~sets]]
+    others = known & sets & (past.vma_owner[vma] != past.vma_owner[np.where(sets, more.number, 0)])
+    more.number[others] = vma[others]
+    return more
 
 
 def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
