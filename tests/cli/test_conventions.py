@@ -11,7 +11,7 @@ from inspect import cleandoc
 
 import click
 import pytest
-from pandas import DataFrame
+from pandas import NA, DataFrame
 
 from command_line import EVERY, LEAVES, is_one_line
 from ptanalyze import synth
@@ -127,9 +127,9 @@ def test_a_value_that_only_one_of_the_policies_takes_says_how_to_give_it_to_that
 
 
 def test_what_stands_for_markup_is_escaped():
-    table = DataFrame({"a|b_c": ["50 % & {x}\x1b", None], "n": [1.5, float("nan")]})
+    table = DataFrame({"a|b_c": ["50 % & {x}\x1b", NA], "n": [1.5, float("nan")]})
     assert markdown(table).splitlines()[0] == "| a\\|b_c | n |" and "\x1b" not in markdown(table)
-    assert r"50 \% \& \{x\}" in latex(table) and latex(table).count(r" & - \\") == 1
+    assert r"50 \% \& \{x\}" in latex(table) and latex(table).count(r"- & - \\") == 1
 
 
 def test_a_size_of_less_than_a_page_is_a_forgotten_unit(pt, sample):

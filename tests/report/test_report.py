@@ -218,7 +218,7 @@ def test_names_are_text_and_never_markup(native_study):
         study, name=HOSTILE, facts=facts, findings=[*study.findings, finding], results=results,
         sentence=HOSTILE, evidence=[HOSTILE], workload=HOSTILE, refused=refused,
     )  # fmt: skip
-    page = ReportPage(html(Page([hostile, hostile], HOSTILE)))
+    page = ReportPage(html(Page([hostile, hostile], HOSTILE), 1))
     assert len(page.all("script")) == 2 and not [e for e in page.elements if "onerror" in e.attributes]
     assert all(source.startswith("data:") for source in page.values("src"))
     assert page.text().count(HOSTILE) > 20 and not page.unclosed and not page.wrong

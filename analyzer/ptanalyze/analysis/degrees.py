@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 
-from ..core.columns import Finding
+from ..core.columns import Column, Finding, brief, described
 from ..core.errors import UsageError
 from ..core.options import Keywords
 from ..core.trace import Reads, blocks
@@ -597,14 +597,9 @@ def degrees(
     prefetch_on  "first": prefetch with the first copy of a table page (the paper's 4.1), or "every" copy
     repeat       how often the steady part of the trace runs once more: copies are made once
 
-    One row per VMA, tier and degree. Columns: vma, tier (one: a single copy, as captured; socket, node: lazy
-    copies), degree, walks (as traced), walk_cycles, management_cycles (faults, copies, tables, updates and
-    shootdowns, as whatif has them), cycles (the exposed share of the former, and the latter),
-    bound_cycles (of the VMA: no tier with any prefetching costs less), replica_faults, entries_propagated,
-    never_used (of these), tables_new, chosen (the cheapest of its VMA), sure (the ends of the exposed share
-    agree), pays_back_runs (of the VMA: further runs after which copies are cheaper; infinite: never). Counts
-    are of the run as traced and one further run. The last VMA, "process", is what belongs to no walked page.
-    attrs: sentence, settings. Other arguments as in `replay`; of a VM, its guest's tables.
+    One row per VMA, tier and degree, with COLUMNS. Counts are of the run as traced and one further run. The
+    last VMA, "process", is what belongs to no walked page. attrs: sentence, settings. Other arguments as in
+    `replay`; of a VM, its guest's tables.
     """
     return frame(chosen(capture, setup_of(setup, options), prefetch_on, repeat))
 
@@ -613,40 +608,66 @@ def frame(found: Chosen) -> DataFrame:
     """The table of `degrees`."""
     from pandas import DataFrame
 
-    from ..core.columns import described
-
     table = DataFrame(rows(found)).astype({"degree": "Int64"})
     machine, placement = found.known.machine.name, found.known.placement
     source = found.known.provenance | {"machine": machine, "placement": placement}
-    return described(table, found.known.findings, source, sentence=sentence(found), settings=settings(found))
+    return described(
+        table, found.known.findings, source, COLUMNS, sentence=sentence(found), settings=settings(found)
+    )
+
+
+class OfVma(NamedTuple):
+    """A point's part in a VMA's costs: a row of the answer."""
+
+    found: Chosen
+    vma: int
+    at: int
+
+    @property
+    def point(self) -> Point:
+        return self.found.known.points[self.at]
+
+    def of(self, counts: np.ndarray) -> int:
+        return int(counts[self.vma])
+
+    def cycles(self, kind: str) -> float:
+        """Of a field of VmaCycles: of the run as traced, and of the steady part as often as it runs again."""
+        once, again = (getattr(one, kind)[self.vma] for one in (self.point.traced, self.point.steady))
+        return float(once + self.found.repeat * again)
+
+
+COLUMNS = (
+    Column("vma", "mapping", lambda r: r.found.known.names[r.vma], brief=1),
+    Column("tier", "one: a single table, as captured; socket, node: lazy copies", lambda r: r.point.tier,
+           brief=2),
+    Column("degree", "of prefetching: 2^degree entries at once", lambda r: r.point.degree, brief=3),
+    Column("walks", "page walks, as traced", lambda r: r.of(r.found.known.walks.sum(axis=1)), brief=4),
+    Column("walk_cycles", "of the guest's page walks", lambda r: r.cycles("walks")),
+    Column("management_cycles", "of faults, copies, tables, updates and shootdowns",
+           lambda r: r.cycles("management")),
+    Column("cycles", "exposed share of walk_cycles, and management_cycles",
+           lambda r: float(r.found.cycles[r.at, r.vma]), brief=5),
+    Column("bound_cycles", "of the VMA: no tier with any prefetching costs less", 
+           lambda r: float(r.found.bound[r.vma]), brief=6),
+    Column("replica_faults", "faults that copy entries", lambda r: r.of(r.point.faults), brief=7),
+    Column("entries_propagated", "entries copied", lambda r: r.of(r.point.propagated), brief=8),
+    Column("never_used", "of these, entries that no walk reads", lambda r: r.of(r.found.never_used(r.point))),
+    Column("tables_new", "table pages made", lambda r: r.of(r.point.tables)),
+    Column("chosen", "whether it is the cheapest of the VMA", lambda r: bool(r.found.by_vma[r.vma] == r.at),
+           brief=9),
+    Column("sure", "whether both ends of the exposed share choose it", lambda r: bool(r.found.sure[r.vma]),
+           brief=10),
+    Column("pays_back_runs", "of the VMA: further runs after which copies cost less; infinite: never",
+           lambda r: float(r.found.break_even[r.vma])),
+)  # fmt: skip
+BRIEF = brief(COLUMNS)  # for Markdown and LaTeX
 
 
 def rows(found: Chosen) -> list[dict[str, Any]]:
-    """One row per VMA, tier and degree, as `degrees` describes them."""
+    """{column: value} of COLUMNS: one row per VMA, tier and degree."""
     vmas, points = range(len(found.known.names)), range(len(found.known.points))
-    return [row(found, vma, at) for vma in vmas for at in points]
-
-
-def row(found: Chosen, vma: int, at: int) -> dict[str, Any]:
-    point, repeat = found.known.points[at], found.repeat
-    traced, steady, cycles = point.traced, point.steady, float(found.cycles[at, vma])
-    return {
-        "vma": found.known.names[vma],
-        "tier": point.tier,
-        "degree": point.degree,
-        "walks": int(found.known.walks[vma].sum()),
-        "walk_cycles": float(traced.walks[vma] + repeat * steady.walks[vma]),
-        "management_cycles": float(traced.management[vma] + repeat * steady.management[vma]),
-        "cycles": cycles,
-        "bound_cycles": float(found.bound[vma]),
-        "replica_faults": int(point.faults[vma]),
-        "entries_propagated": int(point.propagated[vma]),
-        "never_used": int(found.never_used(point)[vma]),
-        "tables_new": int(point.tables[vma]),
-        "chosen": bool(found.by_vma[vma] == at),
-        "sure": bool(found.sure[vma]),
-        "pays_back_runs": float(found.break_even[vma]),
-    }
+    every = (OfVma(found, vma, at) for vma in vmas for at in points)
+    return [{one.key: one.of(row) for one in COLUMNS} for row in every]
 
 
 def as_record(found: Chosen) -> dict[str, Any]:

@@ -9,19 +9,6 @@ import click
 from .options import capture_argument, capture_of, replay_options, setup_from, steps
 from .output import Output, emit, output_options
 
-BRIEF = (  # columns for Markdown and LaTeX
-    "vma",
-    "tier",
-    "degree",
-    "walks",
-    "cycles",
-    "bound_cycles",
-    "replica_faults",
-    "entries_propagated",
-    "chosen",
-    "sure",
-)
-
 
 @click.command("degrees")
 @capture_argument
@@ -64,7 +51,7 @@ def command(
     Example:
       ptanalyze degrees app --repeat 100
     """
-    from ..analysis.degrees import as_record, chosen, frame
+    from ..analysis.degrees import BRIEF, as_record, chosen, frame
     from ..core.columns import Answer
     from ..show.advise import view_degrees as view
     from ..show.terminal import progress_bar

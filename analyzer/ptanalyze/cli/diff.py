@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from ..capture.vm.diff import TreeDiff
     from ..core.columns import Section
 
-HEADS = {  # of a terminal of 80 columns
-    "created": "new",
-    "leaves appeared": "leaves new",
-    "leaves vanished": "leaves gone",
-}
 REDACTED = "frames are renumbered there, so an unchanged page may count as moved or as in another frame"
 
 
@@ -39,7 +34,7 @@ def command(before: str, after: str, output: Output) -> None:
     Examples:
       ptanalyze diff host.0001 host.0010
     """
-    from ..capture.vm.diff import diff
+    from ..capture.vm.diff import COLUMNS, diff
     from ..core.columns import Answer, Section
     from ..core.errors import program
     from ..formats.capture import load
@@ -59,7 +54,7 @@ def command(before: str, after: str, output: Output) -> None:
 
     def view() -> Iterator[Section]:
         yield Section(lines=[sentence(trees), ""])
-        named = [{HEADS.get(what, what): value for what, value in row.items()} for row in rows]
+        named = [{one.title: row[one.key] for one in COLUMNS} for row in rows]
         yield Section("Table pages, and leaf entries of those that are in both", named)
         if moves:
             yield Section("Table pages by node", moves, ["- : created or gone"])

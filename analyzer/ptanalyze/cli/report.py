@@ -69,8 +69,9 @@ def command(
 
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
-        found = studies(asked, setup_from(options, progress), question(memory, updates, horizon, names), on)
-        page = html(Page(found, shlex.join(["ptanalyze", "report", *retyped(context)])), progress)
+        setup = setup_from(options, progress)
+        found = studies(asked, setup, question(memory, updates, horizon, names), on)
+        page = html(Page(found, shlex.join(["ptanalyze", "report", *retyped(context)])), setup.jobs, progress)
     write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])

@@ -466,11 +466,12 @@ def texts(table: DataFrame, escaped: Callable[[str], str]) -> tuple[Sequence[str
 def cell(value: object) -> str:
     if isinstance(value, int | float):  # NumPy's float64 is a float
         return "-" if value != value else number(value)
-    import numpy as np  # there where a table is: a survey does without
+    import numpy as np  # both are there where a table is: a survey does without
+    from pandas import NA
 
     if isinstance(value, np.number):
         return number(value.item())
-    return "-" if value is None else printable(str(value))
+    return "-" if value is None or value is NA else printable(str(value))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...core import snapshot as bits
+from ...core.columns import Column
 from ...core.errors import UNKNOWN_NODE, UsageError
 from ...core.snapshot import NO_PARENT, Tree
 from ...formats.capture import Capture
@@ -40,18 +41,9 @@ class TreeDiff:
         return sum(count for (_, kind), count in self.pages.items() if kind != "same")
 
     def rows(self) -> list[dict[str, str | int]]:
-        """A dict per level, for people and JSON."""
+        """{column: value} of COLUMNS per level, for people and JSON."""
         levels = sorted({level for level, _ in self.pages}, reverse=True)
-        words = ("appeared", "vanished", "other frame", "other flags")
-        return [
-            {
-                "tree": self.dimension,
-                "level": level,
-                **{kind: self.pages.get((level, kind), 0) for kind in KINDS},
-                **{f"leaves {what}": self.entries.get((level, what), 0) for what in words},
-            }
-            for level in levels
-        ]
+        return [{one.key: one.of((self, level)) for one in COLUMNS} for level in levels]
 
     def move_rows(self) -> list[dict[str, str | int]]:
         order = sorted(self.moves.items(), key=lambda item: (-item[0][0], *map(node_name, item[0][1:])))
@@ -65,6 +57,35 @@ class TreeDiff:
             }
             for (level, a, b), count in order
         ]
+
+
+def counted(key: str, meaning: str, of: str, what: str, title: str = "") -> Column:
+    return Column(key, meaning, lambda row: getattr(row[0], of).get((row[1], what), 0), title=title or key)
+
+
+COLUMNS = (  # of (TreeDiff, level); titles: of a terminal of 80 columns
+    Column("tree", "PT, or gPT and ePT", lambda row: row[0].dimension, title="tree"),
+    Column("level", "1: leaf tables", lambda row: row[1], title="level"),
+    *(
+        counted(kind, meaning, "pages", kind, title)
+        for kind, meaning, title in (
+            ("same", "table pages at the same addresses, in the same frame", ""),
+            ("moved", "in another frame of the node", ""),
+            ("other node", "in a frame of another node", ""),
+            ("created", "in the second capture alone", "new"),
+            ("gone", "in the first alone", ""),
+        )
+    ),
+    *(
+        counted(f"leaves {what}", meaning, "entries", what, title)
+        for what, meaning, title in (
+            ("appeared", "leaf entries of table pages in both captures: in the second alone", "leaves new"),
+            ("vanished", "in the first alone", "leaves gone"),
+            ("other frame", "of another page frame", ""),
+            ("other flags", "of other rights or attributes; accessed and dirty do not count", ""),
+        )
+    ),
+)
 
 
 def node_name(node: int | None) -> str:

@@ -70,7 +70,7 @@ def report(
     studied = studies(opened, how, asked, on)
     given = {key: value for key, value in asked.items() if value not in (NO_LIMIT, HOUR, ())}
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
-    text = html(Page(studied, again), how.progress, how.jobs)
+    text = html(Page(studied, again), how.jobs, how.progress)
     if output is not None:
         write(output, text)
     return text
@@ -187,9 +187,12 @@ class Chapter:
     deeper: Sequence[Picture]
 
 
-def html(page: Page, progress: Progress = None, processes: int = 1) -> str:
-    """The page: the same bytes for the same studies; their contents are text, never markup."""
-    chapters = drawn(page.studies, progress, processes)
+def html(page: Page, processes: int, progress: Progress = None) -> str:
+    """The page: the same bytes for the same studies; their contents are text, never markup.
+
+    processes  that draw its figures
+    """
+    chapters = drawn(page.studies, processes, progress)
     own = asset("report.js")
     template = environment().get_template("report.html")
     return str(
@@ -209,7 +212,7 @@ def html(page: Page, progress: Progress = None, processes: int = 1) -> str:
     )
 
 
-def drawn(studies: Sequence[Study], progress: Progress, processes: int = 1) -> list[Chapter]:
+def drawn(studies: Sequence[Study], processes: int, progress: Progress) -> list[Chapter]:
     """A Chapter of each study; drawing takes half a second for each picture, side by side in processes."""
     parts, several = (where.pictures, change.pictures, where.pictures_deeper), len(studies) > 1
     work = [[list(part(study)) for part in parts] for study in studies]
