@@ -110,9 +110,7 @@ def calibrate(
         file = remote if str(error).startswith("remote run") else local
         raise UsageError(str(error) if file is None else f"{file}: {error}") from None
     return replace(
-        found,
-        flags=(*found.flags, *doubts),
-        assumed=(*found.assumed, *([assumed] if assumed else [])),
+        found, flags=(*found.flags, *doubts), assumed=(*found.assumed, *([assumed] if assumed else []))
     )
 
 
@@ -173,9 +171,7 @@ def predict(
 
 
 def predictions(
-    calibration: Calibration,
-    placements: Iterable[str] | None,
-    walk_cycles: Iterable[PathLike | float] = (),
+    calibration: Calibration, placements: Iterable[str] | None, walk_cycles: Iterable[PathLike | float] = ()
 ) -> list[Prediction]:
     """[cost.predict.Prediction] behind `predict`."""
     from ..cost.predict import order, predict_placement, predict_walks

@@ -172,11 +172,7 @@ BATCH = 1 << 22  # walks counted at a time
 
 
 def walk_map(
-    capture: CaptureLike = None,
-    setup: Setup | None = None,
-    *,
-    rows: int = ROWS,
-    **options: Unpack[Keywords],
+    capture: CaptureLike = None, setup: Setup | None = None, *, rows: int = ROWS, **options: Unpack[Keywords]
 ) -> DataFrame:
     """Walks by address and time: start, end (addresses), vma, time_ns (the window's end), walks.
 

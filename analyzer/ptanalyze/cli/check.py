@@ -83,9 +83,7 @@ PASSED = {  # what is true where a check passes, after its subject
     help="Also compare with the running VMM of this process ID. Default: the capture alone.",
 )
 @click.option(
-    "--quick",
-    is_flag=True,
-    help="Compare file lengths instead of contents, and skip the trace's touches.",
+    "--quick", is_flag=True, help="Compare file lengths instead of contents, and skip the trace's touches."
 )
 @output_options()
 @click.pass_context
@@ -113,10 +111,7 @@ def command(
 
     opened = open_or_default(capture)
     findings = Findings(
-        chain(
-            check_capture(opened, quick=quick),
-            check_live(opened.vm, live) if live else (),
-        )
+        chain(check_capture(opened, quick=quick), check_live(opened.vm, live) if live else ())
     )
 
     def table() -> DataFrame:

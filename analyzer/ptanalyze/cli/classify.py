@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .info import table_pages
-from .options import (
-    capture_argument,
-    open_or_default,
-    option,
-    steps,
-)
+from .options import capture_argument, open_or_default, option, steps
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:

@@ -22,9 +22,7 @@ from .options import DURATION, PID, free_name, new_capture_option
     help="Time to sample: 30 or 30s, 5m. Ctrl-C ends it early and keeps the samples.",
 )
 @click.option(
-    "--tree",
-    is_flag=True,
-    help="Sample all its descendants too, at the same time, each into OUTPUT/pid-PID.",
+    "--tree", is_flag=True, help="Sample all its descendants too, at the same time, each into OUTPUT/pid-PID."
 )
 @new_capture_option("PID.capture, or none with --add")
 @click.option(

@@ -123,10 +123,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 )
 @strip_option
 @click.option(
-    "-p",
-    "--pid",
-    type=PID,
-    help="Sample this running process instead of running COMMAND. Default: none.",
+    "-p", "--pid", type=PID, help="Sample this running process instead of running COMMAND. Default: none."
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(

@@ -18,9 +18,7 @@ from .options import PID
     help="Node for the leaf tables. Default: the node on which most threads last ran.",
 )
 @click.option(
-    "--dry-run/--yes",
-    default=True,
-    help="Only print the plan, or carry it out. Default: --dry-run.",
+    "--dry-run/--yes", default=True, help="Only print the plan, or carry it out. Default: --dry-run."
 )
 @click.option(
     "--max-pause",

@@ -6,15 +6,7 @@ from typing import Any
 import click
 
 from . import complete, echo, retyped
-from .options import (
-    capture_of,
-    on_option,
-    option,
-    question,
-    question_options,
-    replay_options,
-    setup_from,
-)
+from .options import capture_of, on_option, option, question, question_options, replay_options, setup_from
 from .output import must_end_with
 
 

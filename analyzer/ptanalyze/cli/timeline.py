@@ -28,11 +28,7 @@ from .output import Output, emit, output_options
 @replay_options
 @output_options()
 def command(
-    capture: str | None,
-    names: tuple[str, ...],
-    settings: tuple[str, ...],
-    output: Output,
-    **options: Any,
+    capture: str | None, names: tuple[str, ...], settings: tuple[str, ...], output: Output, **options: Any
 ) -> None:
     """Replay CAPTURE's walks and show where they went in each window of its time.
 

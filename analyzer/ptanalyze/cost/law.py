@@ -200,10 +200,7 @@ class Placement:
     def stretches(self, far: float, loaded: float) -> tuple[float, float]:
         """(mean stretch of the gPT, of the ePT) for k of an idle and of a contended remote node."""
         known = {LOCAL: 1.0, None: 1.0, REMOTE: far, CONTENDED: loaded}
-        return (
-            1 + self.gpt_share * (known[self.gpt] - 1),
-            1 + self.ept_share * (known[self.ept] - 1),
-        )
+        return (1 + self.gpt_share * (known[self.gpt] - 1), 1 + self.ept_share * (known[self.ept] - 1))
 
 
 def placement(name: str) -> Placement:

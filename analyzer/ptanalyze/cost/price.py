@@ -312,11 +312,7 @@ def management_cycles(
 
 
 def call_costs(
-    counters: Counters,
-    machine: Machine,
-    costs: Costs,
-    made: SystemCalls,
-    baseline: Sequence[CallCost] = (),
+    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls, baseline: Sequence[CallCost] = ()
 ) -> tuple[CallCost, ...]:
     """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS.
 

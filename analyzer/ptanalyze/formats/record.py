@@ -21,14 +21,7 @@ from msgspec import Meta
 from ..core.decode import Undecodable, json_struct, plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Strict
-from ..core.safe_files import (
-    crc_of,
-    open_inside,
-    pieces,
-    read_given,
-    read_inside,
-    unfinished_directory,
-)
+from ..core.safe_files import crc_of, open_inside, pieces, read_given, read_inside, unfinished_directory
 from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
 from .text_output import SCHEMA, csv_text, record
 

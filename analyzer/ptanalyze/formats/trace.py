@@ -125,12 +125,7 @@ def map_file(path: Path) -> np.ndarray:
 
 def read_header(path: Path, data: np.ndarray) -> np.void:
     header: np.void = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
-    expect = {
-        "magic": MAGIC,
-        "byte_order": BYTE_ORDER,
-        "version": VERSION,
-        "header_bytes": HEADER_BYTES,
-    }
+    expect = {"magic": MAGIC, "byte_order": BYTE_ORDER, "version": VERSION, "header_bytes": HEADER_BYTES}
     for name, value in expect.items():
         if header[name] != value and not (name == "version" and header[name] in (*OLD, *RETIRED)):
             raise CaptureError(

@@ -33,11 +33,7 @@ PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
 def validate(
-    papers: Sequence[str] = (),
-    wanted: str = "",
-    quick: bool = False,
-    progress: Progress = None,
-    on: str = "",
+    papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: Progress = None, on: str = ""
 ) -> list[tuple[Paper, list[Row]]]:
     """[(Paper, [Row])], an item per paper.
 

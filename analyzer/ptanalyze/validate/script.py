@@ -86,11 +86,7 @@ class Script:
         return self.replay_on(self.snapshot(target.nodes), designs, target, costs)
 
     def replay_on(
-        self,
-        snapshot: Snapshot,
-        designs: Mapping[str, Design],
-        machine: Machine,
-        costs: Costs | None = None,
+        self, snapshot: Snapshot, designs: Mapping[str, Design], machine: Machine, costs: Costs | None = None
     ) -> dict[str, Result]:
         """As replay, with a Snapshot of the process and a Machine."""
         asked = list(designs.values())

@@ -439,13 +439,7 @@ def huge_pages_visible() -> Iterator[Row]:
 
 
 def law_row(
-    family: str,
-    workload: str,
-    config: str,
-    suffix: str,
-    known: tuple[float, float],
-    note: str,
-    where: str,
+    family: str, workload: str, config: str, suffix: str, known: tuple[float, float], note: str, where: str
 ) -> Row:
     """Row of the run time without replicas over that with them."""
     runs = [(w, c, c + m) for w in VMITOSIS_WIDE_WORKLOADS for c, m in PAIRS[family]]
@@ -492,10 +486,7 @@ def figure_5(bench: Bench) -> Iterator[Row]:
 def misplaced_replicas(bench: Bench) -> Iterator[Row]:
     """Every CPU walks another node's replica of the gPT (section 4.2.2)."""
     capture = made(bench, "oblivious", host_placement="interleave")
-    policies = [
-        ("linux", {}),
-        ("vmitosis-replicate", {"mode": "no-f", "misplaced": 1.0, "layers": "gpt"}),
-    ]
+    policies = [("linux", {}), ("vmitosis-replicate", {"mode": "no-f", "misplaced": 1.0, "layers": "gpt"})]
     alone = bench.replay(capture, policies)
     both = bench.replay(capture, ["linux", ("vmitosis-replicate", {"mode": "no-f", "misplaced": 1.0})])
     before, after = (remote_leaves(alone[name]) for name in ("linux", "vmitosis-replicate"))

@@ -376,10 +376,7 @@ def first_calls(
 def no_reads(shares: int = 1) -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
     return _empty(
-        np.zeros(0, np.int32),
-        read_only(np.zeros(0, np.uint32)),
-        read_only(np.zeros(0, bool)),
-        shares,
+        np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)), shares
     )
 
 

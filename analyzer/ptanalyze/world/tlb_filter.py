@@ -168,11 +168,7 @@ class Filtering:
         self.own = local()
 
     def run(
-        self,
-        trace: Trace,
-        chunk_cpu: np.ndarray,
-        pieces: Iterator[Piece],
-        append: Callable[..., None],
+        self, trace: Trace, chunk_cpu: np.ndarray, pieces: Iterator[Piece], append: Callable[..., None]
     ) -> Iterator[int]:
         """Filter the pieces of a trace and iterate over their touches, whose walks were appended by then.
 

@@ -200,11 +200,7 @@ def started(
     with (
         open(descriptor, "wb") as file,
         subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.PIPE,
-            preexec_fn=die_with_us(),
-            pass_fds=[account],
+            command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us(), pass_fds=[account]
         ) as ran,
     ):
         yield ran

@@ -49,12 +49,7 @@ class Account:
     def popen(self) -> dict[str, Any]:
         """Arguments of Popen that start a program as this user, in its own HOME."""
         mine = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
-        return {
-            "user": self.uid,
-            "group": self.gid,
-            "extra_groups": self.groups,
-            "env": os.environ | mine,
-        }
+        return {"user": self.uid, "group": self.gid, "extra_groups": self.groups, "env": os.environ | mine}
 
     def must_read(self, paths: Iterable[Path | str]) -> None:
         """UsageError that names the first path which this user cannot reach or read."""
@@ -429,11 +424,7 @@ def start(argv: list[str], user: Account | None = None) -> Process:
             score.write(FIRST_TO_GO)
 
     return subprocess.Popen(
-        argv,
-        stdin=stdin,
-        process_group=0,
-        preexec_fn=prepare,
-        **(user.popen() if user else {}),
+        argv, stdin=stdin, process_group=0, preexec_fn=prepare, **(user.popen() if user else {})
     )
 
 

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def explore(
-    capture: CaptureLike = None,
-    policy: str = "",
-    setup: Setup | None = None,
-    **options: Unpack[Keywords],
+    capture: CaptureLike = None, policy: str = "", setup: Setup | None = None, **options: Unpack[Keywords]
 ) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 

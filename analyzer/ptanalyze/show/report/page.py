@@ -132,12 +132,7 @@ def glossary() -> Glossary:
 def policy_terms() -> list[Term]:
     """A Term per policy."""
     return [
-        Term(
-            f"policy-{name}",
-            name,
-            f"{sentence(policy.doc)} Source: {policy.source}.",
-            re.escape(name),
-        )
+        Term(f"policy-{name}", name, f"{sentence(policy.doc)} Source: {policy.source}.", re.escape(name))
         for name, policy in policies().items()
     ]
 

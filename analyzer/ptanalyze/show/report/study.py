@@ -178,10 +178,7 @@ def remote_share(row: Mapping[str, Any] | Series) -> float:
 
 
 def studies(
-    captures: Sequence[Capture],
-    setup: Setup,
-    asked: Question | None = None,
-    on: str = "",
+    captures: Sequence[Capture], setup: Setup, asked: Question | None = None, on: str = ""
 ) -> list[Study]:
     """A Study of each capture, replayed once; captures of the same name are named by their paths.
 
@@ -198,21 +195,14 @@ def studies(
     several = len(captures) > 1
     return [
         study(
-            capture,
-            name,
-            replace(setup, progress=naming(setup.progress, name if several else "")),
-            question,
+            capture, name, replace(setup, progress=naming(setup.progress, name if several else "")), question
         )
         for capture, name in zip(captures, called, strict=True)
     ]
 
 
 def _by_workers(
-    on: str,
-    captures: Sequence[Capture],
-    names: Sequence[str],
-    setup: Setup,
-    question: Question,
+    on: str, captures: Sequence[Capture], names: Sequence[str], setup: Setup, question: Question
 ) -> list[Study]:
     from ...analysis.sweep import carried_out, sent, workers_on
 
