@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from naive.memory_manager import Deaf, Memory, common
@@ -186,14 +187,23 @@ def cases(draw, native=True, moving=False):
 
 def as_a_kernel_does(case):
     """The Case without calls that no kernel carries out: what moves or grows is mapped, and goes, as an mmap
-    without MAP_FIXED does, where nothing is."""
+    without MAP_FIXED does, where nothing is. Not drawn: a touch outside all VMAs of what lies in one before
+    or after, which ends a program."""
     events = case.trace.events.copy()
     calls = ~np.isin(events["kind"], (Event.ROI_START, Event.ROI_END))
     memory = Memory(
         case.snapshot, replace(case.trace, events=events[calls]), case.space, case.placement, Deaf()
     )  # fmt: skip
-    kept = np.ones(len(events), bool)
-    for number in np.flatnonzero(calls & (events["result"] >= 0)).tolist():
+    region, slot = case.stream.page >> 9, case.stream.page & 511
+    touched = ((case.space.regions.va[region] << np.uint64(21)) + (slot << np.uint64(12))).tolist()
+    kept, mapped, outside, before = np.ones(len(events), bool), set(), set(), 0
+    numbers = np.flatnonzero(calls & (events["result"] >= 0)).tolist()
+    for number in [*numbers, None]:
+        now = len(touched) if number is None else case.stream.offset[events["chunk"][number]]
+        there = {byte for byte in touched if memory.overlaps(byte, byte + 1)}
+        mapped, outside, before = mapped | there, outside | {*touched[before:now]} - there, now
+        if number is None:
+            break
         event = events[number]
         a, b, c = (int(event[name]) for name in "abc")
         end, kind, free = int(event["result"]), event["kind"], (0, 0)
@@ -207,6 +217,7 @@ def as_a_kernel_does(case):
         kept[number] &= free[0] >= free[1] or not memory.overlaps(*free)
         if kept[number]:
             memory.happen(event, 0, [])
+    assume(not mapped & outside)
     trace = replace(case.trace, events=events[kept])
     return case._replace(
         trace=trace, placement=replace(case.placement, event_cpu=case.placement.event_cpu[kept])
