@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.core.decode import Undecodable, plain_json, plain_toml
 from ptanalyze.core.errors import PtanalyzeError
+from ptanalyze.core.safe_files import Undecodable, plain_json, plain_toml
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.perf_stat import read_perf_stat
 from ptanalyze.formats.record import read_rows

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.cli.options import DURATION
-from ptanalyze.core.decode import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.errors import (
     CaptureError,
     PtanalyzeError,
@@ -29,6 +28,7 @@ from ptanalyze.core.errors import (
 from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, by_processes, seen_signals, usable_cpus
+from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration

@@ -11,10 +11,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .columns import Finding
-from .decode import Undecodable, field_and_why, plain_toml, struct_of
 from .errors import CaptureError, UsageError, bundled, meant
 from .interval import Interval
-from .safe_files import read_given
+from .safe_files import Undecodable, field_and_why, plain_toml, read_given, struct_of
 
 LINE_BYTES = 64
 ONE = "a share is at most 1"

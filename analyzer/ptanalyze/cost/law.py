@@ -27,9 +27,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
+from ..core.safe_files import Undecodable, plain_toml, struct_of
 
 Known = TypeVar("Known")
 

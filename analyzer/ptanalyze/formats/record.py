@@ -18,10 +18,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ..core.decode import Undecodable, json_struct, plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Strict
-from ..core.safe_files import crc_of, open_inside, pieces, read_given, read_inside, unfinished_directory
+from ..core.safe_files import (
+    Undecodable,
+    crc_of,
+    json_struct,
+    open_inside,
+    pieces,
+    plain_json,
+    read_given,
+    read_inside,
+    unfinished_directory,
+)
 from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
 from .text_output import SCHEMA, csv_text, record
 

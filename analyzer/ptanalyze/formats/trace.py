@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.decode import plain_json
 from ..core.errors import CaptureError, printable
-from ..core.safe_files import content_of, open_inside, read_inside, signed
+from ..core.safe_files import content_of, open_inside, plain_json, read_inside, signed
 from ..core.trace import (
     CHUNK_DTYPE,
     EVENT_DTYPE,

@@ -40,9 +40,9 @@ import numpy as np
 from msgspec.structs import FieldInfo
 
 from ..core.columns import Finding
-from ..core.decode import field_and_why
 from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
 from ..core.machine import Machine, Strict
+from ..core.safe_files import field_and_why
 from ..kernels.jit import called_hook, hook, kernel
 from ..world.page_homes import placed_by_touch
 from ..world.scenario import Scenario

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import UsageError, bundled
 from ..core.interval import Interval
+from ..core.safe_files import Undecodable, plain_toml, struct_of
 
 if TYPE_CHECKING:
     from .bench import Bench

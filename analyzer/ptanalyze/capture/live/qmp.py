@@ -7,8 +7,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ...core.decode import Undecodable, plain_json
 from ...core.errors import UsageError
+from ...core.safe_files import Undecodable, plain_json
 from ...formats.snapshot import Slot
 
 TIMEOUT_S = 30

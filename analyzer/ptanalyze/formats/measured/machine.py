@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...core.decode import Undecodable, plain_toml, struct_of
 from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
 from ...core.machine import Latency, Machine, Matrix, walk_faults
-from ...core.safe_files import read_given
+from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ...cost.calibrate import check_pair
 from ...cost.law import Calibration, MeasuredRun, placement
 from ..atomic import atomic_write

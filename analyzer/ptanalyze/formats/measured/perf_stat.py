@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...core.decode import Undecodable, plain_json
 from ...core.errors import InputError
-from ...core.safe_files import read_given
+from ...core.safe_files import Undecodable, plain_json, read_given
 from ...cost.law import MeasuredRun
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
