@@ -1,6 +1,6 @@
 /* A hash table that the main thread fills, and four threads look up: phases KEYS LOOKUPS [TAIL].
  * KEYS are inserted at random places of an open table of 2 * KEYS slots, each thread looks up LOOKUPS of them
- * in work(); with TAIL the main thread goes over the table that often in the end, and unmaps it. */
+ * in work(), abreast however busy the machine is; with TAIL the main thread goes over the table that often in the end, and unmaps it. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #define THREADS 4
+#define ABREAST 1000 /* lookups */
 
+static pthread_barrier_t abreast;
 static uint64_t *table, slots;
 static uint64_t keys, lookups, found[THREADS];
 
@@ -35,6 +37,8 @@ static int there(uint64_t key) {
 __attribute__((noinline)) void *work(void *argument) {
     uint64_t me = (uint64_t)argument, state = me + 1;
     for (uint64_t k = 0; k < lookups; k++) {
+        if (k % ABREAST == 0)
+            pthread_barrier_wait(&abreast);
         state = mixed(state + k);
         found[me] += there(1 + state % keys);
     }
@@ -50,6 +54,7 @@ int main(int argc, char **argv) {
     table = mmap(NULL, slots * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (uint64_t key = 1; key <= keys; key++)
         insert(key);
+    pthread_barrier_init(&abreast, NULL, THREADS);
     for (uint64_t k = 0; k < THREADS; k++)
         pthread_create(&threads[k], NULL, work, (void *)k);
     for (uint64_t k = 0; k < THREADS; k++) {
