@@ -335,13 +335,13 @@ def of_one_size(stream: WalkStream, region_va: np.ndarray, tlb: Tlb) -> list[Fin
     if (share := halving(stream, region_va)) >= SEARCHED:
         text = (
             f"{100 * share:.0f} % of its page walks go half as far as the one before, as in a binary search: "
-            f"a larger run searches deeper, and one size does not show how many more walks that takes; {second}"
+            f"a larger run searches deeper, and one size does not show how many walks that adds; {second}"
         )
         found.append(Finding(SEARCHES, text, CAREFUL, "it searches, deeper in a larger run"))
     elif 0 < (pages := hottest(stream)) <= tlb.l2.entries / FEW:
         text = (
-            f"half of the page walks go to {pages} pages; if there are no more of them in a larger run, as of "
-            f"an interpreter's own pages, the TLB holds them, and far too many walks are predicted; {second}"
+            f"half of the page walks go to {pages} pages; if their number does not grow with the data (an "
+            f"interpreter's own does not), the TLB holds them, and far too many walks are predicted; {second}"
         )
         few = "half of the page walks go to few pages"
         found.append(Finding("hot-pages", text, CAREFUL, few, numbers={"pages": pages}))
