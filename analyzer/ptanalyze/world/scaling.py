@@ -325,7 +325,7 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
 HALF = (0.4, 0.6)
 FAR = 4  # pages: shorter ways have no half
 SEARCHED = 0.2  # of the walks go half as far; a tenth do where each goes anywhere
-FEW = 8  # so many times the pages of half the walks have room in the last level of the whole TLB
+FEW = 8  # the last level of the whole TLB holds this many times the pages of half the walks
 LOOKED_AT = 1 << 22  # walks
 
 
