@@ -54,7 +54,7 @@ def command(before: str, after: str, output: Output) -> None:
 
     def view() -> Iterator[Section]:
         yield Section(lines=[sentence(trees), ""])
-        named = [{one.title: row[one.key] for one in COLUMNS} for row in rows]
+        named = [{one.title or one.key: row[one.key] for one in COLUMNS} for row in rows]
         yield Section("Table pages, and leaf entries of those that are in both", named)
         if moves:
             yield Section("Table pages by node", moves, ["- : created or gone"])

@@ -333,9 +333,6 @@ def _times(matrix: Matrix, register: int) -> int:
 TRUST: ContextVar[bool] = ContextVar("TRUST", default=False)  # True: they are not
 
 
-LEAST, MOST = -(1 << 63), (1 << 64) - 1  # range of signed and unsigned 64-bit integers
-
-
 # JSON and TOML to plain values and msgspec structs.
 
 Struct = TypeVar("Struct")

@@ -1,6 +1,7 @@
 /* A hash table that the main thread fills, and four threads look up: phases KEYS LOOKUPS [TAIL].
  * KEYS are inserted at random places of an open table of 2 * KEYS slots, each thread looks up LOOKUPS of them
- * in work(), abreast however busy the machine is; with TAIL the main thread goes over the table that often in the end, and unmaps it. */
+ * in work(), abreast however busy the machine is; with TAIL the main thread goes over the table that often in
+ * the end, and unmaps it. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

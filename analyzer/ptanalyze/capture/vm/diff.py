@@ -1,6 +1,7 @@
 """Two captures of a series compared: table pages moved, created and gone, leaf entries changed."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,39 @@ Moves = dict[tuple[int, int | None, int | None], int]
 
 BLOCK = 2048  # table pairs compared at once: 2 x 8 MiB
 ABSENT = -2  # instead of a node: no such table page in that capture
-KINDS = ("same", "moved", "other node", "created", "gone")
+KINDS = {  # of table pages: meaning, and heading on a terminal of 80 columns
+    "same": ("table pages at the same addresses, in the same frame", ""),
+    "moved": ("in another frame of the node", ""),
+    "other node": ("in a frame of another node", ""),
+    "created": ("in the second capture alone", "new"),
+    "gone": ("in the first alone", ""),
+}
+CHANGES = {  # of leaf entries, the same
+    "appeared": ("leaf entries of table pages in both captures: in the second alone", "leaves new"),
+    "vanished": ("in the first alone", "leaves gone"),
+    "other frame": ("of another page frame", ""),
+    "other flags": ("of other rights or attributes; accessed and dirty do not count", ""),
+}
+
+
+def counted(row: tuple["TreeDiff", int], of: str, what: str) -> int:
+    """Table pages of a kind (of "pages") or changed leaf entries (of "entries") of a tree's level."""
+    counts: Counts = getattr(row[0], of)
+    return counts.get((row[1], what), 0)
+
+
+COLUMNS = (  # of (TreeDiff, level)
+    Column("tree", "PT, or gPT and ePT", lambda row: row[0].dimension),
+    Column("level", "1: leaf tables", lambda row: row[1]),
+    *(
+        Column(kind, meaning, partial(counted, of="pages", what=kind), title=title)
+        for kind, (meaning, title) in KINDS.items()
+    ),
+    *(
+        Column(f"leaves {what}", meaning, partial(counted, of="entries", what=what), title=title)
+        for what, (meaning, title) in CHANGES.items()
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -57,35 +90,6 @@ class TreeDiff:
             }
             for (level, a, b), count in order
         ]
-
-
-def counted(key: str, meaning: str, of: str, what: str, title: str = "") -> Column:
-    return Column(key, meaning, lambda row: getattr(row[0], of).get((row[1], what), 0), title=title or key)
-
-
-COLUMNS = (  # of (TreeDiff, level); titles: of a terminal of 80 columns
-    Column("tree", "PT, or gPT and ePT", lambda row: row[0].dimension, title="tree"),
-    Column("level", "1: leaf tables", lambda row: row[1], title="level"),
-    *(
-        counted(kind, meaning, "pages", kind, title)
-        for kind, meaning, title in (
-            ("same", "table pages at the same addresses, in the same frame", ""),
-            ("moved", "in another frame of the node", ""),
-            ("other node", "in a frame of another node", ""),
-            ("created", "in the second capture alone", "new"),
-            ("gone", "in the first alone", ""),
-        )
-    ),
-    *(
-        counted(f"leaves {what}", meaning, "entries", what, title)
-        for what, meaning, title in (
-            ("appeared", "leaf entries of table pages in both captures: in the second alone", "leaves new"),
-            ("vanished", "in the first alone", "leaves gone"),
-            ("other frame", "of another page frame", ""),
-            ("other flags", "of other rights or attributes; accessed and dirty do not count", ""),
-        )
-    ),
-)
 
 
 def node_name(node: int | None) -> str:
@@ -164,7 +168,7 @@ def tally(moves: Moves, level: int, before: np.ndarray, after: np.ndarray) -> No
 
 def leaf_changes(first: Tree, second: Tree, level: int, a: np.ndarray, b: np.ndarray) -> dict[str, int]:
     """{change: leaf entries} over the pairs of tables a[i], b[i]."""
-    changes = dict.fromkeys(("appeared", "vanished", "other frame", "other flags"), 0)
+    changes = dict.fromkeys(CHANGES, 0)
     ignored = used_bits(first.encoding)
     for start in range(0, len(a), BLOCK):
         old, new = first.entries[a[start : start + BLOCK]], second.entries[b[start : start + BLOCK]]
