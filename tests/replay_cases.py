@@ -186,9 +186,9 @@ def cases(draw, native=True, moving=False):
 
 
 def as_a_kernel_does(case):
-    """The Case without calls that no kernel carries out: what moves or grows is mapped, and goes, as an mmap
-    without MAP_FIXED does, where nothing is. Not drawn: a touch outside all VMAs of what lies in one before
-    or after, which ends a program."""
+    """The Case without calls that no kernel carries out: what moves, grows or is advised is mapped, and what
+    moves or grows goes, as an mmap without MAP_FIXED does, where nothing is. Not drawn: a touch outside all
+    VMAs of what lies in one before or after, which ends a program."""
     events = case.trace.events.copy()
     calls = ~np.isin(events["kind"], (Event.ROI_START, Event.ROI_END))
     memory = Memory(
@@ -213,6 +213,7 @@ def as_a_kernel_does(case):
             free = memory.brk, end
         elif kind == Event.MREMAP:
             free = (end if end != a else a + b), end + c
+        if kind in (Event.MREMAP, Event.MADVISE):
             kept[number] = sum(hi - lo for lo, hi, *_ in common(memory.pieces, a, a + b)) == b
         kept[number] &= free[0] >= free[1] or not memory.overlaps(*free)
         if kept[number]:
