@@ -25,7 +25,7 @@ from ptanalyze.capture.live import native
 from ptanalyze.capture.live.host import Capability, examine
 from ptanalyze.capture.synth.capture import must_fit
 from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
-from ptanalyze.cli import ENTRIES
+from ptanalyze.cli import ENTRIES, cache
 from ptanalyze.cli.check import PASSED
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
@@ -743,7 +743,7 @@ def test_what_answers_keep_is_listed_and_cleared(pt, small, tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code"))
     shutil.copytree(small, tmp_path / "app", ignore=shutil.ignore_patterns(".cache"))
-    kept = tmp_path / "app" / ".cache" / "streams"
+    kept = tmp_path / "app" / ".cache" / ("ab" * 16) / f"walks-{'cd' * 16}-again-7"
     kept.mkdir(parents=True)
     (kept / "page.npy").write_bytes(bytes(3_000_000))
     (tmp_path / "code").mkdir()
@@ -757,6 +757,61 @@ def test_what_answers_keep_is_listed_and_cleared(pt, small, tmp_path, monkeypatc
     assert not kept.exists() and not list((tmp_path / "code").iterdir())
     assert pt("cache", tmp_path).out == "nothing is kept\n"
     assert pt("check", tmp_path / "app").code == 0
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home that is no capture, though it has such a file; its .cache belongs to other programs."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setattr("ptanalyze.cli.cache.__file__", str(tmp_path / "code" / "cli" / "cache.py"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    theirs = tmp_path / "home" / ".cache" / "app" / "walks-data"
+    theirs.mkdir(parents=True)
+    (theirs / "precious").touch()
+    (tmp_path / "home" / ".cache" / ("ab" * 16)).mkdir()
+    (tmp_path / "home" / ".cache" / ("ab" * 16) / "precious").touch()
+    (tmp_path / "home" / "capture.json").write_text("{}")
+    return tmp_path / "home"
+
+
+def test_clearing_spares_caches_of_other_programs(pt, home):
+    before = sorted(home.rglob("*"))
+    pt("cache", "--clear", home)
+    assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("swapped", ["app", "app/.cache", f"app/.cache/{'ab' * 16}"])
+def test_clearing_follows_no_links_swapped_in(pt, home, tmp_path, monkeypatch, swapped):
+    """Between listing and deleting; the links lead to what looks like ours, but has other files."""
+    (tmp_path / "app" / ".cache" / ("ab" * 16)).mkdir(parents=True)
+    (tmp_path / "app" / "capture.json").touch()
+    target = home / Path(swapped).relative_to("app")
+    before = sorted(home.rglob("*"))
+    size_of = cache.size_of
+
+    def swap(path):
+        if path == tmp_path / "app" / ".cache":
+            (tmp_path / swapped).rename(tmp_path / "moved")
+            (tmp_path / swapped).symlink_to(target)
+        return size_of(path)
+
+    monkeypatch.setattr(cache, "size_of", swap)
+    pt("cache", "--clear", tmp_path / "app")
+    assert (tmp_path / swapped).is_symlink() and sorted(home.rglob("*")) == before
+
+
+@needs_root
+def test_root_clears_nothing_of_another_user(pt, home, tmp_path):
+    kept = tmp_path / "app" / ".cache" / ("ab" * 16) / f"walks-{'cd' * 16}"
+    kept.mkdir(parents=True)
+    (tmp_path / "app" / "capture.json").touch()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "k.ptcode").touch()
+    for path in (tmp_path / "app" / ".cache", tmp_path / "code"):
+        os.chown(path, 65534, 65534)
+    assert pt("cache", "--clear", tmp_path / "app").code == 2
+    assert kept.exists() and (tmp_path / "code" / "k.ptcode").exists()
 
 
 def test_kernels_are_compiled_once_and_then_found(pt):

@@ -407,12 +407,6 @@ def test_a_capture_of_which_nothing_is_kept_yet_has_no_note(capture):
     assert load(capture).cache.is_dir() and not notes(capture)
 
 
-def test_what_this_user_signed_is_believed_also_in_a_copy(capture, tmp_path):
-    right = walks(capture)
-    forge_stream(capture, 500)
-    assert walks(shutil.copytree(capture, tmp_path / "copy")) != right
-
-
 def test_a_stream_of_other_contents_of_the_capture_is_not_used(capture):
     """Who got a capture with its .cache may change the trace, seal it and give it back."""
     right = walks(capture)
@@ -435,31 +429,12 @@ def test_an_index_that_another_user_signed_is_not_used(capture, state, monkeypat
     assert load(capture).trace.touches == touches
 
 
-@pytest.mark.parametrize("what", ["file", "directory", "link"])
-def test_check_says_what_else_is_in_a_cache(capture, what):
-    (capture / ".cache").mkdir()
-    odd = capture / ".cache" / "odd"
-    if what == "link":
-        odd.symlink_to("/")
-    elif what == "file":
-        odd.write_bytes(b"x")
-    else:
-        (odd / "walks-x").mkdir(parents=True)
-    assert notes(capture) == [(1, 1)]
-
-
 def test_a_key_is_made_once_for_its_owner_alone(state):
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: own_key(), range(16)))) == 1
     assert [path.name for path in state.iterdir()] == ["key"]
     assert (state / "key").stat().st_mode & 0o777 == 0o600 and (state / "key").stat().st_size == BYTES
     assert state.stat().st_mode & 0o777 == 0o700
-
-
-def test_processes_that_begin_together_have_one_key(state):
-    command = [sys.executable, "-c", "from ptanalyze.core.safe_files import own_key; print(own_key().hex())"]
-    began = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
-    assert len({process.communicate()[0] for process in began}) == 1
 
 
 def readable(key):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from ..core.errors import UsageError, program
+from ..core.safe_files import NAME
 from . import echo
 
 
@@ -123,13 +127,57 @@ def size_of(path: Path) -> int:
     return total
 
 
+STREAMS = re.compile(r"[0-9a-f]{32}")  # directories of derived data, named by a digest
+STREAM = re.compile(r"walks-[0-9a-f]{32}(-again-\d+)?|trace\.index")
+
+
 def deleted(path: Path) -> bool:
-    """Delete a directory, or the files of a pattern; whether they are gone."""
+    """Delete what is ours by name and owner below a directory, or the files of a pattern; whether it is gone.
+
+    By handles, never through links: whoever can write to a parent may replace what was listed meanwhile.
+    """
+    pattern = path.name.startswith("*")
     try:
-        if path.is_dir():
-            shutil.rmtree(path)
-        for file in path.parent.glob(path.name):
-            file.unlink()
+        with opened(path.parent if pattern else path) as fd:
+            for name in os.listdir(fd):
+                if pattern and name.endswith(path.suffix):
+                    os.unlink(name, dir_fd=fd)
+                elif not pattern and NAME.fullmatch(name):
+                    remove(name, fd)
+                elif not pattern and STREAMS.fullmatch(name):
+                    delete_streams(name, fd)
+        if not pattern:
+            with suppress(OSError):  # something else is in it
+                path.rmdir()
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
+    """Descriptor of a directory of this user; PermissionError for another's, OSError for a link."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def delete_streams(name: str, parent: int) -> None:
+    with opened(name, parent) as fd:
+        for inside in os.listdir(fd):
+            if STREAM.fullmatch(inside) or NAME.fullmatch(inside):
+                remove(inside, fd)
+    with suppress(OSError):  # something else is in it
+        os.rmdir(name, dir_fd=parent)
+
+
+def remove(name: str, parent: int) -> None:
+    """Delete a file, or a directory with all that is in it; a link itself."""
+    if stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
+        shutil.rmtree(name, dir_fd=parent)
+    else:
+        os.unlink(name, dir_fd=parent)
