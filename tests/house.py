@@ -1,4 +1,4 @@
-"""Measures of the house: files, lines, floors inside rooms, importers, and what `whatif` runs through.
+"""Measures of the house: files, lines, floors inside rooms, importers, and the trip of a `whatif`.
 
 `python tests/house.py` prints the table; tests/unit/test_house.py holds its limits.
 """
@@ -7,7 +7,6 @@ import ast
 import json
 import subprocess
 import sys
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -18,23 +17,33 @@ TESTS = Path(__file__).parent
 FILES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))
 }
-EXECUTED = """
-import json, sys
+TRIP = """
+import contextlib, io, json, sys, threading
 from pathlib import Path
-from click.testing import CliRunner
-import ptanalyze.cli
-seen, home = set(), str(Path(ptanalyze.__file__).parent)
+import ptanalyze
+from ptanalyze.__main__ import main
+home = str(Path(ptanalyze.__file__).parent)
+sys.argv = ["ptanalyze", "whatif", "lookup", "-p", "hydra"]
+files, functions, moves = set(), set(), 0
+def run():
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main()
 def profile(frame, event, _):
+    global moves
     name = frame.f_code.co_filename
-    if event == "call" and name.startswith(home):
-        seen.add((name[len(home) + 1:], frame.f_code.co_name))
-run = lambda: CliRunner().invoke(ptanalyze.cli.ptanalyze, ["whatif", "lookup", "-p", "hydra"])
+    if event != "call" or not name.startswith(home):
+        return
+    if frame.f_code.co_name != "<module>":
+        files.add(name), functions.add(frame.f_code)
+    caller = frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith(home):
+        caller = caller.f_back
+    moves += caller is not None and caller.f_code.co_filename != name
 run()
-sys.setprofile(profile)
-found = run()
+threading.setprofile(profile), sys.setprofile(profile)
+run()
 sys.setprofile(None)
-assert found.exit_code == 0, found.output
-print(json.dumps(sorted({file for file, name in seen if name != "<module>"})))
+print(json.dumps([moves, len(files), len(functions)]))
 """
 
 
@@ -115,38 +124,44 @@ def with_one_importer():
     }
 
 
-def executed():
-    """Files of the package in which `whatif lookup -p hydra` calls a function, on its second run."""
-    ran = subprocess.run([sys.executable, "-c", EXECUTED], capture_output=True, text=True, check=True)
+def reached(module):
+    """Lines of all files that a file reaches by import."""
+    seen, left = {module}, [module]
+    while left:
+        left += (new := arrows()[left.pop()] - seen)
+        seen |= new
+    return sum(map(lines, seen))
+
+
+@cache
+def trip():
+    """Calls into another file, files and functions executed, of the second `whatif lookup -p hydra`."""
+    ran = subprocess.run([sys.executable, "-c", TRIP], capture_output=True, text=True, check=True)
     return json.loads(ran.stdout.splitlines()[-1])
 
 
+def length(paths):
+    return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+
+
 def measures():
-    """{what: number}, of the table in HOUSE.md."""
-    tests = sorted(TESTS.rglob("*.py"))
-    rooms = Counter(folder(module) for module in FILES)
-    floors = Counter()
-    for module in FILES:
-        floors[room(module)] = max(floors[room(module)], inner_floor(module))
+    """{what: number}, which shrink from commit to commit: LIMITS of test_house."""
+    tests = list(TESTS.rglob("*.py"))
+    satellites = list(PACKAGE.parent.glob("ptanalyze_*/**/*.py"))
+    moves, files, functions = trip()
     return {
-        "package: files": len(FILES),
-        "package: lines": sum(map(lines, FILES)),
+        "core package: files": len(FILES),
+        "core package: lines": sum(map(lines, FILES)),
+        "satellites: lines": length(satellites),
         "tests: files": len(tests),
-        "tests: lines": sum(len(path.read_text("utf-8").splitlines()) for path in tests),
-        "files executed by whatif": len(executed()),
-        "most files in a room or sub-package": max(rooms.values()),
-        "most inner floors of a room": max(floors.values()),
-        "files of at most 150 lines with one importer in their room": len(with_one_importer()),
-        **{
-            f"  {name}: files, inner floors": (
-                sum(n for f, n in rooms.items() if room(f) == name),
-                floors[name],
-            )
-            for name in floors
-        },
+        "tests: lines": length(tests),
+        "whatif: calls into another file": moves,
+        "whatif: files executed": files,
+        "whatif: functions executed": functions,
+        "walk: lines reached by import": reached("cli.walk"),
     }
 
 
 if __name__ == "__main__":
     for what, number in measures().items():
-        print(f"{what:60} {number}")
+        print(f"{what:40} {number:6,}")
