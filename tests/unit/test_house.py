@@ -20,7 +20,7 @@ LIMITS = {
     "core package: lines": 64_200,
     "satellites: lines": 18_000,
     "tests: files": 172,
-    "tests: lines": 51_900,
+    "tests: lines": 52_000,
     "whatif: calls into another file": 2_932,
     "whatif: files executed": 56,
     "whatif: functions executed": 1_058,
