@@ -441,16 +441,6 @@ def test_what_needs_root_is_missing_without_root():
     assert all(one.missing != "sudo" for one in examine() if one.id in ("survey", "heat", "relocate"))
 
 
-@needs_root
-def test_under_sudo_a_table_is_the_users_who_typed_it_and_a_link_stays(pt, monkeypatch, tmp_path):
-    monkeypatch.setenv("SUDO_UID", "65534")
-    monkeypatch.setenv("SUDO_GID", "65534")
-    link, made = tmp_path / "link.csv", tmp_path / "made.csv"
-    link.symlink_to("/dev/null")
-    assert [pt("policies", "ideal", "-o", path).code for path in (made, link)] == [0, 0]
-    assert made.stat().st_uid == 65534 and link.lstat().st_uid == link.stat().st_uid == 0
-
-
 # `ptanalyze fragmentation` on the bundled VM captures.
 
 

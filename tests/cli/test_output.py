@@ -6,10 +6,12 @@ import json
 import re
 import shlex
 import shutil
+import stat
 from itertools import cycle
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas
 import pandas as pd
 import pytest
@@ -18,11 +20,19 @@ from matplotlib import image
 import ptanalyze
 from captures import TOUCHES, shorter, unpack
 from command_line import LEAVES, is_one_line, takes
+from needs import needs_root
 from plot_texts import readable
+from ptanalyze.capture.live.trial import Trial, Window
+from ptanalyze.cli import trial
 from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.measured.latency import LatencyMatrix, NodeLatency, write_latency, write_matrix
+from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
+from ptanalyze.show.cpu_groups import write_prometheus
+from ptanalyze.show.report import page
 from ptanalyze.show.whatif import aligned
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.
@@ -256,7 +266,6 @@ def test_a_file_holds_what_is_printed_in_any_other_form_and_one_table(answer, pl
     for form in ("json", "csv"):
         assert answer(name, form).out == files[form].read_text()
     assert are_one_table(files["csv"].read_text(), files["parquet"])
-    assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
 
 
 NATIVE_EXAMPLES = {
@@ -541,3 +550,53 @@ def test_a_walk_that_ends_nowhere_is_drawn_and_ends_with_1(pt, vm_sample, tmp_pa
 def test_the_statistics_of_predictions_are_drawn_instead(pt, tmp_path, saved):
     ran = pt("predict", "--statistics", "--plot", tmp_path / "a.svg")
     assert ran.code == 0 and "mean error" in saved[0].get_suptitle()
+
+
+# Every file that is named with an option: whole, not through links, of the user who typed the command.
+
+COUNTED = {
+    "cycles:u": 1e10, "instructions:u": 1e10, "dtlb_load_misses.walk_active:u": 3e9,
+    "dtlb_store_misses.walk_active:u": 1e8, "dtlb_load_misses.walk_completed:u": 1e8,
+}  # fmt: skip
+TRIED = Trial(0, 1, 10.0, tuple(Window(far, 1.3 - 0.3 * far, far, 1.0, (), COUNTED) for far in (True, False)))
+TABLE = ("policies", "ideal", "-o")
+PLOT = ("policies", "ideal", "--plot")
+OUTPUTS = {
+    **dict.fromkeys(("a.json", "a.csv", "a.parquet"), lambda pt, path: pt(*TABLE, path)),
+    **dict.fromkeys(("a.png", "a.svg", "a.pdf"), lambda pt, path: pt(*PLOT, path)),
+    "report.html": lambda pt, path: page.write(path, "x"),
+    "machine.toml": lambda pt, path: write_machine(path, load_machine("hydra-haswell")),
+    "law.toml": lambda pt, path: pt("calibrate", "--local", "local.csv", "-o", path),
+    "latency.json": lambda pt, path: write_latency(path, NodeLatency((0,), np.ones((1, 1)), None, "")),
+    "matrix.json": lambda pt, path: write_matrix(path, LatencyMatrix((0,), np.ones((1, 1)))),
+    "pages.prom": lambda pt, path: write_prometheus(path, [], 1, 0.0),
+    **dict.fromkeys(("t.toml", "t.near.csv", "t.far.csv"), lambda pt, path: trial.write("t.toml", TRIED)),
+}
+SHARED = {"pages.prom"}  # which node_exporter reads
+
+
+@needs_root
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_are_private_and_follow_no_links(pt, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    (tmp_path / "local.csv").write_text(COUNTERS)
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / name).symlink_to("victim")
+    before = set(tmp_path.iterdir())
+    OUTPUTS[name](pt, tmp_path / name)
+    facts = (tmp_path / name).lstat()
+    assert (tmp_path / "victim").read_text() == "precious" and facts.st_size > 0
+    assert facts.st_mode == stat.S_IFREG | (0o644 if name in SHARED else 0o600)
+    assert facts.st_uid == facts.st_gid == 65534
+    assert {path.name for path in {*tmp_path.iterdir()} - before} <= {*OUTPUTS}
+
+
+@needs_root
+def test_a_device_given_as_output_stays(pt, monkeypatch, tmp_path):
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    (tmp_path / "link.csv").symlink_to("/dev/null")
+    assert pt(*TABLE, tmp_path / "link.csv").code == 0
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "link.csv").stat().st_uid == 0

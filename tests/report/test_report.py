@@ -18,7 +18,6 @@ import ptanalyze
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.columns import Finding as Told
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.show.plots.style import umask
 from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module
 from ptanalyze.show.report.page import Page, html
@@ -235,8 +234,6 @@ def test_the_page_is_written_whole(native_file):
     path, text = native_file
     assert path.read_text("utf-8") == text
     assert list(path.parent.iterdir()) == [path]
-    mask = umask()
-    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_where_it_cannot_be_written_is_said_before_any_work(tmp_path):

@@ -25,13 +25,11 @@ from ptanalyze.core.errors import bundled
 from ptanalyze.core.safe_files import (
     BYTES,
     NAME,
-    content_of,
     crc_of,
     crc_of_zeros,
     own_directory,
     own_key,
     remove_unfinished,
-    signed,
     temporary_directory,
     unfinished_directory,
 )
@@ -265,16 +263,6 @@ def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_a_directory_is_not_taken_for_left_behind_while_it_is_made(tmp_path):
-    """Processes that begin in one place at the same moment do not remove each other's."""
-    began = [half_done(tmp_path, "file") for _ in range(3)]
-    time.sleep(0.05)
-    for process in began:
-        process.communicate(b"")
-    assert [process.returncode for process in began] == [0, 0, 0] and os.listdir(tmp_path) == ["out"]
-    assert atomic.FILES
-
-
 @needs_root
 def test_a_device_that_was_named_is_written_to_and_stays_what_it_is(tmp_path):
     null, link = tmp_path / "null", tmp_path / "link"
@@ -403,10 +391,6 @@ def test_a_stream_that_another_user_signed_changes_nothing_and_is_made_again(cap
     assert (kept / SEAL).read_bytes() != forged and not notes(capture)
 
 
-def test_a_capture_of_which_nothing_is_kept_yet_has_no_note(capture):
-    assert load(capture).cache.is_dir() and not notes(capture)
-
-
 def test_a_stream_of_other_contents_of_the_capture_is_not_used(capture):
     """Who got a capture with its .cache may change the trace, seal it and give it back."""
     right = walks(capture)
@@ -465,21 +449,6 @@ def test_a_key_that_is_not_the_users_alone_is_none_and_nothing_is_kept(capture, 
     spoil(state / "key")
     assert own_key() is None and load(capture).cache is None
     assert walks(capture) and not (capture / ".cache").exists()
-
-
-def test_without_a_key_no_signature_is_right(state, tmp_path):
-    text = signed(tmp_path, b"x")
-    assert content_of(tmp_path, text) == b"x" and content_of(tmp_path.parent, text) is None
-    readable(state / "key")
-    assert content_of(tmp_path, text) is None and content_of(tmp_path, signed(tmp_path, b"x")) is None
-
-
-@pytest.mark.parametrize("home", [{"HOME": "/dev/null"}, {"XDG_STATE_HOME": "/dev/null"}])
-def test_without_a_home_there_is_no_key(monkeypatch, home):
-    monkeypatch.delenv("XDG_STATE_HOME")
-    for name, value in home.items():
-        monkeypatch.setenv(name, value)
-    assert own_key() is None
 
 
 @needs_root

@@ -170,11 +170,9 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
         answer = narrowed(answer, output.columns)
     try:
         if output.file is not None:
-            from ..formats.atomic import give_to_caller
             from ..formats.record import write_result
 
             write_result(output.file, answer.what, answer.json, lambda: answer.table, answer.refused)
-            give_to_caller(Path(output.file))
             echo(f"ptanalyze: wrote {output.file}", err=True)
         if output.plot is not None:
             draw(answer, output.plot, output.kind)

@@ -117,7 +117,6 @@ def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
     from ..analysis.run_time import calibrate
     from ..core.errors import PtanalyzeError
-    from ..formats.atomic import give_to_caller
     from ..formats.measured.machine import write_calibration
 
     counted = {
@@ -138,7 +137,6 @@ def write(file: str, done: Trial) -> None:
         echo(f"{file}: not written: {error}", err=True)
         return
     write_calibration(file, calibration)
-    give_to_caller(Path(file))
     echo(f"{file}: written; next: ptanalyze predict {file}")
 
 
@@ -146,5 +144,8 @@ def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
     """Counts as `perf stat -x,` writes them, for `calibrate` and `predict`; None without counts."""
     if not counts:
         return None
-    file.write_text("".join(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items()))
+    from ..formats.atomic import atomic_write
+
+    with atomic_write(file, "w", given=True) as out:
+        out.writelines(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items())
     return file

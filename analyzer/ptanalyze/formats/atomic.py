@@ -63,7 +63,8 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
     Where the file system has O_TMPFILE nothing is there before, else a file whose name cannot be guessed.
 
     given  somebody typed `path`: a device or pipe there, such as /dev/stdout, is written to. Else what is
-           there is replaced: in a capture it may be a stranger's link to a disk
+           there is replaced: in a capture it may be a stranger's link to a disk. Under sudo the file is
+           that user's
     """
     path = Path(path)
     if given and _is_no_file(path):
@@ -76,6 +77,8 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
         with os.fdopen(fd, mode) as file:
             yield file
             file.flush()
+            if given and (owner := caller()):
+                os.fchown(file.fileno(), *owner)
             os.fsync(file.fileno())
             if temporary is None:
                 temporary = _named(file.fileno(), path)
@@ -172,9 +175,8 @@ def caller() -> tuple[int, int] | None:
 
 
 def give_to_caller(made: Path) -> None:
-    """Under sudo, make a file, or a directory and the files in it, the caller's; else, and to a device or a
-    link, change nothing."""
-    if (to := caller()) is None or made.is_symlink() or not (made.is_file() or made.is_dir()):
+    """Under sudo, make a private directory and the files in it the caller's; else change nothing."""
+    if (to := caller()) is None:
         return
     for path in made.rglob("*"):
         os.chown(path, *to, follow_symlinks=False)

@@ -418,21 +418,11 @@ DPI = 160
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write FILE.png, FILE.svg or FILE.pdf, whole or not at all, with the permissions of the umask.
-
-    A plot shows no physical address, so unlike a capture it need not be its owner's alone.
-    """
+    """Write FILE.png, FILE.svg or FILE.pdf: whole, 0600."""
     must_be_writable(path, *ENDINGS)
     ending = Path(path).suffix.removeprefix(".").lower()
     with matplotlib.rc_context(SETTINGS), atomic_write(Path(path), given=True) as file:
         figure.savefig(file, format=ending, dpi=DPI, metadata=NO_DATE[ending])
-        os.fchmod(file.fileno(), 0o666 & ~umask())
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # Axes of ratios: logarithmic where they span too much for a linear axis, with ticks in plain numbers.

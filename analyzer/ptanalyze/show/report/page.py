@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,13 +85,11 @@ def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str,
 
 
 def write(output: PathLike, text: str) -> None:
-    """The page as a file, whole or not at all, with the umask's permissions: it holds no physical address."""
+    """Write the page to a file: whole, 0600."""
     from ...formats.atomic import atomic_write
-    from ..plots.style import umask
 
     with atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
-        os.fchmod(file.fileno(), 0o666 & ~umask())
 
 
 # Glossary of the page, and the papers behind it; the texts are in glossary.toml.
