@@ -55,7 +55,7 @@ LONGEST = (
 )  # first those that wait
 LONG = (  # of unit
     "plots_readable", "bench", "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
-    "plots_values", "degrees", "validate", "vmitosis", "hydra",
+    "plots_values", "validate", "vmitosis", "hydra",
 )  # fmt: skip
 
 

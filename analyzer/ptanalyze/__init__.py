@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify, fragmentation
     from .analysis.compare import compare
-    from .analysis.degrees import degrees
     from .analysis.frames import page_tables
     from .analysis.run_time import calibrate, predict
     from .analysis.setup import Setup
@@ -67,7 +66,6 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "sweep": "analysis.sweep",
     "two_sizes": "analysis.size",
     "compare": "analysis.compare",
-    "degrees": "analysis.degrees",
     "advise": "analysis.advise",
     "report": "show.report.page",
     "fragmentation": "analysis.classify",
@@ -89,7 +87,6 @@ __all__ = [
     "calibrate",
     "classify",
     "compare",
-    "degrees",
     "explore",
     "fragmentation",
     "list_machines",

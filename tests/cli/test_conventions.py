@@ -227,7 +227,7 @@ def test_the_fields_of_options_are_the_options_and_the_manual():
     asked = [one.name for one in fields(Options) if one.name != "progress"]
     known = {one.name for one in EVERY["timeline"].params + EVERY["whatif"].params}
     assert {*asked} <= known and all(f"\n{name:<13} " in Setup.__doc__ for name in asked)
-    everywhere = [one.name for one in EVERY["degrees"].params if one.name in asked]
+    everywhere = [one.name for one in EVERY["hugepages"].params if one.name in asked]
     assert everywhere == asked[: asked.index("baseline")], "in the order of the fields"
     assert "stands_for: parts of VMAs" in re.sub(
         r"\s+", " ", Setup.__doc__

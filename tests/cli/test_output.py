@@ -58,7 +58,6 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "whatif": "VM -p mitosis -p hydra",
     "timeline": "VM -p linux -p vmitosis-migrate --windows 4",
     "sweep": "VM -p hydra -p mitosis --set prefetch=0,9",
-    "degrees": "VM",
     "compare": "VM@linux VM@mitosis",
     "advise": "VM",
     "calibrate": "--local local.csv",
@@ -190,7 +189,6 @@ SCREENS = {  # commands whose first screen is an answer: words of its first sent
     "classify": " of the page walks read a remote leaf entry, ",
     "fragmentation": "As captured, the entries of a gPT cache line are backed by ",
     "whatif": "huge pages give 3.21x ",
-    "degrees": "Cheapest for all VMAs together: no replicas. ",
     "advise": "huge pages give 3.21x ",
     "validate": "Of 2 predictions, 2 are within 10 % ",
 }
@@ -198,7 +196,6 @@ WHOLE = {  # names that stand in one piece
     "whatif": ["mitosis"],
     "advise": ["vmitosis-migrate", "ptemagnet+vmitosis-replicate"],
     "classify": ["leaf entries", "page walks"],
-    "degrees": ["a replica per node"],
 }
 FALSE_DIGITS = re.compile(r"(?!1\.000\))[1-9]\d*\.\d{3}|\d\.\d+ to \d|\d\.\. ?\d")
 
@@ -364,7 +361,7 @@ def test_classes_by_thread_are_the_same_on_the_command_line_and_in_the_api(pt, s
     assert rows == table.to_dict("records")
 
 
-@pytest.mark.parametrize("name", ["info", "classify", "whatif", "timeline", "degrees", "policies"])
+@pytest.mark.parametrize("name", ["info", "classify", "whatif", "timeline", "policies"])
 def test_a_table_to_paste_fits_a_page_and_its_columns_can_be_chosen(pt, native, tmp_path, name):
     words = (name, *NATIVE_EXAMPLES[name].split())
     every = native(name).out.splitlines()[0].split(",")

@@ -623,7 +623,6 @@ def test_an_answer_for_a_larger_run_says_so_and_what_it_cannot_answer(pt, tmp_pa
     swept = pt("sweep", tmp_path / "made", "-p", "hydra", "--set", "prefetch=0,9", "--stands-for", "512")
     assert swept.code == 0 and "speed-up" in swept.out
     assert pt("timeline", tmp_path / "made", "-p", "mitosis", "--stands-for", "512").code == 0
-    assert pt("degrees", tmp_path / "made", "--stands-for", "512").code == 0
 
 
 def test_two_captures_of_one_program_answer_for_a_third_size(pt, tmp_path):

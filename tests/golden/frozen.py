@@ -37,7 +37,7 @@ QUESTIONS = (
     "timeline {} -p linux",
     "check {}",
 )
-OF_NATIVE = ("degrees {}", "sweep {} -p hydra --set prefetch=0,9 --set latency_ratio=2,4")
+OF_NATIVE = ("sweep {} -p hydra --set prefetch=0,9 --set latency_ratio=2,4",)
 ELSEWHERE = ("validate --quick --paper hydra", "predict --statistics", "machines", "policies")
 
 

@@ -16,15 +16,15 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 218,
-    "core package: lines": 64_200,
+    "core package: files": 216,
+    "core package: lines": 63_300,
     "satellites: lines": 18_000,
-    "tests: files": 172,
-    "tests: lines": 52_000,
+    "tests: files": 171,
+    "tests: lines": 51_500,
     "whatif: calls into another file": 2_932,
     "whatif: files executed": 56,
-    "whatif: functions executed": 1_058,
-    "walk: lines reached by import": 34_355,
+    "whatif: functions executed": 1_057,
+    "walk: lines reached by import": 34_300,
 }
 
 

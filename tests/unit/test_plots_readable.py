@@ -365,7 +365,6 @@ def tables(tmp_path_factory):
         "coefficients": frames.coefficients_frame(calibration),
         "comparison": ptanalyze.compare(found.frame.iloc[[0]], found.frame.iloc[[1]]),
         "curve": ptanalyze.sweep(vm, ["hydra"], {"prefetch": [0, 9]}),
-        "degrees": ptanalyze.degrees(vm),
         "fit": frames.fit_frame(Fit(Share(10, 9, 1, 0), Share(10, 5, 3, 2), 4, 4)),
         "footprint": found.frame,
         "fragmentation": ptanalyze.fragmentation(vm, after=True),

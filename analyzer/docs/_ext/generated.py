@@ -6,7 +6,6 @@ import tomllib
 from command_help import pages
 from sphinx.util.docutils import SphinxDirective
 
-from ptanalyze.analysis.degrees import COLUMNS as DEGREES
 from ptanalyze.analysis.ranking import COLUMNS as ADVICE
 from ptanalyze.capture.vm.diff import COLUMNS as CHANGES
 from ptanalyze.core.columns import unit_of
@@ -86,7 +85,6 @@ def columns():
         ("whatif, sweep, advise", COLUMNS),
         ("advise alone", ADVICE),
         ("timeline, beside `policy` and `params`", WINDOW_COLUMNS),
-        ("degrees", DEGREES),
         ("diff, `tables`", CHANGES),
     )
     return "\n".join(

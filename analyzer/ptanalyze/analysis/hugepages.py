@@ -20,7 +20,6 @@ from ..policies import availability, plan_for
 from ..world.address_space import vma_of
 from ..world.mm_events import advice
 from ..world.scenario import Scenario, leaf_entries
-from .degrees import address_of_walks, vma_of_walks
 from .setup import Setup, open_replay_capture, setup_of
 
 BATCH = 1 << 20
@@ -280,8 +279,16 @@ def walks_by_vma(scenario: Scenario, stream: WalkStream) -> np.ndarray:
     """int64[V + 1]: walks to each VMA, then to none."""
     counts = np.zeros(len(scenario.snapshot.vmas) + 1, np.int64)
     for page in blocks(read_only(stream.page), BATCH):
-        counts += np.bincount(vma_of_walks(scenario, page), minlength=len(counts))
+        vma = vma_of(address_of_walks(scenario, page), scenario.snapshot.vmas)
+        counts += np.bincount(vma, minlength=len(counts))
     return counts
+
+
+def address_of_walks(scenario: Scenario, page: np.ndarray) -> np.ndarray:
+    """uint64[n]: first byte of each page walked for (WalkStream.page)."""
+    region = scenario.space.regions.va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
+    address: np.ndarray = region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12)
+    return address
 
 
 def _promoted(scenario: Scenario, shaped: Scenario) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from ..kernels.replay import (
     HOST_DATA,
     TABLE_MOVED,
     Counters,
-    Groups,
     PteState,
     at_share,
     carry_out,
@@ -459,7 +458,6 @@ class PolicyRun:
     data    DataReads.counts of the run that is counted, where asked for
     """
 
-    by_group: ClassVar[bool] = False
     plan: Plan
     states: tuple[Any, Any]
     counters: Counters
@@ -488,7 +486,7 @@ class PolicyRun:
     def loop(self, scenario: Scenario) -> Any:
         with own_code(self.plan):
             hooks = self.plan.guest[0].hooks, self.plan.host[0].hooks
-            return replay_for(*hooks, any_steps(scenario), self.by_group)
+            return replay_for(*hooks, any_steps(scenario))
 
     def arguments(
         self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
@@ -507,15 +505,10 @@ class PolicyRun:
             mapped,
             *self.states,
             self.counters,
-            self.groups(scenario, reads),
             first,
             self.step,
             last,
         )
-
-    def groups(self, scenario: Scenario, reads: Reads) -> Groups | None:
-        """Those of these reads, where by_group."""
-        return None
 
     @property
     def so_far(self) -> SoFar:

@@ -59,7 +59,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "timeline": Entry("timeline", "Show locality over time."),
         "sweep": Entry("sweep", "Replay every combination of parameters."),
         "compare": Entry("compare", "List the differences between two results."),
-        "degrees": Entry("degrees", "Choose a prefetch degree for each VMA."),
         "hugepages": Entry("hugepages", "Rank mappings by gain from huge pages."),
         "advise": Entry("advise", "Rank all policies within a budget."),
         "report": Entry("report", "Write an HTML report about captures."),

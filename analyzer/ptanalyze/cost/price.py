@@ -268,28 +268,6 @@ def _calls_ns(made: SystemCalls, costs: Costs) -> np.ndarray:
     return ns
 
 
-def fixed_ns_by_group(events: np.ndarray, costs: Costs, made: SystemCalls) -> np.ndarray:
-    """float64[G]: what taken_ns has beyond the price of each change, shared out among groups of pages.
-
-    events  int64[G, calls, kinds, nodes, nodes]; the last group is of what belongs to no page: it has the
-            calls. Starts on copies go with the entries written there, shootdowns with the CPUs interrupted.
-    """
-    counts = events.astype(np.float64)
-    begun, shootdowns = _begun(counts.sum(axis=0), made)
-    ns: np.ndarray = costs.copies_ns * _shared_out(begun, counts[:, :, PTE_FANOUT])
-    ns += costs.ipi_first_ns * _shared_out(shootdowns, counts[:, :, IPI].sum(axis=3))
-    ns[-1] += _calls_ns(made, costs).sum() + costs.broadcast_ns * made.broadcasts.sum()
-    return ns
-
-
-def _shared_out(whole: np.ndarray, by_group: np.ndarray) -> np.ndarray:
-    """float64[G]: of each entry of `whole` what is due to each group."""
-    total = by_group.sum(axis=0)
-    each = np.divide(whole, total, out=np.zeros_like(whole), where=total > 0)
-    shares: np.ndarray = (by_group * each).reshape(len(by_group), -1).sum(axis=1)
-    return shares
-
-
 def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
     """float64[..., calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
     stolen: np.ndarray = costs.ipi_handler_ns * counters.events[..., IPI, :, :].sum(axis=(-2, -1))

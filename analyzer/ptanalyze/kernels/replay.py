@@ -266,9 +266,6 @@ class Counters(NamedTuple):
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
     pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
-
-    Counted by groups of pages (Groups), the guest's table alone: reads int64[G, 1, nodes, nodes, shares + 1]
-    of all levels together, classes int64[G, nodes, 1] walks by reader's node, events int64[G, calls, ...].
     """
 
     reads: np.ndarray
@@ -277,19 +274,6 @@ class Counters(NamedTuple):
     host_events: np.ndarray
     pages: np.ndarray
     host_pages: np.ndarray
-
-
-class Groups(NamedTuple):
-    """What a replay that counts by G groups of pages, such as VMAs, knows of them.
-
-    walk    int32[n]     group of each walk
-    step    int32[S]     group of each step; the last group is of what belongs to no page
-    reader  int16[cpus]  node of each CPU, whatever the hooks are told
-    """
-
-    walk: np.ndarray
-    step: np.ndarray
-    reader: np.ndarray
 
 
 class CallCounters(NamedTuple):
@@ -306,14 +290,13 @@ class CallCounters(NamedTuple):
     host_pages: np.ndarray
 
 
-def counters(nodes, sockets=None, shares=1, groups=0):
-    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default), by
-    groups of pages if there are any."""
-    events, by = (len(CALLS), len(EVENT_KINDS), nodes, nodes), (groups,) if groups else ()
+def counters(nodes, sockets=None, shares=1):
+    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
+    events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
-        np.zeros((*by, 1 if groups else READ_BITS, nodes, nodes, shares + 1), np.int64),
-        np.zeros((*by, nodes, 1) if groups else (sockets or nodes, 4), np.int64),
-        np.zeros((*by, *events), np.int64),
+        np.zeros((READ_BITS, nodes, nodes, shares + 1), np.int64),
+        np.zeros((sockets or nodes, 4), np.int64),
+        np.zeros(events, np.int64),
         np.zeros(events, np.int64),
         np.zeros(2, np.int64),
         np.zeros(2, np.int64),
@@ -350,14 +333,7 @@ def call_counters(counters, call):
 
 
 @hook
-def of_group(counters, group):
-    """The Counters of a group, a view."""
-    reads, classes, events = counters.reads[group], counters.classes[group], counters.events[group]
-    return Counters(reads, classes, events, counters.host_events, counters.pages, counters.host_pages)
-
-
-@hook
-def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, groups, step):
+def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
     """For a trace without steps: the hooks for steps are half of what there is to compile."""
 
 
@@ -391,43 +367,32 @@ def wrong_node(returned):
 
 
 @cache
-def replay_for(guest, host, any_steps=True, by_group=False):
+def replay_for(guest, host, any_steps=True):
     """Compile the loop for the hooks of both dimensions (policies.contract: GuestHooks, HostHooks).
 
     any_steps  False: `steps` is empty, and nothing is compiled for steps
-    by_group   count by groups of pages, and the guest's table alone. Numba leaves out the branches that a
-               constant of the closure rules out, so that each way costs what it needs
 
     _nrt=False: no reference counts, which cost 20 times as much as the replay; nothing here allocates.
 
     Returns replay(cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state,
-    host_state, counters, groups, first, step, last): replays walks first, first + 1, ... of the stream and
+    host_state, counters, first, step, last): replays walks first, first + 1, ... of the stream and
     the steps due before them, if `last` those after them too; returns the next step, or, for wrong_node, that
     a hook returned a node that the machine lacks.
 
     socket  int16[nodes]: nodes of the same number are local to each other
-    groups  Groups; None where not by_group
     """
     server_of, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host
-    nested = not by_group
 
     @hook
     def count_read(counts, bit, node, server, dram, walk):
-        row = bit
-        if by_group:
-            row = np.int64(0)
-        counts[row, node, server, missed_at(dram, walk, bit)] += 1
+        counts[bit, node, server, missed_at(dram, walk, bit)] += 1
 
     @called_hook
-    def take_one(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, groups, step):
-        if by_group:  # noqa: SIM108 - Numba leaves out a branch, not a side of an expression
-            mine = of_group(counters, groups.step[step])
-        else:
-            mine = counters
-        now = call_counters(mine, steps.call[step])
+    def take_one(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
+        now = call_counters(counters, steps.call[step])
         on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)
-        if nested and steps.kind[step] >= DATA:
+        if steps.kind[step] >= DATA:
             on_host_step(host_state, tables, rows, steps, mapped, now, step)
 
     take = take_one if any_steps else take_none
@@ -435,7 +400,7 @@ def replay_for(guest, host, any_steps=True, by_group=False):
     @kernel
     def replay(
         cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
-        counters, groups, first, step, last,
+        counters, first, step, last,
     ):  # fmt: skip
         cpu, page, leaves, slots = reads.cpu, reads.page, reads.leaf, reads.slot
         hosts, host_slots, masks, drams = reads.host_leaf, reads.host_slot, reads.read, reads.dram
@@ -443,15 +408,11 @@ def replay_for(guest, host, any_steps=True, by_group=False):
         due, of_region, nodes = steps.at, rows.of_region, socket.size
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
-                take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, groups, step)
+                take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
                 step += 1
             node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
             mask, slot = masks[w], np.int64(host_slots[w])
-            if by_group:
-                mine, here = of_group(counters, groups.walk[w]), np.int64(groups.reader[cpu[w]])
-            else:
-                mine, here = counters, node
-            counts, now = mine.reads, call_counters(mine, 0)
+            counts, now = counters.reads, call_counters(counters, 0)
             row = of_region[page[w] >> np.uint32(9)]
             walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
             server = served(walked)
@@ -463,9 +424,9 @@ def replay_for(guest, host, any_steps=True, by_group=False):
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
-            count_read(counts, at, here, server, drams, w)
+            count_read(counts, at, node, server, drams, w)
             mask ^= ONE << np.uint64(at)
-            if nested and host >= 0:
+            if host >= 0:
                 walked = on_nested(host_state, tables, host, slot, node, now)
                 server = served(walked)
                 if missing(server, nodes):
@@ -473,16 +434,13 @@ def replay_for(guest, host, any_steps=True, by_group=False):
                 kind += socket[ended(walked, node)] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
-                    count_read(counts, bit, here, server, drams, w)
+                    count_read(counts, bit, node, server, drams, w)
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
-            if by_group:
-                mine.classes[here, 0] += 1
-            else:
-                mine.classes[near, kind] += 1
+            counters.classes[near, kind] += 1
             at = 0
             while mask != 0:
-                while nested and host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
+                while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
                     bit = at + np.int64(level[host])
                     if (mask >> np.uint64(bit)) & ONE:
                         if slot >= 0:
@@ -491,7 +449,7 @@ def replay_for(guest, host, any_steps=True, by_group=False):
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):
                             return no_node(server)
-                        count_read(counts, bit, here, server, drams, w)
+                        count_read(counts, bit, node, server, drams, w)
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
@@ -504,11 +462,11 @@ def replay_for(guest, host, any_steps=True, by_group=False):
                     server = server_of(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
-                    count_read(counts, at, here, server, drams, w)
+                    count_read(counts, at, node, server, drams, w)
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
         while last and step < due.size:
-            take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, groups, step)
+            take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
             step += 1
         return step
 

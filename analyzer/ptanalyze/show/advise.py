@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..analysis import ranking
 from ..analysis.compare import Comparison, Difference
-from ..analysis.degrees import ONE, TIERS, Chosen, said, sentence, settings, share
 from ..analysis.findings import owned
 from ..analysis.ranking import (
     COLUMNS,
@@ -25,14 +22,10 @@ from ..analysis.setup import RESHAPED
 from ..core.columns import ELSEWHERE, Cell, Section
 from ..core.errors import plural, show_duration, size_in_words
 from ..core.interval import interval
-from ..core.trace import threads_placed
-from .classify import without_path
 from .terminal import number, typed
 from .whatif import aligned, beware, by_size, earned, labels, table, worth
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..analysis.hugepages import HugePages
     from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
@@ -173,93 +166,6 @@ def shown(value: Any) -> str:
 def comparison_record(comparison: Comparison) -> dict[str, Any]:
     rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in comparison.differences]
     return {**comparison._asdict(), "differences": rows, "exact": comparison.exact}
-
-
-# The chosen degrees as a view for people.
-
-VMAS, FEW = 5, 0.001  # of a first screen; of the cycles without replicas
-UNSURE = "- *: at an end of the exposed share another choice is cheaper"
-CYCLES = (
-    "- cycles: the exposed share of the guest's walk cycles, and the upkeep of tables, relative to no "
-    "replicas; bound: no prefetching costs less"
-)
-
-
-def view_degrees(found: Chosen, further: Section | None = None) -> Iterator[Section]:
-    """The sentence, settings, all VMAs together, the costliest, assumptions, and what to type next."""
-    yield Section(lines=[sentence(found), "", *setting_lines(found), ""])
-    yield Section("All VMAs with one degree", list(together(found)), [CYCLES, ""])
-    order = np.argsort(-found.cycles[0], kind="stable").tolist()
-    costly = [
-        vma for vma in order[:VMAS] if vma == order[0] or found.cycles[0, vma] >= FEW * found.cycles[0].sum()
-    ]
-    more = len(order) - len(costly)
-    lines = (
-        [f"- {more:,} more VMAs, each below {FEW:.1%} of the cycles: --csv".replace("%", " %")]
-        if more
-        else []
-    )
-    lines += [] if found.sure.all() else [UNSURE]
-    yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in costly], lines)
-    yield Section(
-        lines=[f"- machine model {found.known.machine.name}; {threads_placed(found.known.placement)}"]
-    )
-    yield Section(lines=[f"- {one.line}" for one in found.known.findings])
-    if further is not None:
-        yield Section(lines=[""])
-        yield further
-
-
-def vma_row(found: Chosen, vma: int) -> dict[str, Cell]:
-    best = found.best(vma)
-    one, mine = float(found.cycles[0, vma]), float(found.cycles[found.by_vma[vma], vma])
-    after = float(found.break_even[vma])
-    return {
-        "VMA": without_path(found.known.names[vma]),
-        "walks": int(found.known.walks[vma].sum()),
-        "cheapest": said(best) + ("" if found.sure[vma] else " *"),
-        "cycles": share(mine, one),
-        "break-even": "-" if np.isinf(after) else f"{after:,.3g} runs" if after else "within the trace",
-    }
-
-
-def together(found: Chosen) -> Iterator[dict[str, Cell]]:
-    """A row per tier and degree, then the best of each VMA and the bound."""
-    total = found.cycles.sum(axis=1)
-    for at, point in enumerate(found.known.points):
-        yield {
-            "tables": TIERS[point.tier],
-            "degree": "-" if point.tier == ONE else str(point.degree),
-            "cycles": share(float(total[at]), float(total[0])),
-            "faults": int(point.faults.sum()),
-            "entries copied": int(point.propagated.sum()),
-            "never used": share(int(found.never_used(point).sum()), int(point.propagated.sum())),
-            "": "cheapest" if at == found.of_all else "",
-        }
-    ends = {"best for each VMA": found.of_each.sum(), "bound": found.bound.sum()}
-    for name, cycles in ends.items():
-        yield {
-            "tables": name,
-            "degree": "-",
-            "cycles": share(float(cycles), float(total[0])),
-            "faults": "-",
-            "entries copied": "-",
-            "never used": "-",
-            "": "",
-        }
-
-
-def setting_lines(found: Chosen) -> list[str | Text]:
-    """What to type or set for each kernel; commands are never broken."""
-    from rich.text import Text
-
-    known = settings(found)
-    wasp = known["wasp"]
-    dearer = ", its cheapest degree; mainline without replicas costs less" if wasp is None else ""
-    steer = "no replicas" if wasp is None else f"PR_SET_PGTABLE_REPL_STEERING {','.join(map(str, wasp))}"
-    commands = [f"  {line}" for line in (*known["hydra"]["commands"], f"{known['numactl']}")]
-    *hydra, numactl = [Text(line, no_wrap=True) for line in commands]
-    return [f"Hydra's kernels{dearer}:", *hydra, "WASP's kernel:", f"  {steer}", "numactl:", numactl]
 
 
 # Huge pages by mapping as a view for people.

@@ -9,7 +9,7 @@ from .fragmentation import checks, fit, fragmentation
 from .latency import latency, machines, policies
 from .locality import changes, locality, reads, survey, table_pages
 from .page_table_map import page_table_map, walk, walk_map
-from .speedup import comparison, curve, degrees, footprint, pareto, speedup
+from .speedup import comparison, curve, footprint, pareto, speedup
 from .style import save
 from .timeline import roofline, throughput, timeline
 from .validation import coefficients, prediction, prediction_errors, validation
@@ -20,7 +20,6 @@ __all__ = [
     "coefficients",
     "comparison",
     "curve",
-    "degrees",
     "fit",
     "footprint",
     "fragmentation",
