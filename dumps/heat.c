@@ -125,6 +125,7 @@ struct round {
 	clockid_t clock;             /* CPU time of the process */
 	struct moment *moment;
 	size_t moments, moments_room;
+	double note_again; /* monotonic seconds: not before */
 	double since;
 	uint32_t price; /* ns that it takes a program to have a bit set again */
 };
@@ -196,11 +197,14 @@ static void clearing_begin(struct clearing *clearing)
 		fail(EXIT_WRONG_USE, "cannot start a thread: %s", strerror(error));
 }
 
-/* Of another process the kernel brings the CPU time up to date at ticks: it goes on evenly between two changes. */
+/*
+ * Of another process the kernel brings the CPU time up to date at ticks: it goes on evenly between two changes. It adds
+ * up the times of all threads, which takes longer than a sample where there are tens of thousands.
+ */
 static void note_moment(struct round *round)
 {
 	struct timespec used = { 0 };
-	double cpu;
+	double began = monotonic_seconds(), cpu;
 
 	if (round->moments == round->moments_room) {
 		round->moments_room = round->moments_room ? round->moments_room * 2 : 4096;
@@ -212,6 +216,7 @@ static void note_moment(struct round *round)
 	cpu = used.tv_sec + used.tv_nsec / 1e9;
 	if (!round->moments || cpu != round->moment[round->moments - 1].cpu)
 		round->moment[round->moments++] = (struct moment){ monotonic_seconds(), cpu };
+	round->note_again = monotonic_seconds() + (monotonic_seconds() - began) * PART;
 }
 
 /* CPU time of the process at a moment. */
@@ -388,11 +393,12 @@ static bool read_again_and_again(struct reader *reader, struct round *round, str
 		if (enough)
 			return false;
 		if (now - noted > pause) {
-			note_moment(round);
+			if (now >= round->note_again)
+				note_moment(round);
 			if (round->front < round->chosen)
 				follow(reader, round, clearing, &last, &part);
 			pause = round->front < round->chosen ? POLL : LONG_POLL;
-			noted = now;
+			noted = monotonic_seconds(); /* some are read between two looks, however long these take */
 		} else if (due && due <= now) {
 			read_chosen(reader, round, next, place[next]);
 			if (++place[next] == round->chosen)

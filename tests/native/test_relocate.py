@@ -254,6 +254,15 @@ def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
         assert pt("relocate", one.pid, "--yes").code == 0
 
 
+def test_stacks_without_room_are_left_alone(program):
+    with target(program, "stacks", 8) as one:
+        for _ in range(30):
+            done, _ = relocate(one.pid, "--yes")
+            assert done.returncode in (0, 3) and one.process.poll() is None, done
+        said = one.ask()
+        assert int(said["rounds"]) and said["damaged"] == said["wrong"] == "0"
+
+
 @pytest.mark.parametrize("mode", ["spawn", "churn"])
 def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
     """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""

@@ -13,6 +13,8 @@
  * sleep    one thread, in nanosleep: says how often it ended early
  * spawn    two threads start programs all the time, the others write
  * churn    two threads map, divide and unmap memory all the time, the others write
+ * stacks   threads on stacks of 16 and 32 KiB side by side, coroutines, handlers on small alternate stacks: each fills
+ *          what lies below its stack pointer, and looks at it
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,6 +37,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define MOST 64
@@ -186,6 +189,112 @@ static bool asked(void)
 	while ((got = read(0, &byte, 1)) < 0 && errno == EINTR)
 		;
 	return got == 1;
+}
+
+/* Full but for 1 KiB, as its own data: nothing of others may be written there. */
+static void fill_stack(uint64_t seed, uint64_t bytes, bool naps)
+{
+	volatile unsigned char own[bytes];
+
+	for (uint64_t i = 0; i < bytes; i++)
+		own[i] = seed * 31 + i;
+	for (int round = 0; round < 50; round++) {
+		if (naps)
+			nap(200);
+		for (uint64_t i = 0; i < bytes; i++)
+			damaged += own[i] != (unsigned char)(seed * 31 + i);
+	}
+	spawned++;
+}
+
+static const uint64_t stack_bytes = 16384;
+
+static void *use_small_stack(void *argument)
+{
+	while (!end)
+		fill_stack((uint64_t)argument, (uint64_t)argument % 2 ? 32768 - 8192 : 16384 - 8192, (uint64_t)argument % 4 > 1);
+	return argument;
+}
+
+static ucontext_t routines[8], whoever;
+
+static void be_routine(int number)
+{
+	for (;;) {
+		volatile unsigned char own[12000];
+
+		for (int i = 0; i < 12000; i++)
+			own[i] = number + i;
+		swapcontext(&routines[number], end ? &whoever : &routines[(number + 1) % 8]);
+		for (int round = 0; round < 20; round++)
+			for (int i = 0; i < 12000; i++)
+				damaged += own[i] != (unsigned char)(number + i);
+	}
+}
+
+static void *run_routines(void *argument)
+{
+	char *stacks = mmap(0, 8 * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (int i = 0; i < 8; i++) {
+		getcontext(&routines[i]);
+		routines[i].uc_stack.ss_sp = stacks + i * stack_bytes;
+		routines[i].uc_stack.ss_size = stack_bytes;
+		makecontext(&routines[i], (void (*)(void))be_routine, 1, i);
+	}
+	swapcontext(&whoever, &routines[0]);
+	return argument;
+}
+
+static void handle(int number)
+{
+	fill_stack(number, 6000, false);
+}
+
+static void *take_signals(void *argument)
+{
+	char *own = mmap(0, 2 * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t other = { .ss_sp = own + stack_bytes, .ss_size = stack_bytes };
+
+	memset(own, 0x5a, stack_bytes);
+	sigaltstack(&other, NULL);
+	while (!end) {
+		raise(SIGUSR1);
+		for (uint64_t i = 0; i < stack_bytes; i++)
+			damaged += own[i] != 0x5a;
+	}
+	return argument;
+}
+
+static void use_stacks(uint64_t bytes)
+{
+	struct sigaction action = { .sa_handler = handle, .sa_flags = SA_ONSTACK | SA_RESTART };
+	char *stacks = mmap(0, 8 * 24576, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *data = filled(bytes);
+	pthread_t thread;
+
+	sigaction(SIGUSR1, &action, NULL);
+	for (uint64_t i = 0; i < 8; i++) {
+		pthread_attr_t small;
+
+		pthread_attr_init(&small);
+		pthread_attr_setstack(&small, stacks, i % 2 ? 32768 : 16384);
+		stacks += i % 2 ? 32768 : 16384;
+		if (pthread_create(&thread, &small, use_small_stack, (void *)i))
+			exit(1);
+	}
+	start(&thread, run_routines, 0);
+	start(&thread, take_signals, 0);
+	ready();
+	while (asked()) {
+		uint64_t wrong = 0;
+
+		for (uint64_t i = 0; i < bytes; i++)
+			wrong += data[i] != 1;
+		printf("rounds=%lu damaged=%d wrong=%lu\n", spawned, damaged, wrong);
+		fflush(stdout);
+	}
+	_exit(0);
 }
 
 static void write_and_count(uint64_t bytes, int writers, void *(*other)(void *))
@@ -391,6 +500,8 @@ int main(int count, char **arguments)
 		start(&thread, write_words, 0);
 		for (int file = open("count", O_WRONLY | O_CREAT, 0600); count < 4 || added[0] < (uint64_t)writers; nap(10000))
 			dprintf(file, "%lu\n", added[0]);
+	} else if (!strcmp(arguments[1], "stacks")) {
+		use_stacks(mebibytes << 20);
 	} else if (!strcmp(arguments[1], "areas")) {
 		hold_areas();
 	} else if (!strcmp(arguments[1], "kernel")) {
