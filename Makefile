@@ -46,7 +46,7 @@ check-golden: $(VENV)/.installed-test
 
 # the numbers of every answer beside those stored; WRITE=1 stores them, KEEP=DIR keeps each answer's values as text
 golden: $(VENV)/.installed-test
-	WRITE=$(WRITE) KEEP=$(KEEP) $(VENV)/bin/python tests/golden/frozen.py
+	GOLDEN=$(if $(WRITE),write) KEEP=$(KEEP) $(PYTEST) tests/golden/test_frozen.py
 
 # every policy's loop compiled once, before the processes of the suite would each do so
 warm: $(VENV)/.installed-test
