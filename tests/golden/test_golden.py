@@ -14,10 +14,9 @@ import pytest
 from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import POLICIES
 
 HERE = Path(__file__).parent
@@ -31,7 +30,6 @@ NESTED = (
 )  # fmt: skip
 NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
 TIERED = ("linux", "tables-in-dram")
-WARM = ("linux", "first-touch", "mitosis", "hydra")
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
@@ -92,15 +90,6 @@ def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, refused, tmp_path):
     capture, said = open_capture(bundled("samples") / vm), {}
     agree(f"whatif-{vm}", counts(capture, MACHINES[0], NESTED, tmp_path, said))
     assert set(said) == set(refused)
-
-
-def test_counts_of_the_default_sample_when_warm_and_once_are_as_stored(tmp_path):
-    capture = open_capture(bundled("samples") / DEFAULT_SAMPLE)
-    found = []
-    for result in replayed(capture, MACHINES[0], WARM, tmp_path):
-        counted = {kind: result.one_time.count(k) for k, kind in enumerate(EVENT_KINDS)}
-        found.append({**stored(result), "once": {kind: count for kind, count in counted.items() if count}})
-    agree(f"whatif-{DEFAULT_SAMPLE}-warm", found)
 
 
 def test_counts_on_a_machine_with_a_slow_node_are_as_stored(tmp_path):
