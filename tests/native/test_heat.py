@@ -105,6 +105,26 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     assert covered <= elapsed
 
 
+CROWDED = """
+import threading, time
+threading.stack_size(65536)
+for _ in range(20_000):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+print(flush=True)
+time.sleep(1000)
+"""
+
+
+def test_many_threads_leave_time_to_sample(tmp_path):
+    """The kernel adds up the CPU times of all threads, longer than ptheat waits between two looks at them."""
+    with subprocess.Popen([sys.executable, "-c", CROWDED], stdout=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            assert sample(process.pid, tmp_path / "bits", 1)
+        finally:
+            process.kill()
+
+
 def ends_sampled(target, words, path):
     """(Heat of two areas used alike, bool[2, P] their pages, accesses to each per second by its count)."""
     before = asked(target)

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.record import copy_private, new_capture, seal
-from ptanalyze.formats.trace import INDEX, read_index, write_index
+from ptanalyze.formats.trace import INDEX
 from ptanalyze.validate.bench import bench
 from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
 
@@ -400,25 +399,6 @@ def test_a_stream_of_other_contents_of_the_capture_is_not_used(capture):
     before.rename(load(capture).cache)
     assert notes(capture) == [(2, 2)]
     assert walks(capture) == right
-
-
-def test_an_index_that_another_user_signed_is_not_used(capture, state, monkeypatch):
-    touches = load(capture).trace.touches
-    index = read_index(capture / "trace.ptt")
-    fewer = index._replace(events=index.events[:0])
-    kept = load(capture).cache / INDEX
-    as_another(monkeypatch, state, lambda: write_index(kept, capture / "trace.ptt", fewer, kept=True))
-    assert notes(capture) == [(1, 1)]
-    assert len(load(capture).trace.events) == len(index.events) > 0 and not notes(capture)
-    assert load(capture).trace.touches == touches
-
-
-def test_a_key_is_made_once_for_its_owner_alone(state):
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(lambda _: own_key(), range(16)))) == 1
-    assert [path.name for path in state.iterdir()] == ["key"]
-    assert (state / "key").stat().st_mode & 0o777 == 0o600 and (state / "key").stat().st_size == BYTES
-    assert state.stat().st_mode & 0o777 == 0o700
 
 
 def readable(key):
