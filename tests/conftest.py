@@ -26,9 +26,8 @@ settings.register_profile("quick", max_examples=QUICK, **EVERYWHERE)  # make che
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
-CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
-os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
-os.environ["XDG_STATE_HOME"] = CONFIG.name  # nor anybody's key
+STATE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
+os.environ["XDG_STATE_HOME"] = STATE.name  # nor do they have anybody's key
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
 # A shell's background ignores Ctrl-C, nohup a hang-up, and so would all that tests start.

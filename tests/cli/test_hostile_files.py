@@ -10,9 +10,7 @@ import sys
 import time
 import xml.etree.ElementTree as tree
 
-import pandas as pd
 import pytest
-from markdown_it import MarkdownIt
 
 from captures import EVIL, FORMULA, HARM, hostile_copy
 from command_line import is_one_line
@@ -20,7 +18,6 @@ from needs import needs_root, small_disk
 from ptanalyze.core.errors import bundled
 from ptanalyze.formats.atomic import atomic_write, map_new
 from ptanalyze.formats.record import seal
-from ptanalyze.show.terminal import markdown
 from strategies import Page, build_tree, frames_on
 from unit.test_foreign_tables import dump_text
 
@@ -293,26 +290,6 @@ def test_a_report_shows_hostile_names_literally(pt, hostile, tmp_path):
     page = file.read_text("utf-8")
     own = page[: page.index("<script")] + page[page.rindex("</script>") :]
     assert EVIL.partition("<")[2] not in page and not HARM & set(own)
-
-
-def test_names_that_others_chose_stay_text_in_a_markdown_table():
-    names = [
-        "<img src=x onerror=alert(1)>",
-        "a|b[c](http://evil.example) ![d](e)",
-        "**b** _i_ `c` ~~s~~ &lt; \\\\ \\|",
-        "https://evil.example www.evil.example a@evil.example",
-        "vm_flags_2",
-    ]
-    page = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    tokens = page.parse(markdown(pd.DataFrame({"name": names, "pages": 1})))
-    inline = [token.children for token in tokens if token.type == "inline"][2::2]
-    assert {piece.type for cell in inline for piece in cell} <= {"text", "text_special"}
-    assert ["".join(piece.content for piece in cell) for cell in inline] == names
-
-
-@pytest.mark.parametrize("name", ["https://evil.example", "www.evil.example", "a@evil.example"])
-def test_a_name_is_no_address_to_github_either(name):
-    assert name not in markdown(pd.DataFrame({"name": [name]}))
 
 
 # A full disk is one line that names what was asked for, and nothing stays: also where files are mapped.

@@ -215,7 +215,7 @@ def texts(place):
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
-        for ending in ("json", "parquet", "csv"):
+        for ending in ("json", "csv"):
             run(["whatif", f"{place}/four", "-p", "mitosis", "-o", f"{place}/result.{ending}"])
     return {
         "lackey": [LACKEY * 3],
@@ -226,10 +226,7 @@ def texts(place):
         "perf-stat": [test_perf_stat.text().encode(), "".join(counted).encode(), jsons.encode()],
         "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
         "matrix": [MATRIX, json.dumps(topology).encode()],
-        **{
-            name: [(place / name).read_bytes()]
-            for name in ("calibration.toml", "result.json", "result.parquet", "result.csv")
-        },
+        **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
     }
 
 
@@ -285,7 +282,7 @@ def small_files(place, bases, texts):
         "gptdump": [tables],
         "nptdump": [nested],
         "nodes": [test_foreign_tables.NODES.encode()],
-        **{name: texts[name] for name in ("result.json", "result.csv", "result.parquet")},
+        **{name: texts[name] for name in ("result.json", "result.csv")},
         "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
         "v2p": [test_foreign_tables.GOOD.encode()],
         "pagemap": [test_foreign_tables.pagemap(*PAIRS)],

@@ -56,7 +56,6 @@ OPTIONS = [
         "/",
         "/nonexistent/x.json",
         "out.json",
-        "out.parquet",
         "out.svg",
         "o.toml",
         "LL",

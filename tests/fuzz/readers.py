@@ -190,7 +190,6 @@ READERS = {
     "nodes": Reader((table_dump.read_nodes,)),
     "result.json": Reader((read_rows,), file="in.json"),
     "result.csv": Reader((read_rows,), file="in.csv"),
-    "result.parquet": Reader((read_rows,), changed, "in.parquet"),
     "classify": Reader((read_class_shares,), json_changed),
     "v2p": Reader((read_mapped_pages,), file="in.textproto"),
     "pagemap": Reader((read_mapped_pages,), record_changes(0, 16, [(0, 8), (8, 8)])),

@@ -172,7 +172,6 @@ RESULTS = {
     "wide.csv": "policy,params\na,b,c,d\n",
     "empty.csv": "",
     "digits.csv": "policy,params,walks\na,," + "9" * 5000 + "\n",
-    "foreign.parquet": "PAR1",
 }
 
 
@@ -186,13 +185,6 @@ def test_a_number_beside_what_is_none_is_a_difference(capfd, tmp_path):
     for name, value in (("a", "1"), ("b", '{"x": []}')):
         (tmp_path / f"{name}.json").write_text(RESULT % f'{{"policy": "a", "params": "", "walks": {value}}}')
     assert ended(capfd, "compare", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
-
-
-def test_a_foreign_parquet_file_is_no_result(capfd, tmp_path):
-    from pandas import DataFrame
-
-    DataFrame({"policy": [[1], [2]], "params": ["", ""]}).to_parquet(tmp_path / "a.parquet")
-    assert ended(capfd, "compare", tmp_path / "a.parquet", tmp_path / "a.parquet") == 1
 
 
 SAMPLES = {

@@ -17,14 +17,14 @@ FLOOR = {
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
     "core package: files": 216,
-    "core package: lines": 63_300,
+    "core package: lines": 62_800,
     "satellites: lines": 18_000,
     "tests: files": 171,
-    "tests: lines": 51_500,
-    "whatif: calls into another file": 2_932,
-    "whatif: files executed": 56,
-    "whatif: functions executed": 1_057,
-    "walk: lines reached by import": 34_300,
+    "tests: lines": 51_300,
+    "whatif: calls into another file": 2_930,
+    "whatif: files executed": 55,
+    "whatif: functions executed": 1_047,
+    "walk: lines reached by import": 33_100,
 }
 
 

@@ -350,7 +350,7 @@ def test_two_policies_of_one_capture_are_compared_with_each_other():
     assert {d.policy for d in found.differences} == {"hydra / mitosis"}
 
 
-@pytest.mark.parametrize("name", ["found.json", "found.csv", "found.parquet"])
+@pytest.mark.parametrize("name", ["found.json", "found.csv"])
 def test_written_results_are_read_again_as_they_were(tmp_path, name):
     found = results(9, "hydra")
     table = whatif_frame(found)
@@ -371,7 +371,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("contents", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("name", ["found.json", "found.csv", "found.parquet"])
+@pytest.mark.parametrize("name", ["found.json", "found.csv"])
 def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, contents, name):
     path = tmp_path / name
     path.write_bytes(contents)

@@ -17,7 +17,7 @@ from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding, brief
+from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
@@ -117,24 +117,24 @@ def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
 
 
 @pytest.mark.twin
-def test_a_new_column_is_in_json_frame_markdown_and_full_table_from_its_one_place(monkeypatch):
-    column = Column("walks_twice", "", lambda c: 2 * c.walks, UPDATES, "twice", brief=12, unit="walks")
+def test_a_new_column_is_in_json_frame_and_full_table_from_its_one_place(monkeypatch):
+    column = Column("walks_twice", "", lambda c: 2 * c.walks, UPDATES, "twice", unit="walks")
     for module in (cost.result, analysis.frames, show.whatif):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, column))
     found = ask(*process(), [("hydra", {})])
     frame = whatif_frame(found)
     assert found[0].to_json()["walks_twice"] == 2 * found[0].walks == frame["walks_twice"][0]
-    assert frame.attrs["units"]["walks_twice"] == "walks" and brief((*COLUMNS, column))[-1] == "walks_twice"
+    assert frame.attrs["units"]["walks_twice"] == "walks"
     assert [q.values for q in dict(groups(found))[UPDATES] if q.name == "twice"] == [
         [2 * r.walks for r in found]
     ]
 
 
 @pytest.mark.twin
-def test_columns_have_one_name_each_and_one_place_on_a_page():
+def test_columns_have_one_name_each():
     for columns in (COLUMNS, WINDOW_COLUMNS):
-        keys, places = [one.key for one in columns], [one.brief for one in columns if one.brief]
-        assert len({*keys}) == len(keys) and len({*places}) == len(places)
+        keys = [one.key for one in columns]
+        assert len({*keys}) == len(keys)
 
 
 @pytest.mark.twin

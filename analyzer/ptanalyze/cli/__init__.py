@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from copy import copy
-from decimal import Decimal
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
-from ..core.errors import PtanalyzeError, UsageError, meant, printable, this_program
+from ..core.errors import PtanalyzeError, printable, this_program
 from ..core.errors import program as this
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.safe_files import TRUST
@@ -77,6 +74,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
 ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 
 SHORT_IN_HELP = 20  # characters of a path in an example
+SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PTANALYZE"}
 EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 3 only partial data."
 
 
@@ -109,6 +107,7 @@ class Commands(click.Group):
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         """`help`, `help COMMAND` and `version` as other programs have them."""
+        context.meta["typed"] = list(arguments)
         if arguments[:1] == ["help"]:
             arguments = [*arguments[1:], "--help"]
         elif arguments == ["version"]:
@@ -124,8 +123,6 @@ class Commands(click.Group):
 
             near = meant(name, ENTRIES) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
-        if name in ENTRIES:
-            context.default_map = {name: defaults_of(context, self, name)}
         found, command, rest = super().resolve_command(context, arguments)
         return found, command and as_sudo_finds_it(command), rest
 
@@ -173,7 +170,7 @@ def in_groups(command: click.Command, context: click.Context, formatter: click.H
                 formatter.write_dl(records)
 
 
-@click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, epilog=EPILOG, context_settings=SETTINGS)
 @click.version_option(
     __version__, "-V", "--version", prog_name="ptanalyze", help="Show the version and exit."
 )
@@ -246,37 +243,6 @@ def complain(message: object, code: int) -> int:
     return code
 
 
-# Options as they were given, to be typed again.
-
-
-def retyped(
-    context: click.Context, only: Collection[str] | None = None, without: Collection[str] = ()
-) -> list[str]:
-    """Words of what was given on the command line, in the order of the help, and no more.
-
-    only     names of the parameters that are wanted, default: all; without: names that are not
-    """
-    words: list[str] = []
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or name in without or (only is not None and name not in only):
-            continue
-        value = context.params[name]
-        values = value if isinstance(value, (tuple, list)) else [value]
-        if isinstance(parameter, click.Option):
-            flag = max(parameter.opts, key=len)
-            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, typed(one))]
-        else:
-            words += map(typed, values)
-    return words
-
-
-def typed(value: object) -> str:
-    """A value as options take it: 0.00001 and not 1e-05."""
-    return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)
-
-
 def next_step(*words: object) -> str:
     """What to type next, as the shell takes it: "next: ptanalyze check app"."""
     return f"next: {this()} {shlex.join(map(str, words))}"
@@ -288,95 +254,3 @@ def next_step(*words: object) -> str:
 def echo(line: str, err: bool = False) -> None:
     """Print one line, what it names being printable."""
     click.echo(printable(line), err=err)
-
-
-# Defaults of options from the user's own file: ~/.config/ptanalyze/config.toml.
-
-
-def config_file() -> Path:
-    """$XDG_CONFIG_HOME/ptanalyze/config.toml, by default in ~/.config; it need not exist."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(home, "ptanalyze", "config.toml")
-
-
-def defaults_of(context: click.Context, program: click.Group, name: str) -> dict[str, Any]:
-    """What the file says of a command, as click's default_map has it: {parameter: value}, groups nested.
-
-    Keys are long options without their dashes. At the top they are of every command that has such an option,
-    in a table of the command's name of that command: [whatif], [dump.vm]. UsageError names file and key for
-    anything else.
-    """
-    path = config_file()
-    try:
-        text = path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except PermissionError:  # of another user, as under setpriv or sudo -u without a HOME of its own
-        echo(f"ptanalyze: {path}: may not be read, so no defaults are taken from it", err=True)
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    import tomllib
-
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: no TOML: {error}") from None
-    own = {key: value for key, value in table.items() if isinstance(value, dict)}
-    commands = program.list_commands(context)
-    for key in own.keys() - set(commands):
-        raise UsageError(f"{path}: [{key}]: no such command; {meant(key, commands)}".rstrip("; "))
-    shared = {key: value for key, value in table.items() if key not in own}
-    command = program.get_command(context, name)
-    assert command is not None
-    if shared.keys() - options_of(command).keys():
-        known = {key for one in commands for key in options_of(program.get_command(context, one))}
-        for key in shared.keys() - known:
-            raise UsageError(f"{path}: {key}: no command has this option; {meant(key, known)}".rstrip("; "))
-    return of_command(command, shared, own.get(name, {}), f"{path}: [{name}")
-
-
-def options_of(command: click.Command | None) -> dict[str, click.Option]:
-    """{long name without dashes: Option} of a command, or of all below a group; not --json and its like."""
-    if isinstance(command, click.Group):
-        return {name: one for under in command.commands.values() for name, one in options_of(under).items()}
-    return {
-        long.removeprefix("--"): one
-        for one in (command.params if command else ())
-        for long in one.opts
-        if isinstance(one, click.Option) and long.startswith("--") and one.is_flag == one.is_bool_flag
-    }
-
-
-def of_command(
-    command: click.Command, shared: Mapping[str, Any], own: Mapping[str, Any], where: str
-) -> dict[str, Any]:
-    if isinstance(command, click.Group):
-        for key, value in own.items():
-            if key in command.commands and isinstance(value, dict):
-                continue
-            raise UsageError(f"{where}]: {key}: no such command; {meant(key, command.commands)}".rstrip("; "))
-        return {
-            name: of_command(under, shared, own.get(name, {}), f"{where}.{name}")
-            for name, under in command.commands.items()
-        }
-    known = options_of(command)
-    for key in own.keys() - known.keys():
-        raise UsageError(f"{where}]: {key}: no such option; {meant(key, known)}".rstrip("; "))
-    asked = {key: value for key, value in shared.items() if key in known} | dict(own)
-    return {
-        str(known[key].name): checked(known[key], value, f"{where}]: {key} = {value!r}")
-        for key, value in asked.items()
-    }
-
-
-def checked(option: click.Option, value: Any, where: str) -> Any:
-    """The value, if the option takes it."""
-    if option.is_flag != isinstance(value, bool):
-        raise UsageError(f"{where}: write {'true or false' if option.is_flag else 'a value'}")
-    value = [value] if option.multiple and not isinstance(value, list) else value
-    try:
-        option.type_cast_value(click.Context(click.Command("")), value)
-    except (click.BadParameter, TypeError) as error:
-        raise UsageError(f"{where}: {error}") from None
-    return value

@@ -18,7 +18,6 @@ from .options import (
     setup_from,
     sizes_of,
     sizes_option,
-    steps_from,
 )
 from .output import Output, emit, output_options
 
@@ -31,10 +30,7 @@ from .output import Output, emit, output_options
 @full_option
 @replay_options
 @output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline", "sizes")
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     capture: str | None,
     names: tuple[str, ...],
     memory: str | None,
@@ -59,9 +55,9 @@ def command(
     from ..analysis.limits import limits_of_advice
     from ..analysis.setup import asked_of_processes
     from ..core.columns import Answer
-    from ..cost.result import BRIEF
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar
+    from ..show.whatif import further
 
     opened = capture_of(capture)
     with progress_bar() as progress:
@@ -70,7 +66,7 @@ def command(
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     report, whose = advised.report, asked_of_processes(opened, setup)
     limits = limits_of_advice(report)
-    steps = steps_from(context, capture, (), [report.base])
+    steps = further(capture, report.base, options["calibration"] is not None, True)
     emit(
         Answer(
             "advise",
@@ -79,7 +75,6 @@ def command(
             lambda: view(report, None if full else steps, whose, curve, limits),
             plots_of(advised.replayed, curve),
             advised.refused,
-            BRIEF,
         ),
         output,
     )

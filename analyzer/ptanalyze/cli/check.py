@@ -86,10 +86,7 @@ PASSED = {  # what is true where a check passes, after its subject
     "--quick", is_flag=True, help="Compare file lengths instead of contents, and skip the trace's touches."
 )
 @output_options()
-@click.pass_context
-def command(
-    context: click.Context, capture: str | None, live: int | None, quick: bool, output: Output
-) -> int:
+def command(capture: str | None, live: int | None, quick: bool, output: Output) -> int:
     """Verify that CAPTURE is usable: files as sealed, tree closed, frames inside nodes, trace covered.
 
     With --live, every page that a VM's nested tables map is compared with /proc/PID/pagemap of its VMM
@@ -129,9 +126,7 @@ def command(
             whole = opened.has_snapshot or opened.has_trace
             words = "advise" if whole else "info"
             yield Section(lines=[""])
-            yield steps(
-                context, capture, {"what another placement gains" if whole else "what it holds": words}
-            )
+            yield steps(capture, {"what another placement gains" if whole else "what it holds": words})
 
     emit(
         Answer("check", table, lambda: [asdict(finding) for finding in findings], view, {"checks": table}),

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 @option("threads_on")
 @option("jobs")
 @output_options("locality", "map")
-@click.pass_context
 def command(
-    context: click.Context,
     capture: str | None,
     weights: tuple[str, ...],
     by: str,
@@ -93,9 +91,7 @@ def command(
         whose = [f"Note: {one}." for one in dict.fromkeys(map(of_which, weights)) if one]
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
-        yield from view(
-            found, by, steps(context, capture, {"what another placement gains": "advise", **finer})
-        )
+        yield from view(found, by, steps(capture, {"what another placement gains": "advise", **finer}))
 
     def table() -> DataFrame:
         from ..analysis.frames import classes_frame

@@ -14,7 +14,7 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILES = (".json", ".csv", ".parquet")
+FILES = (".json", ".csv")
 
 
 @click.command("compare")
@@ -26,7 +26,7 @@ FILES = (".json", ".csv", ".parquet")
 def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None:
     """List the differences between results A and B.
 
-    A and B are files that `whatif -o` wrote (FILE.json, FILE.csv, FILE.parquet), or captures to replay now,
+    A and B are files that `whatif -o` wrote (FILE.json, FILE.csv), or captures to replay now,
     each with the policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers, so every
     difference is real.
 

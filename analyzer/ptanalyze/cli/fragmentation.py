@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 )
 @option("machine")
 @output_options()
-@click.pass_context
 def command(
-    context: click.Context,
     capture: str | None,
     by: str,
     after: bool,
@@ -72,7 +70,7 @@ def command(
         return fragmentation_frame(states, {"capture": str(opened.directory)})
 
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
-    further = steps(context, capture, {**more, "what they gain": "whatif -p ptemagnet"})
+    further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"})
     emit(
         Answer(
             "fragmentation",

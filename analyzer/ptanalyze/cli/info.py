@@ -28,8 +28,7 @@ TOP = 20  # leaf tables shown
     help="List the leaf tables that map pages which another process of CAPTURE maps too.",
 )
 @output_options("tables", "map")
-@click.pass_context
-def command(context: click.Context, capture: str | None, shared: bool, output: Output) -> None:
+def command(capture: str | None, shared: bool, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample. Of several processes
@@ -55,7 +54,7 @@ def command(context: click.Context, capture: str | None, shared: bool, output: O
             "info",
             lambda: facts_frame(sections),
             lambda: sections,
-            lambda: view(sections, steps(context, capture, following(opened))),
+            lambda: view(sections, steps(capture, following(opened))),
             dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
         ),
         output,

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.columns import ELSEWHERE
 from ..core.errors import NO_LIMIT, UsageError, is_whole, program
-from ..core.options import EVERYWHERE, OF_OUTPUT, Option, as_options
-from . import complete, echo, retyped
+from ..core.options import EVERYWHERE, Option, as_options
+from . import complete, echo
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..analysis.size import SizeCurve
     from ..core.columns import Section
     from ..core.process import Progress
-    from ..cost.result import Result
     from ..formats.capture import Capture
 
 
@@ -325,11 +323,6 @@ BUDGET = (
         help="Limit on extra page-table updates, in percent of the run: 2%. Default: no limit.",
     ),
 )
-SHARED = frozenset(  # options that whatif, advise and report have in common, or two of them
-    str(one.name)
-    for add in (option(*EVERYWHERE, "weigh"), *BUDGET, horizon_option)
-    for one in add(click.Command("")).params
-)
 
 
 def question_options(command: C) -> C:
@@ -369,39 +362,15 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
 
-def steps(context: click.Context, capture: str | None, commands: Mapping[str, str]) -> Section:
-    """What to type next, of {why: command and its words}, about the same capture.
-
-    Options of a replay that were given are kept where the command has them.
-    """
+def steps(capture: str | None, commands: Mapping[str, str]) -> Section:
+    """What to type next, of {why: command and its words}, about the same capture."""
     from ..show.terminal import next_steps
 
-    root = context.find_root().command
-    assert isinstance(root, click.Group)
     found = {}
     for why, asked in commands.items():
         name, *more = asked.split()
-        command = root.get_command(context, name)
-        assert command is not None
-        known = {str(one.name) for one in command.params}
-        words = [name, *filter(None, [capture]), *more, *retyped(context, only=SHARED & known)]
-        found[why] = f"{program()} {shlex.join(words)}"
+        found[why] = f"{program()} {shlex.join([name, *filter(None, [capture]), *more])}"
     return next_steps(found)
-
-
-def steps_from(
-    context: click.Context, capture: str | None, policies: Sequence[str], results: Sequence[Result]
-) -> Section:
-    """What to type next after an answer of this command, with the options that were given."""
-    from ..show.whatif import further
-
-    chosen = {"names"}  # after -p in `policies`; advise has them as they were given
-    own = retyped(context, without={"capture", "full", *OF_OUTPUT, *(chosen if policies else ())})
-    shared = retyped(context, only=SHARED | (set() if policies else chosen))
-    narrower = results[0].price.speedup is not None and context.params["calibration"] is None
-    return further(
-        capture, policies, narrower, results[0].finding(ELSEWHERE) is not None, own=own, shared=shared
-    )
 
 
 def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:

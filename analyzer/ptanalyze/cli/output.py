@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from click.core import ParameterSource
 
 from . import echo
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 Command: TypeAlias = Callable[..., Any]
 
-TABLES = ("json", "csv", "parquet")
+TABLES = ("json", "csv")
 PLOTS = ("png", "svg", "pdf")
 KINDS = {  # of --plot-kind: what they show
     "locality": "Local-Local ... Remote-Remote by socket",
@@ -43,7 +42,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Output:
-    """Values of `output_options`. form: "table" or a choice of --format; kind: of plot, None: the default;
+    """Values of `output_options`. form: "table", "json" or "csv"; kind: of plot, None: the default;
     columns: of the table, in this order, () as the form has them."""
 
     form: str
@@ -54,7 +53,7 @@ class Output:
 
 
 def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Command]:
-    """--json, --csv, --format, --columns, -o, --plot and, with several `kinds`, --plot-kind, as `output`.
+    """--json, --csv, --columns, -o, --plot and, with several `kinds`, --plot-kind, as `output`.
 
     file  whether -o is for the table; not where -o is for something that the command makes
     """
@@ -65,7 +64,6 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             *arguments: Any,
             form: str | None,
             sheet: str | None,
-            markup: str | None,
             columns: str | None,
             plot: str | None,
             table_file: str | None = None,
@@ -73,7 +71,9 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             **options: Any,
         ) -> Any:
             chosen = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
-            output = Output(one_form(form, sheet, markup), table_file, plot, plot_kind, chosen)
+            if form and sheet:
+                raise click.UsageError("--json and --csv: print one of them; -o FILE writes another")
+            output = Output(form or sheet or "table", table_file, plot, plot_kind, chosen)
             if chosen and "json" in (output.form, Path(table_file or "").suffix.lstrip(".")):
                 raise click.UsageError("--columns: JSON holds everything; --csv or -o FILE.csv has columns")
             return command(*arguments, output=output, **options)
@@ -86,31 +86,15 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
     return add
 
 
-def one_form(form: str | None, sheet: str | None, markup: str | None) -> str:
-    """What --json, --csv and --format ask for; UsageError where they contradict each other."""
-    default = click.get_current_context().get_parameter_source("markup") is not ParameterSource.COMMANDLINE
-    asked = dict.fromkeys(one for one in (form, sheet, None if default else markup) if one)
-    if len(asked) > 1:
-        raise click.UsageError(f"{' and '.join(asked)}: print one of them; -o FILE writes another")
-    return next(iter(asked), markup or "table")
-
-
 def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Command]]:
     """The options, in the order of the help."""
     options: list[Callable[[Command], Command]] = [
         click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
         click.option("--csv", "sheet", flag_value="csv", help="Print the tidy table as CSV instead."),
         click.option(
-            "--format",
-            "markup",
-            type=click.Choice(["json", "csv", "markdown", "latex"]),
-            help="Print in this format: json and csv as above, Markdown and LaTeX to paste. Default: tables.",
-        ),
-        click.option(
             "--columns",
             metavar="NAME,...",
-            help="Only these columns of the tidy table, in this order, printed and in files. Default: all; "
-            "in Markdown and LaTeX those that fit a page.",
+            help="Only these columns of the tidy table, in this order, printed and in files. Default: all.",
         ),
     ]
     if file:
@@ -121,7 +105,7 @@ def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Com
                 "table_file",
                 type=click.Path(),
                 callback=must_end_with(*TABLES),
-                metavar="FILE.{json,csv,parquet}",
+                metavar="FILE.{json,csv}",
                 help="Also write the table to a file; JSON holds what --json prints.",
             )
         )
@@ -191,7 +175,7 @@ def narrowed(answer: Answer, columns: tuple[str, ...]) -> Answer:
             raise UsageError(
                 f"--columns {name}: no such column; {meant(name, known)}known: {', '.join(known)}"
             )
-    return replace(answer, make_table=lambda: table[list(columns)], make_view=None, brief=columns)
+    return replace(answer, make_table=lambda: table[list(columns)], make_view=None)
 
 
 def show(answer: Answer, form: str, line: bool = False) -> None:
@@ -204,12 +188,7 @@ def show(answer: Answer, form: str, line: bool = False) -> None:
     if form != "table" or answer.make_view is None:
         for policy, why in answer.refused.items():
             echo(f"ptanalyze: policy {policy}: {why}", err=True)
-    if form in ("markdown", "latex"):
-        from ..show import terminal
-
-        short = answer.table[[name for name in answer.brief or answer.table.columns if name in answer.table]]
-        click.echo(getattr(terminal, form)(short), nl=False)
-    elif form == "csv":
+    if form == "csv":
         sys.stdout.write(csv_text(answer.table))
     else:
         print_view(answer.view())

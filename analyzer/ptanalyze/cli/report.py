@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from . import complete, echo, retyped
+from . import complete, echo
 from .options import capture_of, on_option, option, question, question_options, replay_options, setup_from
 from .output import must_end_with
 
@@ -63,7 +63,7 @@ def command(
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         found = studies(asked, setup, question(memory, updates, horizon, names), on)
-        page = html(Page(found, shlex.join(["ptanalyze", "report", *retyped(context)])), setup.jobs, progress)
+        page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
     write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])

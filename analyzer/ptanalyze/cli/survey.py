@@ -64,7 +64,6 @@ def percent(share: float | None) -> float | None:
 ROWS = 20  # to print
 REPAIRS = 5  # lines on a first screen
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
-BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_tables", "runs_on")  # to paste
 
 
 @click.command("survey")
@@ -205,7 +204,6 @@ def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> Answer:
         lambda: [record(one) for one in found[:top]],
         lambda: view(found, top or ROWS, nodes),
         {"survey": table},
-        brief=BRIEF,
     )
 
 

@@ -63,7 +63,6 @@ def command(
     from ..analysis.replay import refusal_lines
     from ..analysis.sweep import swept
     from ..core.columns import Answer, Section
-    from ..cost.result import BRIEF
     from ..show.advise import LL
     from ..show.terminal import progress_bar
     from ..show.whatif import rows
@@ -90,7 +89,6 @@ def command(
             lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *below()])],
             {"curve": table},
             refused,
-            (*grid, *BRIEF),
         ),
         output,
     )

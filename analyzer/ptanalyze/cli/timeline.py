@@ -46,7 +46,6 @@ def command(
     """
     from ..analysis.whatif import replayed_over_time
     from ..core.columns import Answer
-    from ..cost.result import WINDOW_BRIEF
     from ..show.terminal import progress_bar
     from ..show.whatif import timeline_rows as rows
     from ..show.whatif import view_timeline as view
@@ -66,7 +65,6 @@ def command(
             lambda: view(results),
             {"timeline": lambda: replayed.timeline},
             replayed.refused,
-            ("policy", "params", *WINDOW_BRIEF),
         ),
         output,
     )

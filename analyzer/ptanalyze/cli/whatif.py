@@ -22,7 +22,6 @@ from .options import (
     setup_from,
     sizes_of,
     sizes_option,
-    steps_from,
     usual,
 )
 from .output import Output, emit, output_options
@@ -42,10 +41,7 @@ if TYPE_CHECKING:
 @full_option
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline", "sizes")
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     capture: str | None,
     other: str | None,
     names: tuple[str, ...],
@@ -71,9 +67,8 @@ def command(
     from ..analysis.setup import asked_of_processes, open_replay_capture
     from ..analysis.whatif import replay
     from ..core.columns import Answer
-    from ..cost.result import BRIEF
     from ..show.terminal import progress_bar
-    from ..show.whatif import labels, view
+    from ..show.whatif import further, labels, view
 
     policies = configured(names, settings)
     with progress_bar() as progress:
@@ -94,7 +89,8 @@ def command(
             curve = sizes_of(sizes, opened, policies, setup, replayed)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
-    steps, named = steps_from(context, capture, asked, results), zip(results, labels(results), strict=True)
+    steps = further(capture, results[0], options["calibration"] is not None)
+    named = zip(results, labels(results), strict=True)
     emit(
         Answer(
             "whatif",
@@ -103,7 +99,6 @@ def command(
             lambda: view(results, None if full else steps, replayed.refused, whose, nodes, curve, limits),
             plots_of(replayed, curve),
             replayed.refused,
-            BRIEF,
         ),
         output,
     )

@@ -93,7 +93,6 @@ class Column:
              native: where walks have one dimension, None: the same, "" not shown
     form     of its numbers: answer.Quantity.form, or "ms", "millions"; scale: they are shown times that
     rank     place below the heading, those of a rank as they come
-    brief    place in Markdown and LaTeX, 0: not there
     unit     "" as its name ends (unit_of), else a count
     optional  whether it can be unknown: NaN in frames
     """
@@ -108,17 +107,11 @@ class Column:
     form: str = "count"
     scale: float = 1
     rank: int = 9
-    brief: int = 0
     unit: str = ""
     optional: bool = False
 
     def titled(self, nested: bool) -> str:
         return self.title if nested or self.native is None else self.native
-
-
-def brief(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Columns that are worth a page's width."""
-    return tuple(one.key for one in sorted(columns, key=lambda one: one.brief) if one.brief)
 
 
 def numbers(table: DataFrame, columns: Sequence[Column]) -> DataFrame:
@@ -244,7 +237,6 @@ class Answer:
     make_view   its view for people; None: the table itself
     plots       {kind of plot: its table}, the default kind first
     refused     {policy: why the capture does not allow it}; a view says it by itself
-    brief       columns of the table that are worth a page's width, () all
     """
 
     what: str
@@ -253,7 +245,6 @@ class Answer:
     make_view: Callable[[], Iterable[Section | Matrix]] | None = None
     plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-    brief: Sequence[str] = ()
 
     @cached_property
     def table(self) -> DataFrame:

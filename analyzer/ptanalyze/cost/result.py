@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, brief, found, plain
+from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, plain
 from ..core.interval import Interval, less_sure
 from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 
@@ -278,10 +278,10 @@ class Window:
 
 WINDOW_COLUMNS = (
     Column("time_ns", "end of the window", lambda w: int(w.series.time_ns[w.k]),
-           "windows", "ms", form="ms", brief=1),
-    Column("walks", "page walks", lambda w: w.walks, "windows", "walks", brief=2, unit="walks"),
+           "windows", "ms", form="ms"),
+    Column("walks", "page walks", lambda w: w.walks, "windows", "walks", unit="walks"),
     Column("leaf_LL_share", "as of `whatif`", lambda w: w.leaf(LL),
-           "windows", "LL", "local", form="share", brief=3),
+           "windows", "LL", "local", form="share"),
     Column("leaf_LR_share", "", lambda w: w.leaf(LR), "windows", "LR", "", form="share"),
     Column("leaf_RL_share", "", lambda w: w.leaf(RL), "windows", "RL", "remote", form="share"),
     Column("leaf_RR_share", "", lambda w: w.leaf(RR), "windows", "RR", "", form="share"),
@@ -292,17 +292,17 @@ WINDOW_COLUMNS = (
     Column("host_remote_share", "share of them from another node", lambda w: w.remote(1),
            "windows", "ePT DRAM remote", "", form="share"),
     Column("data_remote_share", "share of walks whose data are on another socket",
-           lambda w: w.of_walks(w.series.data_remote[w.k]), "windows", "data remote", form="share", brief=4),
+           lambda w: w.of_walks(w.series.data_remote[w.k]), "windows", "data remote", form="share"),
     Column("walks_per_s", "", lambda w: w.rate and w.rate.walks.middle,
-           "windows", "M walks/s", form="millions", brief=5, unit="1/s"),
+           "windows", "M walks/s", form="millions", unit="1/s"),
     Column("accesses_per_s_low", "at least", lambda w: w.rate and w.rate.accesses.low, unit="1/s"),
     Column("accesses_per_s", "data accesses", lambda w: w.rate and w.rate.accesses.middle,
-           "windows", "M accesses/s", form="millions", brief=6, unit="1/s"),
+           "windows", "M accesses/s", form="millions", unit="1/s"),
     Column("accesses_per_s_high", "at most", lambda w: w.rate and w.rate.accesses.high, unit="1/s"),
     Column("tables_moved", "table pages moved so far", lambda w: w.tables,
-           "windows", "tables moved", rank=10, brief=7, unit="pages"),
+           "windows", "tables moved", rank=10, unit="pages"),
     Column("data_moved", "data pages moved so far", lambda w: w.data,
-           "windows", "data moved", brief=8, unit="pages"),
+           "windows", "data moved", unit="pages"),
     Column("data_moved_share", "share of those mapped in the end",
            lambda w: w.data / w.series.pages if w.series.pages else None, "windows", "of data", form="share"),
 )  # fmt: skip
@@ -533,22 +533,20 @@ TIME, LOCALITY, READS = "Time", "Locality", "Reads per walk"
 MEMORY, UPDATES = "Memory, KiB", "Updates and interrupts"
 
 
-def _memory(
-    key: str, meaning: str, pages: Callable[[Result], int], title: str, native: str = "", brief: int = 0
-) -> Column:
+def _memory(key: str, meaning: str, pages: Callable[[Result], int], title: str, native: str = "") -> Column:
     def size(c: Counted) -> int:
         return pages(c.result) * TABLE_BYTES
 
-    return Column(key, meaning, size, MEMORY, title, native, scale=1 / 1024, brief=brief, unit="bytes")
+    return Column(key, meaning, size, MEMORY, title, native, scale=1 / 1024, unit="bytes")
 
 
-def _speedup(key: str, end: str, title: str, rank: int, brief: int) -> Column:
+def _speedup(key: str, end: str, title: str, rank: int) -> Column:
     def of(c: Counted) -> float | None:
         return getattr(c.price.speedup, end, None)
 
     meaning = f"run time of the baseline / run time, {title}"
     how: dict[str, Any] = {"form": "ratio", "unit": "ratio", "optional": True}
-    return Column(key, meaning, of, TIME, title, rank=rank, brief=brief, **how)
+    return Column(key, meaning, of, TIME, title, rank=rank, **how)
 
 
 def _events(kind: Kind, where: str = "all", title: str | None = None, host: bool = False) -> Column:
@@ -564,23 +562,22 @@ def _events(kind: Kind, where: str = "all", title: str | None = None, host: bool
 
 
 COLUMNS = (
-    Column("policy", "policy, or several as A+B", lambda c: c.result.policy, brief=1),
-    Column("params", "its settings, key=value", lambda c: c.result.settings, brief=2),
+    Column("policy", "policy, or several as A+B", lambda c: c.result.policy),
+    Column("params", "its settings, key=value", lambda c: c.result.settings),
     Column("machine", "machine model", lambda c: c.result.machine),
     Column("placement", "where threads run", lambda c: c.result.placement),
     Column("baseline", "policy that speed-ups are over", lambda c: c.result.baseline),
     Column("run", "whose walks count: warm, as traced; none without a trace", lambda c: c.result.run),
     Column("walks", "page walks", lambda c: c.result.walks, unit="walks"),
     *(
-        Column(key, meaning, partial(Counted.leaf, kind=kind), LOCALITY, title, native, form="share",
-               brief=brief)
-        for key, meaning, kind, title, native, brief in (
+        Column(key, meaning, partial(Counted.leaf, kind=kind), LOCALITY, title, native, form="share")
+        for key, meaning, kind, title, native in (
             ("leaf_LL_share", "leaf entries local in guest and host; native: local", LL,
-             "Local-Local (LL), %", "leaf local, %", 8),
-            ("leaf_LR_share", "local in the guest, remote in the host", LR, "LR, %", "", 0),
+             "Local-Local (LL), %", "leaf local, %"),
+            ("leaf_LR_share", "local in the guest, remote in the host", LR, "LR, %", ""),
             ("leaf_RL_share", "remote in the guest, local in the host; native: remote", RL,
-             "RL, %", "leaf remote, %", 0),
-            ("leaf_RR_share", "remote in both", RR, "RR, %", "", 0),
+             "RL, %", "leaf remote, %"),
+            ("leaf_RR_share", "remote in both", RR, "RR, %", ""),
         )
     ),
     Column("reads_per_walk", "reads of page-table entries", lambda c: c.reads / c.walks,
@@ -602,40 +599,40 @@ COLUMNS = (
     Column("host_walk_cycles", "in the host's tables", lambda c: c.price.host_walk_cycles,
            TIME, "walk cycles in ePT", ""),
     Column("cycles_per_walk", "walk_cycles / walks", lambda c: c.price.walk_cycles / c.walks,
-           TIME, "cycles per walk", form="mean", rank=8, brief=9, unit="cycles/walk"),
+           TIME, "cycles per walk", form="mean", rank=8, unit="cycles/walk"),
     Column("guest_dram_share", "share of guest_walk_cycles that waits for DRAM",
            lambda c: c.price.dram_shares[0], optional=True),
     Column("host_dram_share", "share of host_walk_cycles that waits for DRAM",
            lambda c: c.price.dram_shares[1], optional=True),
     Column("management_cycles", "cycles of faults and system calls, and those that they take from other CPUs",
            lambda c: c.price.management_cycles, TIME, "management cycles"),
-    _speedup("speedup_low", "low", "at least", 2, 4),
-    _speedup("speedup", "middle", "speed-up", 1, 3),
-    _speedup("speedup_high", "high", "at most", 3, 5),
+    _speedup("speedup_low", "low", "at least", 2),
+    _speedup("speedup", "middle", "speed-up", 1),
+    _speedup("speedup_high", "high", "at most", 3),
     Column("walk_share_low", "share of the run that walks stall it, at least",
            lambda c: getattr(c.price.walk_share, "low", None), unit="share"),
     Column("walk_share", "with mid-range assumptions",
            lambda c: getattr(c.price.walk_share, "middle", None)),
     Column("walk_share_high", "at most", lambda c: getattr(c.price.walk_share, "high", None), unit="share"),
     Column("once_cycles", "cycles of what happens once", lambda c: c.one_time.cycles,
-           TIME, "one-time cycles", rank=4, brief=6),
+           TIME, "one-time cycles", rank=4),
     Column("pays_back", "when that is earned back: at once, later or never", lambda c: c.one_time.when),
     Column("pays_back_walks", "after how many walks; none: never, or not known",
            lambda c: _finite(c.one_time.break_even_walks),
            TIME, "earned back after, walks", rank=5, unit="walks", optional=True),
     Column("pays_back_seconds", "after how long", lambda c: _finite(c.one_time.break_even_seconds),
-           TIME, "earned back after, s", form="mean", rank=6, brief=7, unit="s", optional=True),
+           TIME, "earned back after, s", form="mean", rank=6, unit="s", optional=True),
     Column("traced_speedup", "speedup of the run as traced: cold caches, and what happens once within it",
            lambda c: getattr(c.one_time.traced_speedup, "middle", None),
            TIME, "speed-up as traced", form="ratio", rank=7, unit="ratio", optional=True),
     _memory("pt_bytes", "the guest's page tables in the end; native: all", lambda r: r.table_pages,
             "gPT", "page tables"),
     _memory("pt_bytes_extra", "of them copies", lambda r: r.table_pages - r.single_copy,
-            "gPT, extra", "page tables, extra", 10),
+            "gPT, extra", "page tables, extra"),
     _memory("pt_bytes_peak", "at most", lambda r: r.table_pages_peak, "gPT, peak", "page tables, peak"),
     _memory("ept_bytes", "the host's page tables in the end", lambda r: r.host_pages, "ePT"),
     _memory("ept_bytes_extra", "of them copies", lambda r: r.host_pages - r.host_single_copy,
-            "ePT, extra", brief=11),
+            "ePT, extra"),
     *map(_events, KINDS),
     _events(KINDS[IPI], "local", ""),
     _events(KINDS[IPI], "remote", "IPIs, remote"),
@@ -652,9 +649,6 @@ COLUMNS = (
     Column("held_bytes", "memory besides page tables that the policy reserves and leaves unused",
            lambda c: c.result.held_bytes, MEMORY, "held unused", scale=1 / 1024),
 )  # fmt: skip
-
-
-BRIEF, WINDOW_BRIEF = brief(COLUMNS), brief(WINDOW_COLUMNS)
 
 
 def _bounds(interval: Interval | None) -> dict[str, float | str] | None:

@@ -92,7 +92,7 @@ def record_text(record: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
-# Answers on disk: FILE.json holds what --json prints, FILE.csv and FILE.parquet the tidy table.
+# Answers on disk: FILE.json holds what --json prints, FILE.csv the tidy table.
 
 WHAT = "whatif"
 EXPECTED = "expected what `ptanalyze whatif` wrote"
@@ -109,39 +109,24 @@ def write_result(
     table: Callable[[], "DataFrame"],
     refused: Mapping[str, str] = NOTHING,
 ) -> None:
-    """Write an answer in the format of its name, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
+    """Write an answer in the format of its name, FILE.json or FILE.csv: whole, 0600."""
     with atomic_write(path, given=True) as file:
         if str(path).endswith(".json"):
             whole = record(what, value(), refused)
             file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
-        elif str(path).endswith(".csv"):
-            file.write(csv_text(table()).encode())
         else:
-            with_texts(table()).to_parquet(file)
-
-
-def with_texts(table: "DataFrame") -> "DataFrame":
-    """The table, its columns of lists or of several types as text: a Parquet column has one type."""
-    mixed = [name for name in table if table[name].dtype == object and len(set(map(type, table[name]))) > 1]
-    lists = [name for name in table if any(isinstance(value, list | dict) for value in table[name])]
-    return table.assign(**{str(name): table[name].map(text) for name in dict.fromkeys([*mixed, *lists])})
-
-
-def text(value: object) -> str | None:
-    if value is None or value != value or isinstance(value, str):
-        return value if isinstance(value, str) else None
-    return json.dumps(value, default=str)
+            file.write(csv_text(table()).encode())
 
 
 def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """[{column: value}] of results in FILE.json, FILE.csv or FILE.parquet; None for a number that is missing.
+    """[{column: value}] of results in FILE.json or FILE.csv; None for a number that is missing.
 
     CaptureError where there are no results of `ptanalyze whatif` in it.
     """
     path = Path(path)
-    readers = {".parquet": _parquet_rows, ".csv": _csv_rows}
+    read = _csv_rows if path.suffix == ".csv" else _json_rows
     try:
-        rows = readers.get(path.suffix, _json_rows)(path)
+        rows = read(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except Undecodable as error:
@@ -158,17 +143,6 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
             if isinstance(value, int) and abs(value) >= MOST_COUNT:
                 raise CaptureError(path, key, f"an integer of {value.bit_length()} bits", EXPECTED)
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
-
-
-def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    import pandas
-
-    content = io.BytesIO(read_given(path, MOST_BYTES))
-    try:
-        rows: list[dict[str, Any]] = pandas.read_parquet(content).to_dict("records")
-    except Exception as error:  # each of pandas' and Arrow's own kinds: the file is not ours
-        raise ValueError(str(error)) from None
-    return rows
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from ..core.process import Progress as ProgressProgress
 from ..formats.text_output import record
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
     from rich.console import Console
     from rich.padding import Padding
     from rich.progress import TaskID
@@ -418,60 +417,6 @@ def matrices(title: str, nodes: Sequence[int], by_state: Mapping[str, Any]) -> I
                 for a, row in zip(nodes, matrix, strict=True)
             ]
             yield Section(f"{title}, {state}", rows)
-
-
-# A tidy table as Markdown or LaTeX, to paste into an issue or a paper.
-
-MARKS = re.compile(
-    r"[\\`*\[\]<>|~&]"  # also of HTML
-    r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # within a word, Markdown leaves it alone
-    r"|:(?=//)|(?<=www)\.|@"  # GitHub makes links of them
-)
-NEEDS = r"% in the preamble: \usepackage{booktabs}"
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
-}
-
-
-def markdown(table: DataFrame) -> str:
-    """A table of GitHub's Markdown; numbers to the right. Names that others chose stay text."""
-    names, rows = texts(table, lambda text: MARKS.sub(r"\\\g<0>", text))
-    rules = ["---:" if numeric(table, k) else "---" for k in range(len(names))]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (names, rules, *rows))
-
-
-def latex(table: DataFrame) -> str:
-    """A tabular, for the package booktabs."""
-    names, rows = texts(table, lambda text: "".join(SPECIAL.get(sign, sign) for sign in text))
-    columns = "".join("r" if numeric(table, k) else "l" for k in range(len(names)))
-    lines = [" & ".join(cells) + r" \\" for cells in (names, *rows)]
-    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
-    return "\n".join([NEEDS, *body, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def numeric(table: DataFrame, column: int) -> bool:
-    return bool(table.dtypes.iloc[column].kind in "iuf")
-
-
-def texts(table: DataFrame, escaped: Callable[[str], str]) -> tuple[Sequence[str], list[list[str]]]:
-    """(names of columns, rows of cells); missing numbers are "-"."""
-    names = [escaped(str(name)) for name in table.columns]
-    rows = [[escaped(cell(value)) for value in row] for row in table.itertuples(index=False)]
-    return names, rows
-
-
-def cell(value: object) -> str:
-    if isinstance(value, int | float):  # NumPy's float64 is a float
-        return "-" if value != value else number(value)
-    import numpy as np  # both are there where a table is: a survey does without
-    from pandas import NA
-
-    if isinstance(value, np.number):
-        return number(value.item())
-    return "-" if value is None or value is NA else printable(str(value))
 
 
 @contextmanager

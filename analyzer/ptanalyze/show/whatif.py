@@ -36,7 +36,7 @@ from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
 from ..kernels.replay import KINDS
-from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members, names
+from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members
 from .terminal import SCREEN, next_steps, number
 
 if TYPE_CHECKING:
@@ -183,35 +183,18 @@ def earned(row: Mapping[str, Any]) -> str:
     return show_duration(seconds) if when == "later" and seconds else when
 
 
-def further(
-    capture: str | None,
-    policies: Sequence[str],
-    narrower: bool,
-    other_host: bool = False,
-    *,
-    own: Sequence[str] = (),
-    shared: Sequence[str] = (),
-) -> Section:
-    """What to type next; `policies` as after -p, none: of advise.
-
-    narrower    whether a calibration would narrow what is shown; other_host: whether the captured machine
-                needs a model of its own
-    own, shared  words of the options that were given: all; those that whatif, advise and report share
-    """
+def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = False) -> Section:
+    """What to type next; base: the baseline's Result; ranked: after advise."""
     named = f" {shlex.quote(capture)}" if capture else ""
-    chosen = f" -p {'all' if set(policies) >= set(names()) else ','.join(policies)}"
-    command = f"whatif{named}{chosen}" if policies else f"advise{named}"
-    command += "".join(f" {shlex.quote(word)}" for word in own)
-    options = "".join(f" {shlex.quote(word)}" for word in shared)
     this = program()
-    steps = {"every count and assumption": f"{this} {command} --full"}
-    if policies:
-        steps["all policies, ranked"] = f"{this} advise{named}{options}"
-    steps["a page with pictures"] = f"{this} report{named}{options}"
-    if other_host:
+    steps = {"every count and assumption": "the same with --full"}
+    if not ranked:
+        steps["all policies, ranked"] = f"{this} advise{named}"
+    steps["a page with pictures"] = f"{this} report{named}"
+    if base.finding(ELSEWHERE) is not None:
         steps["a model, made on that host"] = f"{this} {HOST_MODEL}"
-        steps["the answer for that host"] = f"{this} {command} -m host.toml"
-    if narrower:
+        steps["the answer for that host"] = "the same with -m host.toml"
+    if base.price.speedup is not None and not calibrated:
         steps["narrower, by perf counters"] = f"{this} calibrate --help"
     if capture is None:
         steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
