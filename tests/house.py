@@ -14,6 +14,7 @@ import ptanalyze
 
 PACKAGE = Path(ptanalyze.__file__).parent
 TESTS = Path(__file__).parent
+SATELLITES = sorted(PACKAGE.parent.glob("ptanalyze_*"))
 FILES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))
 }
@@ -47,22 +48,29 @@ print(json.dumps([moves, len(files), len(functions)]))
 """
 
 
-def imported(module):
-    """Files that a file imports, relatively or absolutely, at its top or in a function, for types too."""
-    here = module.split(".")
-    for node in ast.walk(ast.parse(FILES[module].read_text("utf-8"))):
+def names_in(path, package):
+    """Dotted names that a file of a package imports, at its top or in a function, for types too."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = ["ptanalyze", *here[: -node.level]] if node.level else []
+            above = package[: len(package) + 1 - node.level] if node.level else []
             start = ".".join([*above, *filter(None, [node.module])])
-            targets = [f"{start}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for target in targets:
-            parts = target.split(".")
-            if parts[0] == "ptanalyze":
-                yield file_of(parts[1:])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def imported(module):
+    """Files that a file imports."""
+    for name in names_in(FILES[module], ["ptanalyze", *module.split(".")[:-1]]):
+        parts = name.split(".")
+        if parts[0] == "ptanalyze":
+            yield file_of(parts[1:])
+
+
+def taken(satellite):
+    """Names of the core that a satellite, a folder beside PACKAGE, imports."""
+    names = {name for path in satellite.rglob("*.py") for name in names_in(path, [satellite.name])}
+    return {name for name in names if name.startswith("ptanalyze.")}
 
 
 def file_of(parts):
@@ -105,9 +113,10 @@ def _floor(module):
 
 
 def by_name(module):
-    """Whether its package imports the file by name, "module:function", when it is needed."""
-    package = FILES.get(f"{folder(module)}.__init__")
-    return package is not None and f'"{module.rpartition(".")[2]}:' in package.read_text("utf-8")
+    """Whether its package imports the file by name, "module:function" or ".module", when it is needed."""
+    package, name = FILES.get(f"{folder(module)}.__init__"), module.rpartition(".")[2]
+    text = package.read_text("utf-8") if package else ""
+    return f'"{name}:' in text or f'".{name}"' in text
 
 
 def with_one_importer():
@@ -147,12 +156,14 @@ def length(paths):
 def measures():
     """{what: number}, which shrink from commit to commit: LIMITS of test_house."""
     tests = list(TESTS.rglob("*.py"))
-    satellites = list(PACKAGE.parent.glob("ptanalyze_*/**/*.py"))
+    sizes = [length(satellite.rglob("*.py")) for satellite in SATELLITES]
     moves, files, functions = trip()
     return {
         "core package: files": len(FILES),
         "core package: lines": sum(map(lines, FILES)),
-        "satellites: lines": length(satellites),
+        "satellites: lines": sum(sizes),
+        "satellites: lines of the largest": max(sizes),
+        "satellites: names of the core": len(set().union(*map(taken, SATELLITES))),
         "tests: files": len(tests),
         "tests: lines": length(tests),
         "whatif: calls into another file": moves,

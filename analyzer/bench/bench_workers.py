@@ -8,10 +8,10 @@ from distributed import Client, LocalCluster
 
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import swept
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 
 CAPTURES, ACCESSES = 2, 1_000_000
 GRID = {"nodes": ["2", "3", "4", "5", "6", "7"], "prefetch": ["0", "4", "9"]}

@@ -37,6 +37,8 @@ TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in whic
 if TYPE_CHECKING:
     from typing import Any
 
+    from ptanalyze_synth.capture import synth
+
     from .analysis.advise import advise
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify, fragmentation
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from .analysis.sweep import sweep
     from .analysis.walk import walk, walk_map
     from .analysis.whatif import reads, replay, timeline, whatif
-    from .capture.synth.capture import synth
     from .formats.capture import load
     from .show import plots
     from .show.explore import explore
@@ -74,7 +75,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "page_tables": "analysis.frames",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
-    "synth": "capture.synth.capture",
+    "synth": "ptanalyze_synth.capture",
     "list_policies": "analysis.catalogue",
     "list_machines": "analysis.catalogue",
     "plots": "show",
@@ -114,7 +115,8 @@ def __getattr__(name: str) -> "Any":
 
     if name not in API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f".{API[name]}", __name__)
+    own = not API[name].startswith("ptanalyze_")
+    module = import_module(f".{API[name]}" if own else API[name], __name__)
     value = globals()[name] = getattr(module, name, None) or import_module(f".{name}", module.__name__)
     return value
 

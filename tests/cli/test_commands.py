@@ -23,19 +23,19 @@ from ptanalyze.capture.check import Check
 from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
 from ptanalyze.capture.live.host import Capability, examine
-from ptanalyze.capture.synth.capture import must_fit
-from ptanalyze.capture.synth.plan import Parameters, plan, whole_pages
-from ptanalyze.cli import ENTRIES, cache
+from ptanalyze.cli import cache, entries
 from ptanalyze.cli.check import PASSED
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.formats.record import seal
+from ptanalyze_synth.capture import must_fit
+from ptanalyze_synth.plan import Parameters, plan, whole_pages
 from report_page import ReportPage
 
 # Each subcommand on the bundled capture, as a new user would call it.
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", entries())
 def test_every_command_explains_itself(pt, name):
     ran = pt(name, "--help")
     assert ran.code == 0

@@ -16,7 +16,7 @@ from command_line import EVERY, LEAVES, is_one_line
 from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
-from ptanalyze.cli import COMMANDS, ENTRIES, run
+from ptanalyze.cli import COMMANDS, entries, run
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import meant, this_program
 from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
@@ -147,7 +147,7 @@ def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch)
     assert max(map(len, out.splitlines())) <= 80
     places = [out.index(f"\n{heading}:\n") for heading in COMMANDS]
     assert list(COMMANDS) == ["Capture", "Inspect", "Ask", "Model"] and places == sorted(places)
-    for name, entry in ENTRIES.items():
+    for name, entry in entries().items():
         assert re.search(rf"^  {name} +{re.escape(entry.summary)}$", out, re.MULTILINE), name
 
 

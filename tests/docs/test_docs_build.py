@@ -12,7 +12,7 @@ from generated import escaped as markdown
 from man_pages import escaped as roff
 from pages import DOCS
 
-from ptanalyze.cli import ENTRIES
+from ptanalyze.cli import entries
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
 from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS
@@ -108,7 +108,7 @@ def test_every_command_has_a_man_page_that_is_good_roff(man):
 
 def test_the_man_page_says_what_the_help_says(man):
     whole = (man["ptanalyze.1"]).read_text().replace("\\-", "-")
-    assert all(f"\\fB{name}\\fR" in whole for name in ENTRIES)
+    assert all(f"\\fB{name}\\fR" in whole for name in entries())
     whatif = man["ptanalyze-whatif.1"].read_text().replace("\\-", "-")
     assert "--threads-to-nodes NODES" in whatif and "-p, --policy TEXT" in whatif
 

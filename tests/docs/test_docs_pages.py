@@ -12,7 +12,7 @@ from worked_examples import FIGURES, section
 
 from captures import write_bits
 from ptanalyze import __version__
-from ptanalyze.cli import ENTRIES
+from ptanalyze.cli import entries
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
@@ -155,7 +155,7 @@ def test_every_file_of_the_bundled_captures_is_on_the_page():
 def test_every_command_answers_a_question():
     page = (DOCS / "which-command.md").read_text("utf-8")
     named = set(re.findall(r"`(?:sudo .venv/bin/)?ptanalyze (\w+)", page))
-    assert named == set(ENTRIES)
+    assert named == set(entries())
 
 
 def test_worked_examples_are_what_validate_says():

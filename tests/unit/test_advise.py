@@ -11,7 +11,6 @@ from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, _verdict, li
 from ptanalyze.analysis.ranking import Budget, because, by_the_kernel, causes, workload
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -19,6 +18,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.baselines import RESET
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, case, cases, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_topology, build_trace, small_machine
 

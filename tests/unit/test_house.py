@@ -16,9 +16,11 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 216,
-    "core package: lines": 62_800,
+    "core package: files": 209,
+    "core package: lines": 60_450,
     "satellites: lines": 18_000,
+    "satellites: lines of the largest": 5_500,
+    "satellites: names of the core": 436,
     "tests: files": 171,
     "tests: lines": 51_300,
     "whatif: calls into another file": 2_930,

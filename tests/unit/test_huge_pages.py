@@ -27,7 +27,6 @@ from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.live.tracers import note_of
-from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.columns import CAREFUL, GONE
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
@@ -41,6 +40,7 @@ from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze.world.trees import overlap, within
+from ptanalyze_synth.capture import synth
 from replay_cases import COSTS, HEAP, case, cases, scenario_of
 from replay_cases import ask as ask_of
 from strategies import (

@@ -17,8 +17,6 @@ from ptanalyze.analysis.classify import classified, weight_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.import_ import import_capture
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
@@ -41,6 +39,8 @@ from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 from strategies import place
 
 # Texts of perf script as Intel's PEBS, AMD's IBS and Arm's SPE give them.

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from naive import replay as naive
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.whatif import replay
-from ptanalyze.capture.synth.capture import synth
 from ptanalyze.core.columns import PHASES
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
@@ -27,6 +26,7 @@ from ptanalyze.world.phases import (
     without_loops,
 )
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from ptanalyze_synth.capture import synth
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin

@@ -18,8 +18,6 @@ from ptanalyze.analysis.limits import STRIPPED, TABLES, limits_of_advice, replay
 from ptanalyze.analysis.replay import FinishedRun
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import SizeCurve, matched, needed_curve, replay_two, size_curve
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, Strip, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import SHARES, Array, Moves, load_machine, told_by_capture
@@ -40,6 +38,8 @@ from ptanalyze.world.scaling import (
 )
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 from strategies import Page, build_snapshot, build_trace, place, small_machine, small_tlb
 
 KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30

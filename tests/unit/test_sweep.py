@@ -30,8 +30,6 @@ from ptanalyze.analysis.sweep import (
     workers_on,
 )
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -39,6 +37,8 @@ from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
 from ptanalyze.show.report.study import studies
 from ptanalyze.validate.run import flat, validate
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

@@ -14,12 +14,6 @@ from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
-from ptanalyze.capture.synth.capture import fragmentation as expected_fragmentation
-from ptanalyze.capture.synth.capture import leaf_classes, synthesize
-from ptanalyze.capture.synth.patterns import half_bits, page_source
-from ptanalyze.capture.synth.plan import Parameters, lay_out, left_to_chance, whole_pages
-from ptanalyze.capture.synth.plan import plan as plan_of
-from ptanalyze.capture.synth.process import ALL, START, frames_of
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
@@ -28,11 +22,17 @@ from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.record import TRACE
 from ptanalyze.formats.snapshot import enclosing_tables, read_vm
 from ptanalyze.formats.trace import INDEX, stored_index
-from ptanalyze.kernels import synth as kernels
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.reservations import measure
 from ptanalyze.world.tlb_filter import FLUSH_CEILING
+from ptanalyze_synth import kernels as kernels
+from ptanalyze_synth.capture import fragmentation as expected_fragmentation
+from ptanalyze_synth.capture import leaf_classes, synthesize
+from ptanalyze_synth.patterns import half_bits, page_source
+from ptanalyze_synth.plan import Parameters, lay_out, left_to_chance, whole_pages
+from ptanalyze_synth.plan import plan as plan_of
+from ptanalyze_synth.process import ALL, START, frames_of
 
 pytestmark = pytest.mark.twin
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze import synth
-from ptanalyze.capture.synth.process import START, new_group
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -20,6 +19,7 @@ from ptanalyze.validate.ports import FIGURES
 from ptanalyze.validate.row import Figure, baselines, not_reproducible, published, ratios, rivals, row, tally
 from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
 from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
+from ptanalyze_synth.process import START, new_group
 
 LAW, REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE = files.KINDS
 

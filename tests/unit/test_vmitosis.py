@@ -12,8 +12,6 @@ from naive.policies import Misplaced
 from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
@@ -24,6 +22,8 @@ from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR, TABL
 from ptanalyze.policies import find, plan_for
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze.world.scenario import untouched
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import (
     FRAMES_PER_NODE,

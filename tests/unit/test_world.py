@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from naive import walker
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.analysis.ranking import workload
-from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.plan import Parameters
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back
@@ -19,6 +17,8 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.world import stream_store
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import TracedProgram
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
 from replay_cases import case, scenario_of
 from strategies import build_snapshot, build_trace, place, small_machine
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from ..core.version import __version__
 
 
 class Entry(NamedTuple):
-    """A subcommand: the module of this package that defines it as `command`, and its line in the help."""
+    """A subcommand: the module that defines it as `command`, relative to ours; its line in the help."""
 
     module: str
     summary: str
@@ -31,51 +31,68 @@ class Entry(NamedTuple):
 
 COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Capture": {
-        "record": Entry("record", "Run a program; record trace and page tables."),
-        "dump": Entry("dump", "Dump the page tables of a process or VM."),
-        "heat": Entry("heat", "Sample the pages a process uses."),
-        "import": Entry("import_", "Import traces and dumps of other tools."),
-        "synth": Entry("synth", "Generate a capture of a synthetic workload."),
-        "join": Entry("join", "Join a VM's host dump and guest capture."),
-        "doctor": Entry("doctor", "Check what this host supports."),
-        "cache": Entry("cache", "List or clear the caches on disk."),
-        "redact": Entry("redact", "Copy a capture without identifying data."),
+        "record": Entry(".record", "Run a program; record trace and page tables."),
+        "dump": Entry(".dump", "Dump the page tables of a process or VM."),
+        "heat": Entry(".heat", "Sample the pages a process uses."),
+        "import": Entry(".import_", "Import traces and dumps of other tools."),
+        "join": Entry(".join", "Join a VM's host dump and guest capture."),
+        "doctor": Entry(".doctor", "Check what this host supports."),
+        "cache": Entry(".cache", "List or clear the caches on disk."),
+        "redact": Entry(".redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
-        "survey": Entry("survey", "List processes by remote page tables."),
-        "relocate": Entry("relocate", "Move leaf tables to a process's threads."),
-        "info": Entry("info", "Describe a capture."),
-        "check": Entry("check", "Verify that a capture is usable."),
-        "walk": Entry("walk", "Explain one address translation."),
-        "diff": Entry("diff", "Compare the page tables of two captures."),
-        "classify": Entry("classify", "Show local and remote page-table entries."),
-        "fragmentation": Entry("fragmentation", "Measure the scatter of ePT cache lines."),
+        "survey": Entry(".survey", "List processes by remote page tables."),
+        "relocate": Entry(".relocate", "Move leaf tables to a process's threads."),
+        "info": Entry(".info", "Describe a capture."),
+        "check": Entry(".check", "Verify that a capture is usable."),
+        "walk": Entry(".walk", "Explain one address translation."),
+        "diff": Entry(".diff", "Compare the page tables of two captures."),
+        "classify": Entry(".classify", "Show local and remote page-table entries."),
+        "fragmentation": Entry(".fragmentation", "Measure the scatter of ePT cache lines."),
     },
     "Ask": {
-        "whatif": Entry("whatif", "Replay page walks under other placements."),
-        "timeline": Entry("timeline", "Show locality over time."),
-        "sweep": Entry("sweep", "Replay every combination of parameters."),
-        "compare": Entry("compare", "List the differences between two results."),
-        "hugepages": Entry("hugepages", "Rank mappings by gain from huge pages."),
-        "advise": Entry("advise", "Rank all policies within a budget."),
-        "report": Entry("report", "Write an HTML report about captures."),
+        "whatif": Entry(".whatif", "Replay page walks under other placements."),
+        "timeline": Entry(".timeline", "Show locality over time."),
+        "sweep": Entry(".sweep", "Replay every combination of parameters."),
+        "compare": Entry(".compare", "List the differences between two results."),
+        "hugepages": Entry(".hugepages", "Rank mappings by gain from huge pages."),
+        "advise": Entry(".advise", "Rank all policies within a budget."),
+        "report": Entry(".report", "Write an HTML report about captures."),
     },
     "Model": {
-        "policies": Entry("policies", "List placement policies and parameters."),
-        "machines": Entry("machines", "List machine models, or show one."),
-        "topology": Entry("topology", "Measure CPU and memory latencies."),
-        "calibrate": Entry("calibrate", "Fit the run-time model to perf counters."),
-        "trial": Entry("trial", "Measure a program with tables far and near."),
-        "predict": Entry("predict", "Predict run times from a calibration."),
-        "validate": Entry("validate", "Compare results with published figures."),
-        "completion": Entry("complete", "Print a shell completion script."),
+        "policies": Entry(".policies", "List placement policies and parameters."),
+        "machines": Entry(".machines", "List machine models, or show one."),
+        "topology": Entry(".topology", "Measure CPU and memory latencies."),
+        "calibrate": Entry(".calibrate", "Fit the run-time model to perf counters."),
+        "trial": Entry(".trial", "Measure a program with tables far and near."),
+        "predict": Entry(".predict", "Predict run times from a calibration."),
+        "validate": Entry(".validate", "Compare results with published figures."),
+        "completion": Entry(".complete", "Print a shell completion script."),
     },
 }
-ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
 SHORT_IN_HELP = 20  # characters of a path in an example
 SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PTANALYZE"}
 EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 3 only partial data."
+
+
+@cache
+def groups() -> dict[str, dict[str, Entry]]:
+    """COMMANDS and those of other packages, which no table of ours names; none of them is imported."""
+    from importlib.metadata import entry_points  # takes as long as all of the rest of a help
+
+    whole = {heading: dict(group) for heading, group in COMMANDS.items()}
+    for point in entry_points(group=SATELLITES):
+        for heading, group in point.load().items():
+            rows = whole.setdefault(heading, {})
+            rows.update((name, Entry(*row)) for name, row in group.items() if name not in rows)
+    return whole
+
+
+def entries() -> dict[str, Entry]:
+    """{subcommand: Entry} of groups()."""
+    return {name: entry for group in groups().values() for name, entry in group.items()}
 
 
 class Unread(Exception):
@@ -118,27 +135,32 @@ class Commands(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = arguments[0]
-        if name not in ENTRIES and not name.startswith("-"):
+        if self.get_command(context, name) is None and not name.startswith("-"):
             from ..core.errors import meant
 
-            near = meant(name, ENTRIES) or "`ptanalyze help` lists them. "
+            near = meant(name, entries()) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
         found, command, rest = super().resolve_command(context, arguments)
         return found, command and as_sudo_finds_it(command), rest
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(ENTRIES)
+        return list(entries())
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in ENTRIES:
+        for group in COMMANDS.values():  # without asking for the commands of other packages
+            if entry := group.get(name):
+                break
+        else:
+            entry = entries().get(name)
+        if entry is None:
             return None
-        command: click.Command = import_module(f".{ENTRIES[name].module}", __name__).command
-        command.short_help = ENTRIES[name].summary
+        command: click.Command = import_module(entry.module, __name__).command
+        command.short_help = entry.summary
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        widest = max(map(len, ENTRIES))
-        for heading, group in COMMANDS.items():
+        widest = max(map(len, entries()))
+        for heading, group in groups().items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in group.items()])
 

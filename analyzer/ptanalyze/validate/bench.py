@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.plan import Parameters
+
 from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
-from ..capture.synth.capture import synthesize
-from ..capture.synth.plan import Parameters
 from ..core.machine import Machine, load_machine
 from ..core.safe_files import temporary_directory
 from ..cost.result import Result

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from ptanalyze_synth.process import START
+
 from ..analysis.walk import explain
-from ..capture.synth.process import START
 from ..core.errors import plural
 from ..core.interval import Interval
 from ..core.machine import Latency, Machine, load_machine

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ptanalyze_synth.plan import lay_out
+from ptanalyze_synth.process import START
+
 from ..analysis.cpu_groups import groups
 from ..analysis.walk import explain
-from ..capture.synth.plan import lay_out
-from ..capture.synth.process import START
 from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine

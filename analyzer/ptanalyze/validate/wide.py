@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from ptanalyze_synth.patterns import Random
+from ptanalyze_synth.process import START as PROCESS_START
+from ptanalyze_synth.process import new_group
+
 from ..analysis.classify import mapped_locality
 from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
-from ..capture.synth.patterns import Random
-from ..capture.synth.process import START as PROCESS_START
-from ..capture.synth.process import new_group
 from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import Costs, Machine, load_costs, load_machine

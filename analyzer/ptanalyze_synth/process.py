@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.errors import UsageError, show_size
-from ...core.process import Progress
-from ...core.trace import REGION_SHIFT, Event
-from ...formats.snapshot import reserve_entries
-from ...formats.trace_writer import UNKNOWN_THREAD, TraceWriter
-from ...kernels.synth import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
+from ptanalyze.core.errors import UsageError, show_size
+from ptanalyze.core.process import Progress
+from ptanalyze.core.trace import REGION_SHIFT, Event
+from ptanalyze.formats.snapshot import reserve_entries
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter
+
+from .kernels import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written
 from .plan import RANGE, Layout, Plan, lay_out, refused
 

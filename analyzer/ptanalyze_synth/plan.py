@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...core.errors import UsageError, is_whole, parse_size, show_size
-from ...core.snapshot import MOST_SCALED
-from ...formats.snapshot import enclosing_tables
-from ...kernels import synth as kernels
-from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
+from ptanalyze.core.errors import UsageError, is_whole, parse_size, show_size
+from ptanalyze.core.snapshot import MOST_SCALED
+from ptanalyze.formats.snapshot import enclosing_tables
+
+from . import kernels as kernels
+from .kernels import FIRST_TOUCH, INTERLEAVE
 
 # Parameters of a synthetic capture, as a user gives them; plan.py turns them into numbers.
 

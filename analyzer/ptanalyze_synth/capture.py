@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...core.errors import UsageError, show_size
-from ...core.process import Progress
-from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ...core.version import __version__
-from ...formats.atomic import atomic_write
-from ...formats.capture import Capture, PathLike, load
-from ...formats.record import TRACE, new_capture, seal
-from ...formats.snapshot import (
+from ptanalyze.core.errors import UsageError, show_size
+from ptanalyze.core.process import Progress
+from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.core.version import __version__
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.capture import Capture, PathLike, load
+from ptanalyze.formats.record import TRACE, new_capture, seal
+from ptanalyze.formats.snapshot import (
     TABLE_BYTES,
     HostDump,
     Root,
@@ -29,9 +29,10 @@ from ...formats.snapshot import (
     write_records,
     write_vm,
 )
-from ...formats.trace import add_index
-from ...formats.trace_writer import trace_writer
-from ...kernels.synth import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
+from ptanalyze.formats.trace import add_index
+from ptanalyze.formats.trace_writer import trace_writer
+
+from .kernels import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
 from .plan import plan as plan_of
 from .process import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...kernels.synth import permute
+from .kernels import permute
 from .plan import Plan, Shaped, part_of
 
 PAGE_SHIFT = 12

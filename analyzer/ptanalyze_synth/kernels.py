@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import called_hook, hook, kernel
+from ptanalyze.kernels.jit import called_hook, hook, kernel
 
 # Seeded numbers that need no memory: the n-th of a sequence, a permutation of n places.
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import echo, next_step
-from .info import table_pages
-from .options import free_name, new_capture_option
-from .output import Output, emit, output_options
+from ptanalyze.cli import echo, next_step
+from ptanalyze.cli.info import table_pages
+from ptanalyze.cli.options import free_name, new_capture_option
+from ptanalyze.cli.output import Output, emit, output_options
 
 if TYPE_CHECKING:
-    from ..capture.synth.capture import Made
-    from ..capture.synth.plan import Plan
-    from ..core.columns import Cell, Section
+    from ptanalyze.core.columns import Cell, Section
+
+    from .capture import Made
+    from .plan import Plan
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    from ..capture.synth.plan import whole_pages
+    from .plan import whole_pages
 
     return None if text is None else whole_pages(text, parameter.opts[0])
 
@@ -207,11 +208,12 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     Example:
       ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
-    from ..capture.synth.capture import synthesize
-    from ..capture.synth.plan import Parameters, left_to_chance
-    from ..core.columns import Answer
-    from ..formats.capture import open_capture
-    from ..show.terminal import progress_bar
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.formats.capture import open_capture
+    from ptanalyze.show.terminal import progress_bar
+
+    from .capture import synthesize
+    from .plan import Parameters, left_to_chance
 
     directory = directory or free_name("synth")
     with progress_bar() as progress:
@@ -252,13 +254,13 @@ def table_rows(made: Made) -> list[dict[str, Any]]:
 
 def closed_forms(plan: Plan) -> dict[str, Any]:
     """What closed forms say about the page tables; None where they say nothing."""
-    from ..capture.synth.capture import fragmentation, leaf_classes
+    from .capture import fragmentation, leaf_classes
 
     return {"leaf_classes": leaf_classes(plan), "ept_lines_per_gpt_line": fragmentation(plan)}
 
 
 def view(plan: Plan, made: Made) -> Iterator[Section]:
-    from ..core.columns import Section
+    from ptanalyze.core.columns import Section
 
     yield Section("Page tables", table_rows(made))
     expected = closed_forms(plan)

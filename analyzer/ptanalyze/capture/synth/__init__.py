@@ -1,1 +1,0 @@
-"""Captures of synthetic workloads: page tables and trace by an explicit model of allocation."""
