@@ -212,6 +212,7 @@ def texts(place):
     latency = {**LATENCY, "idle_ns": [[80, 130], [130, 80]], "contended_ns": [[180, 330], [330, 180]]}
     counted = [f"{value},,{name}:u,1000000,100.00,,\n" for name, value in test_perf_stat.COUNTS.items()]
     jsons = "\n".join(test_perf_stat.json_line(name, n) for name, n in test_perf_stat.COUNTS.items())
+    german = test_perf_stat.cells(";", point=",", group=["web.slice"])
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
@@ -223,7 +224,7 @@ def texts(place):
         "vmitosis": dumps,
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
-        "perf-stat": [test_perf_stat.text().encode(), "".join(counted).encode(), jsons.encode()],
+        "perf-stat": [text.encode() for text in (test_perf_stat.text(), "".join(counted), jsons, german)],
         "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
         "matrix": [MATRIX, json.dumps(topology).encode()],
         **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dynamorio_traces
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
@@ -257,19 +256,6 @@ def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_pa
     file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc0\xc0"))
     with pytest.raises(CaptureError, match="compressed data = damaged: 'utf-8' codec"):
         import_drmemtrace(file, tmp_path / "t.ptt")
-
-
-def test_numbers_of_public_traces_are_those_of_the_files_and_what_differs_is_said(
-    tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "some").mkdir()
-    write(tmp_path / "some" / "a.trace.zip", [*begin(7), *at(1), load_from(1)], [store(2, 4090), *end(7)])
-    write(tmp_path / "some" / "b.trace.gz", [*begin(8), *at(2), load_from(3), *end(8)])
-    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 4)})
-    assert dynamorio_traces.main(tmp_path) == 0
-    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 5)})
-    assert dynamorio_traces.main(tmp_path) == 1
-    assert "4 accesses by page; expected (2, 19, 2, 1, 5)" in capsys.readouterr().out
 
 
 def test_an_empty_folder_holds_no_trace(tmp_path):

@@ -1,8 +1,9 @@
 """Output of `perf stat`: text for people, `-x` separated values, or `-j` JSON lines, of one run in total.
 
-Text may be grouped and marked as in any locale (1,234 1.234 1 234 1'234); lines without a counter are
-skipped. perf scales counters that were not running all the time and says for which percentage of
-the time they were. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
+Each form cuts a line into the same cells (perf-stat(1), CSV FORMAT and JSON FORMAT); numbers are those of any
+locale, where that leaves no doubt. Lines without a counter are skipped; a line of a counter that is known,
+with other cells than its form has, refuses the file. perf scales counters that were not running all the time
+and says for which percentage of the time they were.
 """
 
 import re
@@ -18,33 +19,53 @@ from ...core.errors import InputError
 from ...core.safe_files import Undecodable, plain_json, read_given
 from ...cost.law import MeasuredRun
 
-Lines = list[tuple[int, str]]  # line numbers from 1, and their text
-Said = dict[str, float | None]  # beside the counters: seconds, cpus
+Cells = dict[str, str | None]  # value, unit, event, running, cpus; {} of a line without a counter
 
 MOST_BYTES = 1 << 24
-ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
+ONE_RUN = "give the totals of one run (no -I, -A, --per-..., --metric-only, one cgroup)"
+OTHER_CELLS = f"not as perf stat prints it in the C locale: record with LC_ALL=C; {ONE_RUN}"
 CLOCKS = ("task-clock", "cpu-clock")
 ELAPSED_EVENT = "duration_time"  # ns; the only elapsed time that -x and -j have
+ELAPSED_TEXT = "seconds time elapsed"
 UNSUPPORTED = "<not supported>"
-ABSENT = ("<not counted>", UNSUPPORTED)
-GAP = "[ .,'\u00a0\u2009\u202f\u2019]"
-NUMBER = rf"\d+(?:{GAP}\d+)*"
-COUNT = rf"\d{{1,3}}(?:(?P<mark>{GAP})\d{{3}}(?:(?P=mark)\d{{3}})*)?|\d+"
-EVENT = r"[A-Za-z][\w.:/=,%@-]*"
-LINE = re.compile(
-    rf"\s*(?P<value>{NUMBER}|<not counted>|<not supported>)\s+(?:(?P<unit>msec|ns)\s+)?(?P<event>{EVENT})"
-    r"(?P<rest>\s.*)?"
+ABSENT = {
+    UNSUPPORTED: "this CPU or VM has no such counter",
+    "<not counted>": "every counter was taken: count fewer events, or free the NMI watchdog's "
+    "(sysctl kernel.nmi_watchdog=0)",
+}
+GAP = "[ .,'\u00a0\u2009\u202f\u2019\u066c\ufffd]"
+MOST_DIGITS = 60
+POINT = "[.,\u066b]"
+DECIMAL = re.compile(rf"(?P<whole>[0-9]+)(?:{POINT}(?P<part>[0-9]+))?")
+# perf groups the values of its text alone, and gives them two decimals or none; India has groups of two
+GROUPED = re.compile(
+    rf"(?P<whole>[0-9]{{1,3}}(?P<mark>{GAP})[0-9]{{3}}(?:(?P=mark)[0-9]{{3}})*"
+    rf"|[0-9]{{1,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}(?!,)|[0-9]+)(?:(?!(?P=mark)){POINT}(?P<part>[0-9]{{2}}))?"
 )
-ELAPSED = re.compile(rf"\s*(?P<value>{NUMBER})\s+(?:\+-\s*\S+\s+)?seconds time elapsed\b.*")
-RUNNING = re.compile(r"\((\d{1,3}(?:[.,]\d+)?)\s?%\)\s*$")
-UTILIZED = re.compile(r"#\s*(\d+[.,]\d+)\s+CPUs utilized")
+LINE = re.compile(
+    rf"\s*(?P<value>[0-9]+(?:(?:{GAP}|{POINT})[0-9]+)*|<not counted>|<not supported>)\s+(?:\+-\s*\S+\s+)?"
+    rf"(?:(?P<unit>msec|ns)\s+)?(?P<event>{ELAPSED_TEXT}\b|(?!seconds\s)[A-Za-z][\w.:/=,%@-]*)"
+    rf"(?:\s[^#]*#\s*(?P<cpus>\S+)\s+CPUs\b)?"
+    rf"(?:\s.*\((?P<running>[0-9]{{1,3}}(?:{POINT}[0-9]+)?)\s?%\)\s*)?(?:\s.*)?"
+)
+SEPARATOR = re.compile(
+    rf"\s*(?:[0-9]+(?:{POINT}[0-9]+)?|<not \w+>)([^\w\s.'<>()/%^\\-]|\t|\^)[A-Za-z/%]*\1[A-Za-z]"
+)
+OPEN_NUMBER = re.compile(r"(:\s*-?[0-9]+),([0-9]+)(?=\s*[,}])")  # of JSON where decimals follow a comma
+NO_NUMBER = re.compile(r":\s*-?(?:nan|inf)\b")
+OF_A_PART = {"interval", "cpu", "core", "die", "socket", "node", "thread", "cluster", "cache"}  # keys of -j
 PRIVILEGES = re.compile(r"(?P<name>.+?)(?::(?P<modifiers>[A-Za-z]+))?")
-FIXED = re.compile(r"cpu(?:_core)?/(?P<name>[\w.-]+)/(?P<modifiers>[A-Za-z]*)")
+OF_A_PMU = re.compile(
+    r"(?P<pmu>cpu|cpu_\w+|armv\d\w*)/(?P<name>[\w.-]+)(?P<modifiers>:[A-Za-z]+/|/[A-Za-z]*)"
+)
 
 
 @dataclass(frozen=True)
 class Counter:
-    """One event: `value` None where it cannot be used, for `trouble`; `running`: percent of time counted."""
+    """One event: `value` None where it cannot be used, for `trouble`; `running`: percent of time counted.
+
+    cores  the kind of cores that it counts on, of a CPU with several; cpus: CPUs busy, beside a clock
+    """
 
     name: str
     modes: str
@@ -53,6 +74,8 @@ class Counter:
     line: int
     trouble: str = ""
     unit: str = ""
+    cores: str = ""
+    cpus: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,16 +98,108 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
         raise InputError(path, "contents", content[:30], "not the output of perf stat")
     lines = content.decode("utf-8", "replace").splitlines()
     kept = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    if kept and kept[0][1].lstrip().startswith("{"):
-        rows, extra = _json(path, kept)
-    elif separator := _separator(kept):
-        rows, extra = _separated(kept, separator)
-    else:
-        rows, extra = _text(kept)
-    if not any(row.value is not None or row.name in CYCLES for row in rows):
+    is_json = bool(kept) and kept[0][1].lstrip().startswith("{")
+    mark = next((match[1] for _, line in kept if (match := SEPARATOR.match(line))), None)
+    pattern, number = (LINE, GROUPED) if mark is None else (_row(mark), DECIMAL)
+    rows = []
+    for at, line in kept:
+        try:
+            cells = _json(line) if is_json else _matched(pattern, line)
+            if cells:
+                rows.append(_counter(at, cells, DECIMAL if is_json else number))
+        except ValueError as error:
+            raise InputError(path, f"line {at}", repr(line.strip()[:40]), str(error)) from None
+    if not any(row.value is not None or row.name in CYCLES for row in rows if row.name != ELAPSED_TEXT):
         start = repr(lines[0][:30] if lines else "")
         raise InputError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
-    return PerfStat(str(path), _by_name(rows), *_extra(rows, extra))
+    return PerfStat(str(path), _by_name(_on_one_kind(rows)), *_seconds_and_cpus(rows))
+
+
+def _row(mark: str) -> re.Pattern[str]:
+    """A line of `-x`: value, unit, event[, cgroup][, variance %][, time, percentage[, metric, its unit]]."""
+    m, cell, point = re.escape(mark), rf"[^{re.escape(mark)}]*", r"\." if mark == "," else POINT
+    return re.compile(
+        rf"\s*(?P<value>[0-9]+(?:{point}[0-9]+)?|<not \w+>){m}(?P<unit>[A-Za-z/%]*){m}"
+        rf"(?P<event>[A-Za-z](?:[^/{m}]|/[^/]*/)*(?::[ukhGHpPSDWeIb]+)?)(?:{m}(?=[^{m}A-Za-z/]*[A-Za-z/]){cell})??"
+        rf"(?:{m}{cell}%)?(?:{m}[0-9]+{m}(?P<running>[0-9]{{1,3}}(?:{point}[0-9]+)?)"
+        rf"(?:{m}(?P<cpus>{cell}){m}CPUs{cell}|{m}{cell}{m}{cell})?)?\s*"
+    )
+
+
+def _matched(pattern: re.Pattern[str], line: str) -> Cells:
+    if match := pattern.fullmatch(line):
+        return match.groupdict()
+    counted = pattern is not LINE and re.match(r"\s*(?:[0-9]|<not)", line)
+    names, said = (CANONICAL, _canonical(line)) if counted else ((ELAPSED_TEXT, *CLOCKS), line)
+    if any(name in said for name in names):
+        raise ValueError(OTHER_CELLS)
+    return {}
+
+
+def _json(line: str) -> Cells:
+    try:
+        cells = plain_json(NO_NUMBER.sub(": null", OPEN_NUMBER.sub(r"\1.\2", line)).encode())
+    except Undecodable:
+        cells = None
+    if not isinstance(cells, dict):
+        raise ValueError("not a line of JSON")
+    if parts := OF_A_PART & {*cells}:
+        raise ValueError(f"{min(parts)}: {ONE_RUN}")
+    names = {"value": "counter-value", "unit": "unit", "event": "event", "running": "pcnt-running"}
+    if str(cells.get("metric-unit")).startswith("CPUs"):
+        names["cpus"] = "metric-value"
+    found: Cells = {ours: str(cells.get(theirs, "")).strip() for ours, theirs in names.items()}
+    return found if cells.get("event") and "counter-value" in cells else {}
+
+
+def _counter(at: int, cells: Cells, form: re.Pattern[str]) -> Counter:
+    """Counter of a line; ValueError where a number of a counter that is known is none."""
+    name, modes, cores = _name(cells["event"] or "")
+    text, unit = cells["value"] or "", cells.get("unit") or ""
+    value = _number(text, DECIMAL if name == ELAPSED_TEXT else form)
+    running, cpus = _number(cells.get("running") or "100", DECIMAL), _number(cells.get("cpus") or "", DECIMAL)
+    if running is None or running > 100 or (cells.get("cpus") and cpus is None):
+        raise ValueError(f"its percentage of time counted, or of CPUs, is none: {OTHER_CELLS}")
+    trouble = f"{text}: {ABSENT[text]}" if text in ABSENT else ""
+    if value is None and not trouble:
+        trouble = f"{text[:30]!r} is no count of events: {OTHER_CELLS}"
+        if _canonical(name) in CANONICAL:
+            raise ValueError(trouble)
+    return Counter(name, modes, value, running, at, trouble, unit, cores, cpus)
+
+
+def _number(text: str, form: re.Pattern[str]) -> float | None:
+    match = form.fullmatch(text) if len(text) <= MOST_DIGITS else None
+    return match and float(f"{re.sub('[^0-9]', '', match['whole'])}.{match['part'] or 0}")
+
+
+def _canonical(name: str) -> str:
+    """As the kernel's own guide and ocperf write it: with underscores."""
+    return name.lower().replace(".", "_")
+
+
+def _name(event: str) -> tuple[str, str, str]:
+    """(name in lower case, privilege letters, kind of cores) of an event as given to perf."""
+    match = of_pmu = OF_A_PMU.fullmatch(event)
+    match = match or PRIVILEGES.fullmatch(event)
+    name, letters = (match["name"], match["modifiers"] or "") if match else (event, "")
+    name = CANONICAL.get(_canonical(name), name.lower())
+    cores = of_pmu["pmu"] if of_pmu and of_pmu["pmu"] != "cpu" else ""
+    return name, "".join(sorted({*letters} & {*"ukhGH"})), cores
+
+
+def _on_one_kind(rows: list[Counter]) -> list[Counter]:
+    """Counters of the kind of cores that the program ran on; in trouble where that were several."""
+    ran: dict[str, float] = {}
+    for row in rows:
+        if row.cores and row.value is not None:
+            ran[row.cores] = max(ran.get(row.cores, 0), row.running)
+    if len(ran) > 1 and sum(ran.values()) - max(ran.values()) > 100 - LEAST_RUNNING:
+        kinds = ", ".join(sorted(ran))
+        why = f"the time was shared by kinds of cores ({kinds}): keep the run on one (taskset -c)"
+        return [replace(row, value=None, trouble=why) if row.cores else row for row in rows]
+    kind = max(ran, key=ran.__getitem__, default="")
+    return [row for row in rows if row.cores in ("", kind)]
 
 
 def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:
@@ -92,131 +207,26 @@ def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:
     for row in rows:
         key = (row.name, row.modes)
         if key in counters:
-            trouble = f"counted in lines {counters[key].line} and {row.line}: {ONE_RUN}"
+            trouble = row.trouble or f"counted in lines {counters[key].line} and {row.line}: {ONE_RUN}"
             row = replace(row, value=None, trouble=trouble)
         counters[key] = row
     return counters
 
 
-def _extra(rows: list[Counter], extra: Said) -> tuple[float | None, float | None]:
-    """Seconds and CPUs, from the summary of text, from duration_time, or from a clock's own metric."""
-    clocks = (row.value for row in rows if row.name in CLOCKS and row.unit == "msec")
-    busy_ms = next(filter(None, clocks), None)
-    cpus = extra.get("cpus")
-    elapsed_ns = next((row.value for row in rows if row.name == ELAPSED_EVENT), None)
-    seconds = extra.get("seconds") or (elapsed_ns / 1e9 if elapsed_ns else None)
+def _seconds_and_cpus(rows: list[Counter]) -> tuple[float | None, float | None]:
+    """Elapsed: the text's summary, duration_time, or what a clock's own metric says; CPUs likewise."""
+
+    def first(*names: str, unit: str = "") -> float | None:
+        return next((row.value for row in rows if row.name in names and row.value and unit in row.unit), None)
+
+    busy_ms, elapsed_ns = first(*CLOCKS, unit="msec"), first(ELAPSED_EVENT)
+    cpus = next((row.cpus for row in rows if row.cpus is not None), None)
+    seconds = first(ELAPSED_TEXT) or (elapsed_ns / 1e9 if elapsed_ns else None)
     if seconds is None and busy_ms and cpus:
         seconds = busy_ms / 1000 / cpus
     if cpus is None and busy_ms and seconds:
         cpus = busy_ms / 1000 / seconds
     return seconds, cpus
-
-
-def _name(event: str) -> tuple[str, str]:
-    """(name in lower case, privilege letters) of an event as given to perf."""
-    fixed = FIXED.fullmatch(event)
-    match = fixed or PRIVILEGES.fullmatch(event)
-    if not match:
-        return event.lower(), ""
-    letters = match["modifiers"] or ""
-    return match["name"].lower(), "".join(sorted(set(letters) & set("ukhGH")))
-
-
-def _text(lines: Lines) -> tuple[list[Counter], Said]:
-    rows: list[Counter] = []
-    extra: Said = {}
-    for at, line in lines:
-        if elapsed := ELAPSED.fullmatch(line):
-            extra["seconds"] = _decimal(elapsed["value"])
-        elif (match := LINE.fullmatch(line)) and match["event"] != "seconds":
-            rest = match["rest"] or ""
-            share = RUNNING.search(rest)
-            if busy := UTILIZED.search(rest):
-                extra["cpus"] = _decimal(busy[1])
-            text = match["value"]
-            if match["unit"]:
-                value: float | None = _decimal(text)
-            else:  # whatever groups its digits by three
-                value = float(re.sub(GAP, "", text)) if re.fullmatch(COUNT, text) else None
-            running = _decimal(share[1]) if share else 100.0
-            rows.append(_counter(at, match["event"], text, value, running, match["unit"] or ""))
-    return rows, extra
-
-
-def _counter(
-    at: int, event: str, text: str, value: float | None, running: float | None, unit: str
-) -> Counter:
-    """Counter of a line; `value` None where `text` is no number."""
-    name, modes = _name(event)
-    trouble = ""
-    if text in ABSENT:
-        trouble = f"{text}: perf could not count it; give the run fewer events, or a CPU and VM that has it"
-    elif value is None:
-        trouble = f"{text[:30]!r} is no count of events"
-    elif running is None:
-        trouble = "its percentage of time counted is none"
-    return Counter(name, modes, None if trouble else value, running or 0.0, at, trouble, unit)
-
-
-def _decimal(text: str) -> float:
-    """A number whose last mark, if it is a point or comma, is its decimal mark."""
-    whole, mark, part = text.replace(",", ".").rpartition(".")
-    whole, part = (re.sub(r"\D", "", whole), part) if mark else (part, "")
-    return float(f"{re.sub(GAP, '', whole) or 0}.{re.sub(GAP, '', part) or 0}")
-
-
-def _separator(lines: Lines) -> str | None:
-    """The mark of -x: the character before a known event and after a count, where there is nothing else."""
-    for _, line in lines:
-        match = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
-        if match:
-            return match[1]
-    return None
-
-
-def _separated(lines: Lines, mark: str) -> tuple[list[Counter], Said]:
-    """value, unit, event, [variance %,] run time, percentage[, metric, its unit] of each line."""
-    rows: list[Counter] = []
-    extra: Said = {}
-    for at, line in lines:
-        cells = [cell.strip() for cell in line.split(mark)]
-        if len(cells) < 3 or not re.match("[A-Za-z]", cells[2]):
-            continue
-        at_time = 4 if len(cells) > 3 and cells[3].endswith("%") else 3
-        running = _percent(cells[at_time + 1] if len(cells) > at_time + 1 else "100")
-        if "CPUs utilized" in cells:
-            extra["cpus"] = _plain(cells[cells.index("CPUs utilized") - 1])
-        rows.append(_counter(at, cells[2], cells[0], _plain(cells[0]), running, cells[1]))
-    return rows, extra
-
-
-def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
-    """A JSON object per line, perf-stat(1), JSON FORMAT."""
-    rows: list[Counter] = []
-    extra: Said = {}
-    for at, line in lines:
-        try:
-            cell = plain_json(line.encode())
-        except Undecodable:
-            raise InputError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
-        if not isinstance(cell, dict) or not cell.get("event") or "counter-value" not in cell:
-            continue
-        text = str(cell["counter-value"]).strip()
-        if cell.get("metric-unit") == "CPUs utilized":
-            extra["cpus"] = _plain(str(cell.get("metric-value")))
-        running, unit = _percent(str(cell.get("pcnt-running", "100"))), str(cell.get("unit", ""))
-        rows.append(_counter(at, str(cell["event"]), text, _plain(text), running, unit))
-    return rows, extra
-
-
-def _plain(text: str) -> float | None:
-    """A number of the C locale, or None."""
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else None
-
-
-def _percent(text: str) -> float | None:
-    value = _plain(text.replace(",", "."))
-    return value if value is not None and value <= 100 else None
 
 
 # The counters of page walks in the output of `perf stat`, as a MeasuredRun of the law.
@@ -230,22 +240,54 @@ def _percent(text: str) -> float | None:
 # page_walker_loads.dtlb_{l1,l2,l3,memory}  Haswell and Broadwell: entries read, by what served them
 #                                         (pmu-events/arch/x86/{haswell,broadwell}/virtual-memory.json; errata
 #                                         HSD25, BDM69, BDM98)
+# page_walks.d_side_cycles                Silvermont to Goldmont: cycles with a walk for data under way
 #
-# AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
-# cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks, or
-# IBS its mean latency (below). With a file of elapsed time alone, only a second run does.
+# Arm counts walks (dtlb_walk), AMD too (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*,
+# bp_l1_tlb_miss_l2_tlb_miss.*), not their cycles: such a run has cycles only, and a second run with remote
+# tables has to tell the cost of walks, or IBS its mean latency (below). With a file of elapsed time alone,
+# only a second run does.
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
-CYCLES = ("cycles", "cpu-cycles", "cpu_clk_unhalted.thread")
+CYCLES = (
+    "cycles",
+    "cpu-cycles",
+    "cpu_clk_unhalted.thread",
+    "cpu_clk_unhalted.thread_p",
+    "cpu_clk_unhalted.core",
+)
 PENDING = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 DURATION = ("dtlb_load_misses.walk_duration", "dtlb_store_misses.walk_duration")
 ACTIVE = ("dtlb_load_misses.walk_active", "dtlb_store_misses.walk_active")
-WALKS = (PENDING, DURATION, ACTIVE)  # (loads, stores); the first kind counted is taken
+D_SIDE = "page_walks.d_side_cycles"
+WALKS = (PENDING, DURATION, ACTIVE, (D_SIDE,))  # (loads, stores) or both; the first kind counted is taken
+WALK_EVENTS = {name for kind in WALKS for name in kind}
+COUNT_ONCE = {*ACTIVE, D_SIDE}  # walks that overlap
 EPT = "ept.walk_pending"
 SERVED = tuple(f"page_walker_loads.dtlb_{by}" for by in ("l1", "l2", "l3", "memory"))
 HUGE = ("walk_completed_2m_4m", "walk_completed_1g")  # of dtlb_load_misses and dtlb_store_misses
 COMPLETED = ("walk_completed_4k", *HUGE)
-AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
+L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # AMD's event 0x45, umask 0xf0: any page size
+BY_REMOTE = "add a run with remote tables (--remote)"
+COUNT_WALKS = {  # beginnings of names: whose, and the way out
+    ("ls_l1_d_tlb_miss", "ls_tablewalker", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses"): "AMD counts no "
+    f"cycles of walks: {BY_REMOTE}, or count l2_dtlb_misses and add samples of IBS (--ibs)",
+    ("dtlb_walk", "itlb_walk", "l1d_tlb", "l2d_tlb"): f"Arm counts no cycles of walks: {BY_REMOTE}",
+}
+SIZES = tuple(f"dtlb_{kind}_misses.{size}" for kind in ("load", "store") for size in COMPLETED)
+CANONICAL = {
+    _canonical(name): name
+    for name in (
+        *CYCLES,
+        *WALK_EVENTS,
+        EPT,
+        *SERVED,
+        *SIZES,
+        *L2_MISSES,
+        *CLOCKS,
+        ELAPSED_EVENT,
+        ELAPSED_TEXT,
+    )
+}
 
 
 def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> MeasuredRun:
@@ -262,8 +304,7 @@ def walk_events(stat: PerfStat) -> tuple[str, ...]:
     """Names of the events that walk cycles are taken from, without the ePT's; () where there are none."""
     names = {name for name, _ in stat.counters}
     kind = next((kind for kind in WALKS if names & {*kind}), ())
-    absent = {store for _, store in WALKS if _without(stat, store)}
-    return tuple(name for name in kind if name not in absent)
+    return tuple(name for name in kind if "store" not in name or not _without(stat, name))
 
 
 def _without(stat: PerfStat, name: str) -> bool:
@@ -275,9 +316,9 @@ def _without(stat: PerfStat, name: str) -> bool:
 def partial(stat: PerfStat) -> tuple[str, ...]:
     """Sentences: why walk cycles of the file are at least what was counted; () where they are all."""
     events, why = walk_events(stat), []
-    if events and {*events} <= {*ACTIVE}:
-        why.append("walk_active counts cycles with any walk under way: walks that overlap count once")
-    if len(events) == 1:
+    if events and {*events} <= COUNT_ONCE:
+        why.append(f"{events[0]} counts cycles with any walk under way: walks that overlap count once")
+    if len(events) == 1 and "load" in events[0]:
         why.append(f"{events[0].replace('load', 'store')}: not counted: walk cycles are those of loads alone")
     return tuple(why)
 
@@ -293,13 +334,13 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
     modes = _modes(stat)
     names = {name for name, letters in stat.counters if letters == modes}
     every = {name for name, _ in stat.counters}
-    if stat.seconds and not every & {*CYCLES, *PENDING, *DURATION, *ACTIVE, EPT}:
+    if stat.seconds and not every & {*CYCLES, *WALK_EVENTS, EPT}:
         return MeasuredRun(seconds=stat.seconds, cpus=stat.cpus)
     cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
     counter = stat.counters.get(("instructions", modes))
     instructions = None if counter is None else counter.value
-    if gpt is not None and {*walk_events(stat)} == {*ACTIVE} and gpt <= 2 * cycles:
+    if gpt is not None and {*walk_events(stat)} <= COUNT_ONCE and gpt <= 2 * cycles:
         gpt = min(gpt, cycles)  # loads' and stores' walks overlap too: together they are within the run
     huge, walks, memory = (
         _huge(stat, modes),
@@ -312,24 +353,20 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
 def what_is_missing(stat: PerfStat) -> str:
     """What to count so that the run alone says how much of it is walks; "" where it does."""
     names = {name for name, _ in stat.counters}
-    if names & {*PENDING, *DURATION, *ACTIVE}:
+    if names & WALK_EVENTS:
         return ""
-    amd = sorted(name for name in names if name.startswith(AMD))
-    if amd:
-        return (
-            f"{amd[0]} counts walks; AMD counts no cycles of walks: add a run with remote tables (--remote), "
-            "or count l2_dtlb_misses and add samples of IBS (--ibs)"
-        )
+    for begins, way_out in COUNT_WALKS.items():
+        if counted := sorted(name for name in names if name.startswith(begins)):
+            return f"{counted[0]} counts walks; {way_out}"
     add = [name for name in ("cycles", *PENDING, EPT) if name not in names]
-    return f"count {', '.join(add)} too (natively without {EPT}), or add a run with remote tables (--remote)"
+    return f"count {', '.join(add)} too (natively without {EPT}), or {BY_REMOTE}"
 
 
 def _walk_cycles(
     stat: PerfStat, names: set[str], modes: str, native: bool, allow_multiplexed: bool
 ) -> tuple[float | None, float | None]:
     """(walk cycles in the gPT, in the ePT), None where the CPU or the file has none."""
-    elsewhere = {name for name, _ in stat.counters} & {*PENDING, *DURATION, *ACTIVE, EPT}
-    if not elsewhere:
+    if not {name for name, _ in stat.counters} & {*WALK_EVENTS, EPT}:
         return None, 0.0 if native else None
     events = walk_events(stat)
     if not native and not {*events} <= {*PENDING}:
@@ -420,7 +457,6 @@ def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> fl
 
 MOST_IBS_BYTES = 1 << 28
 LEAST_REFILLS = 100  # samples: below, a mean of latencies that differ tenfold is a guess
-L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # event 0x45, umask 0xf0: any page size
 REGISTER = re.compile(
     rb"^(ibs_op_ctl|IbsOpRip|ibs_op_data3|IbsDCLinAd):[ \t]+([0-9a-fA-F]{16})\b([^\n]*)"
     rb"|^(\d{1,5}) \d{1,20} 0x[0-9a-f]{1,16} \[0x[0-9a-f]{1,8}\]: "
