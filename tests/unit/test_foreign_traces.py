@@ -590,15 +590,6 @@ def test_where_nothing_is_sound_the_damage_is_said(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_what_comes_before_a_time_that_goes_backwards_is_kept(tmp_path):
-    records = [*begin(7), *at(50), load_from(5), *at(50), load_from(6), *at(49), load_from(7), *end(7)]
-    file = write(tmp_path / "a.trace.gz", records)
-    with pytest.raises(CaptureError, match=r"record 10: timestamp = 49: before the last, 50"):
-        import_capture("drmemtrace", file, tmp_path / "no", strip=False)
-    capture, damage = salvaged(tmp_path, "drmemtrace", file)
-    assert touched(capture) == [5, 6] and len(damage) == 1
-
-
 def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):
     (tmp_path / "t").write_bytes(lackey(9) + b"==1== Process terminating\nnonsense\n")
     assert run(["import", "lackey", str(tmp_path / "t"), "-o", str(tmp_path / "made"), "--salvage"]) == 3
