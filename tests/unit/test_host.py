@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.capture.live import survey
 from ptanalyze.capture.live.cacheline import walk_share
-from ptanalyze.capture.live.host import host_machine
+from ptanalyze.capture.live.host import host_machine, nearest
 from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -288,7 +288,6 @@ def test_a_host_with_slow_nodes_says_also_that_no_tables_are_there():
 # A machine file of a host: what its kernel shows, measured latencies, sources that say which is which.
 
 MILAN = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
-INTEL = "vendor_id\t: GenuineIntel\nmodel\t\t: {}\nmodel name\t: Xeon @ 2.40GHz\n\n"
 
 
 def write(path, text):
@@ -415,21 +414,44 @@ def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system
         host_machine("mine", more, system, tmp_path / "cpuinfo")
 
 
+MODELS = {  # {(vendor, family): {model: the machine of its core}}
+    ("GenuineIntel", 6): {
+        63: "hydra-haswell", 79: "hydra-haswell", 85: "vmitosis-cascade-lake", 158: "vmitosis-cascade-lake",
+        165: "vmitosis-cascade-lake", 106: "ice-lake", 143: "sapphire-rapids", 207: "emerald-rapids",
+        173: "granite-rapids", 151: "sapphire-rapids",
+    },
+    ("GenuineIntel", 19): {1: "granite-rapids"},
+    ("AuthenticAMD", 25): {1: "epyc-milan", 17: "epyc-genoa"},
+    ("AuthenticAMD", 26): {2: "epyc-genoa"},
+    ("HygonGenuine", 24): {1: "epyc-milan"},
+}  # fmt: skip
+
+
+def test_a_cpu_is_likened_to_its_core_by_vendor_family_and_model():
+    for (vendor, family), models in MODELS.items():
+        facts = {"vendor_id": vendor, "cpu family": str(family)}
+        assert {model: nearest(facts | {"model": str(model)}) for model in models} == models
+
+
 @pytest.mark.parametrize(
-    ("model", "like"),
+    ("more", "ghz"),
     [
-        (63, "hydra-haswell"),
-        (85, "vmitosis-cascade-lake"),
-        (143, "sapphire-rapids"),
-        (106, "ice-lake"),
-        (173, "granite-rapids"),
+        ("model name\t: Xeon @ 2.40GHz\ncpu MHz\t\t: 1200.000", 2.4),
+        ("model name\t: C86 8-core\ncpu MHz\t\t: 1600.000\nbogomips\t: 5600.00", 2.8),
+        ("cpu MHz\t\t: 1200.000\nbogomips\t: 0.00", 2.45),  # the known machine's
     ],
 )
-def test_an_intel_cpu_is_likened_to_its_generation(system, tmp_path, model, like):
-    write(tmp_path / "cpuinfo", INTEL.format(model))
+def test_the_clock_is_the_base_clock(system, tmp_path, more, ghz):
+    write(tmp_path / "cpuinfo", f"{MILAN.partition('model name')[0]}{more}\n\n")
     (system / "cpu/cpu0/cpufreq/base_frequency").unlink()
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
-    assert machine.tlb == load_machine(like).tlb and machine.ghz == 2.4
+    assert host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo").ghz == ghz
+
+
+def test_of_a_cache_for_several_nodes_each_has_a_share_by_its_cpus(system, tmp_path):
+    for sharing, mib in (("0-63", 16), ("0-31", 32), ("0-7", 32), ("0-15,32-39", 21)):
+        write(system / "cpu/cpu0/cache/index3/shared_cpu_list", sharing)
+        machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+        assert machine.llc.bytes >> 20 == mib
 
 
 def test_where_nothing_is_shown_that_is_said(tmp_path):

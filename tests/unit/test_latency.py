@@ -559,6 +559,23 @@ def test_tiers_that_mlc_cannot_have_printed_are_refused_by_name(file, old, new, 
         read_latency(file(TIERED.replace(old, new, 1)))
 
 
+def test_blank_lines_and_the_word_socket_change_nothing(file):
+    for text in (MLC.replace("\n", "\n\n"), MLC.replace("Numa node\t ", "Socket\t ")):
+        assert read_latency(file(text)).idle.tolist() == [[78.5, 134.8], [133.7, 79.2]]
+    with pytest.raises(CaptureError, match="line 3 = Socket: 2 sockets read 3 nodes"):
+        read_latency(file(TIERED.replace("Numa node\t ", "Socket\t ")))
+
+
+def test_asymmetric_pairs_are_said_when_a_machine_is_written(tmp_path, file, capfd):
+    out, rows = ["--write-machine", str(tmp_path / "m.toml")], ["10 15 28", "15 10 21", "23 30 10"]
+    assert run(["calibrate", "--latency", str(file(MLC.replace("133.7", "213.7"))), *out]) == 0
+    assert "node 0 to 1 takes 134.8 ns, back 213.7 ns" in capfd.readouterr().err
+    (tmp_path / "m.toml").unlink()
+    assert run(["calibrate", "--latency", str(slit(tmp_path, rows)), "--local-ns", "80", *out]) == 0
+    worst, other = capfd.readouterr().err.splitlines()[:2]
+    assert "node 1 to 2 takes 168 ns, back 240 ns" in worst and "0 to 2 takes 224 ns, back 184" in other
+
+
 def test_an_asymmetric_matrix_is_flagged_by_pair(file):
     found = read_latency(file(MLC.replace("133.7", "213.7")))
     assert found.flags == ("idle: node 0 to 1 takes 134.8 ns, back 213.7 ns: asymmetric; the mean is used",)

@@ -140,7 +140,10 @@ def write_machine_file(
     if latency_file is None:
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
     base = load_machine(machine or REFERENCE_MACHINE)
-    write_machine(path, with_latency(base, read_latency(latency_file, local_ns), Path(path).stem))
+    measured = read_latency(latency_file, local_ns)
+    write_machine(path, with_latency(base, measured, Path(path).stem))
+    for flag in measured.flags:
+        echo(f"ptanalyze: {flag}", err=True)
     echo(f"{path}: written; use it with -m {path}", err=True)
 
 

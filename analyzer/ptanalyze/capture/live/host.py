@@ -29,21 +29,20 @@ CPUINFO = Path("/proc/cpuinfo")
 TIMED = ("latency_idle", "latency_contended", "bandwidth")  # sources of what is measured
 BANDWIDTH = "HMAT: of each node's nearest readers; 0: not told"
 SLIT_LOCAL = 10  # ACPI: the distance to oneself
-NEWER = 143  # Intel model numbers from Sapphire Rapids on (arch/x86/include/asm/intel-family.h)
-OLDER = (60, 61, 63, 69, 70, 71, 79, 86)  # Haswell and Broadwell
-INTEL = {
-    106: "ice-lake",
-    108: "ice-lake",
-    207: "emerald-rapids",
-    173: "granite-rapids",
-    174: "granite-rapids",
-}
+AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
 ZEN3 = 0x19  # family
-ZEN4 = (
-    *range(0x10, 0x20),
-    *range(0x60, 0x80),
-    *range(0xA0, 0xB0),
-)  # models of it (arch/x86/kernel/cpu/amd.c)
+ZEN4 = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))  # its models, arch/x86/kernel/cpu/amd.c
+DIAMOND_RAPIDS = 19  # Intel's family; models of family 6 by their core (arch/x86/include/asm/intel-family.h):
+CORES = {
+    "hydra-haswell": (*range(26, 72), 79, 86),  # Broadwell, too; what is older is nearest to it
+    "vmitosis-cascade-lake": (78, 85, 94, 102, 142, 158, 165, 166),  # Kaby, Coffee, Comet Lake are Skylakes
+    "ice-lake": (106, 108, 125, 126, 140, 141, 157, 167),
+    "emerald-rapids": (207,),
+    "granite-rapids": (170, 172, 173, 174, 181, 189, 197, 198),
+}
+NEWER = 143  # other models from Sapphire Rapids on
+GHZ = re.compile(r"@ (\d{1,2}(?:\.\d{1,3})?)GHz", re.ASCII)
+BOGOMIPS = re.compile(r"\d{1,6}(?:\.\d{1,3})?", re.ASCII)
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -66,7 +65,7 @@ def host_machine(
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
     sources["nodes"] = "sysfs: node*/cpulist"
     machine = msgspec.structs.replace(like.resized(len(nodes) + len(slow)), **own)
-    ghz, sources["ghz"] = clock(system, cpu, like)
+    ghz, sources["ghz"] = clock(system, first[0], cpu, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
     machine = msgspec.structs.replace(machine, ghz=ghz, l2=l2, llc=llc)
@@ -108,14 +107,13 @@ def cpu_facts(cpuinfo: str) -> dict[str, str]:
 
 def nearest(cpu: dict[str, str]) -> str:
     """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
-    model = int(cpu.get("model", "0"))
-    if cpu.get("vendor_id") == "AuthenticAMD":
-        family = int(cpu.get("cpu family", "0"))
-        newer = family > ZEN3 or (family == ZEN3 and model in ZEN4)
-        return "epyc-genoa" if newer else "epyc-milan"
-    if model in OLDER:
-        return "hydra-haswell"
-    return INTEL.get(model, "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake")
+    family, model = (int(cpu.get(field, "0")) for field in ("cpu family", "model"))
+    if cpu.get("vendor_id") in AMD:
+        return "epyc-genoa" if family > ZEN3 or (family == ZEN3 and model in ZEN4) else "epyc-milan"
+    if family >= DIAMOND_RAPIDS:
+        return "granite-rapids"
+    others = "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
+    return next((name for name, models in CORES.items() if model in models), others)
 
 
 def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
@@ -129,16 +127,18 @@ def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
     return found
 
 
-def clock(system: Path, cpu: dict[str, str], like: Machine) -> tuple[float, str]:
-    """(GHz, source): the base frequency, as TSC and DRAM latencies are in."""
-    for file in ("base_frequency", "cpuinfo_max_freq"):
-        path = system / "cpu/cpu0/cpufreq" / file
-        if path.exists():
-            return int(path.read_text()) / 1e6, f"sysfs: cpufreq/{file}"
-    if named := re.search(r"@ ([\d.]+)GHz", cpu.get("model name", "")):
+def clock(system: Path, cpu: int, facts: dict[str, str], like: Machine) -> tuple[float, str]:
+    """(GHz, source): the base frequency, as TSC and DRAM latencies are in; never that of the moment."""
+    base = system / f"cpu/cpu{cpu}/cpufreq/base_frequency"
+    if base.exists():
+        return int(base.read_text()) / 1e6, "sysfs: cpufreq/base_frequency"
+    if (named := GHZ.search(facts.get("model name", ""))) and float(named[1]):
         return float(named[1]), "the CPU's name"
-    if "cpu MHz" in cpu:
-        return round(float(cpu["cpu MHz"]) / 1000, 3), "/proc/cpuinfo, cpu MHz"
+    bogomips = facts.get("bogomips", "")
+    if BOGOMIPS.fullmatch(bogomips) and float(bogomips):
+        return max(
+            round(float(bogomips) / 2000, 3), 0.001
+        ), "/proc/cpuinfo: half of bogomips is the TSC's clock"
     return like.ghz, copied(like)
 
 
@@ -156,7 +156,11 @@ def last_level(system: Path, cpu: int) -> int:
 def data_cache(
     system: Path, cpus: tuple[int, ...], known: Cache, level: int, like: Machine
 ) -> tuple[Cache, str]:
-    """(cache of a level, source); several last-level caches of a node count as the one that a CPU uses."""
+    """(cache of a level that `cpus` of a node have, source).
+
+    Several last-level caches of a node count as the one that a CPU uses; of one for several nodes each has
+    a share by its CPUs.
+    """
     place = dict(caches(system, cpus[0])).get(level)
     if place is None or not (place / "size").exists():
         return known, copied(like)
@@ -166,9 +170,13 @@ def data_cache(
         if (place / "ways_of_associativity").exists()
         else 0
     )
-    size = int(number) * SIZES[unit]
+    shared = place / "shared_cpu_list"
+    sharing = parse_cpus(shared.read_text()) if shared.exists() and level > 2 else ()
+    part = len({*cpus} & {*sharing}) / len(sharing) if cpus[0] in sharing else 1.0
+    size = int(int(number) * SIZES[unit] * part)
     taken = msgspec.structs.replace(known, bytes=size, ways=ways or known.ways)
-    return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}; cycles {copied(like)}"
+    said = f", {100 * part:.0f} % of it: other nodes share it" if part < 1 else ""
+    return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}{said}; cycles {copied(like)}"
 
 
 def memory_nodes(system: Path) -> list[int]:

@@ -29,10 +29,11 @@ MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
 ASYMMETRIC = 0.10  # directions of a pair that differ more are named
 QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
 SLIT_LOCAL = 10
+SHOWN = 4  # asymmetric pairs
 MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
 MLC_BANDWIDTH = re.compile(r"\s*Measuring Memory Bandwidths between nodes", re.IGNORECASE)
-MLC_HEAD_WITHIN = 8  # lines after a title
-MLC_HEAD = re.compile(r"\s*Numa node((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
+MLC_HEAD_WITHIN = 6  # lines from a title on, without blank ones
+MLC_HEAD = re.compile(r"\s*(Numa node|Socket)((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
 MLC_ROW = re.compile(r"\s*(\d{1,4})((?:\s+(?:\d{1,6}(?:\.\d+)?|-|N/A))+)\s*", re.ASCII)
 
 
@@ -176,11 +177,16 @@ def _square(
 
 
 def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator[str]:
-    for a, b in np.argwhere(np.triu(abs(matrix - matrix.T) > ASYMMETRIC * matrix.T)):
+    """A line for each of the worst pairs."""
+    pairs = np.argwhere(np.triu(abs(matrix - matrix.T) > ASYMMETRIC * matrix.T))
+    pairs = pairs[np.argsort([-abs(np.log(matrix[a, b] / matrix[b, a])) for a, b in pairs], kind="stable")]
+    for a, b in pairs[:SHOWN]:
         yield (
             f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
             "asymmetric; the mean is used"
         )
+    if len(pairs) > SHOWN:
+        yield f"{which}: {len(pairs) - SHOWN} more pairs are asymmetric"
 
 
 def _slit(path: Path, local_ns: float | None) -> NodeLatency:
@@ -228,26 +234,30 @@ def _matrix(
     path: Path, lines: Sequence[str], title: re.Pattern[str]
 ) -> tuple[list[int], dict[int, tuple[int, list[str]]]] | None:
     """(nodes of the columns, {node of a row: (its line, cells)}) below a title; None without the title."""
-    start = next((at for at, line in enumerate(lines) if title.match(line)), None)
+    written = [(at, line) for at, line in enumerate(lines) if line.strip()]
+    start = next((k for k, (_, line) in enumerate(written) if title.match(line)), None)
     if start is None:
         return None
     heads = (
-        (at, match)
-        for at, line in enumerate(lines[start : start + MLC_HEAD_WITHIN], start)
+        (k, match)
+        for k, (_, line) in enumerate(written[start : start + MLC_HEAD_WITHIN], start)
         if (match := MLC_HEAD.fullmatch(line))
     )
     head, names = next(heads, (start, None))
+    at, line = written[start]
     if names is None:
-        raise InputError(
-            path, f"line {start + 1}", repr(lines[start].strip()[:40]), "no line of NUMA nodes after it"
-        )
+        raise InputError(path, f"line {at + 1}", repr(line.strip()[:40]), "no line of NUMA nodes after it")
     rows = {}
-    for at in range(head + 1, len(lines)):
-        match = MLC_ROW.fullmatch(lines[at])
+    for at, line in written[head + 1 :]:
+        match = MLC_ROW.fullmatch(line)
         if not match:
             break
         rows[int(match[1])] = at, match[2].split()
-    return [int(cell) for cell in names[1].split()], rows
+    nodes = [int(cell) for cell in names[2].split()]
+    if names[1].lower() == "socket" and {*rows} != {*nodes}:
+        why = f"{len(rows)} sockets read {len(nodes)} nodes: a newer mlc prints nodes"
+        raise InputError(path, f"line {written[head][0] + 1}", "Socket", why)
+    return nodes, rows
 
 
 def _must_fit(path: Path, which: str, nodes: Sequence[int], rows: Mapping[int, Sequence[float]]) -> None:
