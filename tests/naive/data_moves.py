@@ -356,14 +356,3 @@ def shoot(data, policy, trace, placement, chunk, nodes, pages):
     policy.by = 1
     policy.shoot(*pages, here, [counts[n] for n in range(nodes)])
     policy.by, data.new_marks = 0, False
-
-
-def pages_beyond(page, offset, chunks, ends, held):
-    """Distinct pages of each stretch of chunks beyond held[k], added up."""
-    beyond = first = 0
-    for last, most in zip(ends, held, strict=True):
-        pages = {
-            of for chunk in chunks[first:last] for of in page[offset[chunk] : offset[chunk + 1]].tolist()
-        }
-        beyond, first = beyond + max(len(pages) - most, 0), last
-    return beyond

@@ -1,7 +1,6 @@
 """Data that move, NUMA hints, and what happens over time."""
 
 import os
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import busy_ns
-from ptanalyze.kernels.data_migration import FAULTS, pages_beyond
+from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import (
     BALANCING,
     DATA,
@@ -494,16 +493,3 @@ def test_marks_have_the_price_of_a_rewritten_entry_and_their_shootdowns():
     assert ns[0] == pytest.approx(2 * PAGES * costs.entry.rewrite.first)
     copies = 2 * PAGES * (NODES - 1) * (costs.entry.rewrite.copy + costs.copies_ns)
     assert ns[1] - ns[0] == pytest.approx(copies)
-
-
-@pytest.mark.twin
-@given(st.data())
-def test_pages_beyond_what_a_cache_holds_are_those_of_sets(data):
-    walks = data.draw(st.lists(st.lists(st.integers(0, 7), max_size=6), min_size=1, max_size=6))
-    page = np.array([*chain(*walks)], np.uint32)
-    offset = np.cumsum([0, *map(len, walks)])
-    chunks = np.array(data.draw(st.permutations(range(len(walks)))))
-    ends = np.array(sorted(data.draw(st.lists(st.integers(0, len(chunks)), min_size=1, max_size=4))))
-    held = np.array(data.draw(st.lists(st.integers(0, 5), min_size=len(ends), max_size=len(ends))))
-    found = pages_beyond(page, offset, chunks, ends, held, np.zeros(8, np.int32))
-    assert found == naive.pages_beyond(page, offset, chunks, ends, held)

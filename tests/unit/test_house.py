@@ -17,16 +17,16 @@ FLOOR = {
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
     "core package: files": 209,
-    "core package: lines": 60_450,
+    "core package: lines": 59_950,
     "satellites: lines": 18_000,
     "satellites: lines of the largest": 5_500,
     "satellites: names of the core": 436,
     "tests: files": 171,
-    "tests: lines": 51_300,
-    "whatif: calls into another file": 2_930,
+    "tests: lines": 51_050,
+    "whatif: calls into another file": 2_510,
     "whatif: files executed": 55,
     "whatif: functions executed": 1_047,
-    "walk: lines reached by import": 33_100,
+    "walk: lines reached by import": 32_700,
 }
 
 

@@ -1,13 +1,10 @@
 """Machine and cost files: read, written, and what is wrong with them."""
 
 import re
-from collections import OrderedDict
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ptanalyze import whatif
@@ -17,15 +14,6 @@ from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.load import (
-    SUSTAINED,
-    Pages,
-    Traffic,
-    busy_walk_cycles,
-    data_lines,
-    table_share,
-    told_share,
-)
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import with_latency, with_walks, write_machine
@@ -375,107 +363,3 @@ def test_a_machine_file_with_other_bounds_is_refused(tmp_path, bounds):
     file.write_text(text.replace("[0.125, 0.5]", bounds))
     with pytest.raises(UsageError, match=r"machine.toml: llc.shares = .*bounds of llc.share, 0.25"):
         load_machine(file)
-
-
-# The tables' share of the LLC, and the load of memory, as a capture tells them (cost/load.py).
-
-
-@given(st.floats(0.01, 2), st.floats(1, 64))
-def test_tables_that_always_miss_take_the_share_of_the_lines_that_they_bring(missed, lines):
-    assert table_share([1 / 64, 1 / 2], [missed, missed], lines) == pytest.approx(
-        missed / (missed + lines), abs=2e-3
-    )
-
-
-@pytest.mark.parametrize(("tables", "lines"), [(300, 1), (300, 3), (900, 1), (900, 4), (4000, 2)])
-def test_the_share_is_that_of_an_lru_cache_of_tables_and_data(tables, lines):
-    """Reads of random lines of tables, each followed by `lines` new lines of data, in one cache of 1,000."""
-    cache, hold, rng, held, missed = OrderedDict(), 1000, np.random.default_rng(1), 0, 0
-    for walk in range(30_000):
-        for key in (int(rng.integers(tables)), *((walk, k) for k in range(lines))):
-            missed += walk >= 10_000 and key not in cache and isinstance(key, int)
-            cache[key] = True
-            cache.move_to_end(key)
-            if len(cache) > hold:
-                cache.popitem(last=False)
-        if walk % 500 == 0 and walk >= 10_000:
-            held += sum(isinstance(key, int) for key in cache) / hold / 40
-    alone = [max(1 - at * hold / tables, 0.0) for at in np.linspace(0.01, 0.99, 99)]
-    share = table_share(np.linspace(0.01, 0.99, 99), alone, lines)
-    assert share == pytest.approx(held, rel=0.05)
-    assert missed / 20_000 == pytest.approx(max(1 - share * hold / tables, 0.0), abs=0.03)
-
-
-@given(st.floats(0, 500), st.floats(0, 100))
-def test_data_bring_a_line_per_visit_at_least_and_two_per_access_at_most(accesses, visits):
-    least, middle, most = data_lines(accesses, visits)
-    assert 1 <= least <= middle <= most <= max(2 * accesses, visits, 1)
-    shares = [told_share([0.1, 0.5], [1.0, 0.5], Interval(least, middle, most))]
-    assert all(0 < low <= middle <= high < 1 for low, middle, high in shares)
-
-
-LOADED = msgspec.structs.replace(MACHINE, node_gb_s=100.0)
-
-
-def waiting(local, remote, cpus, outside, machine=LOADED, exposed=1.0):
-    """(idle, at its own load) walk cycles of reads of node 0's memory by nodes 0 and 1."""
-    count = counters(machine.nodes)
-    count.reads[8, 0, 0, 1], count.reads[8, 1, 0, 1] = local, remote
-    idle = sum(cost.walk_cycles(count.reads, machine))
-    traffic = Traffic(cpus, 0.0, 0.0)
-    return idle, busy_walk_cycles(count.reads, local + remote, machine, traffic, outside, exposed)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 96), st.floats(0, 1e9))
-def test_the_runs_own_load_lies_between_idle_and_contended_latencies(local, remote, cpus, outside):
-    idle, own = waiting(local, remote, cpus, outside)
-    contended = local * LOADED.latency.contended[0][0] + remote * LOADED.latency.contended[1][0]
-    queue = max(local, remote) * 64 * cpus * LOADED.ghz / (SUSTAINED * LOADED.node_gb_s) - outside
-    assert idle <= own * (1 + 1e-9) and own <= max(contended * LOADED.ghz, queue) * (1 + 1e-9)
-    busier = waiting(local, remote, 2 * cpus, outside)[1]
-    assert busier >= own * (1 - 1e-6), "more CPUs at once, the same reads"
-
-
-def test_one_thread_finds_memory_idle_and_a_node_that_all_read_queues():
-    idle, own = waiting(0, 10**6, 1, 1e9)
-    assert own == pytest.approx(idle, rel=0.002)
-    slow = msgspec.structs.replace(LOADED, node_gb_s=20.0)
-    _, own = waiting(0, 10**6, 48, 0.0, slow)
-    assert own == pytest.approx(10**6 * slow.latency.contended[1][0] * slow.ghz)
-
-
-@pytest.mark.parametrize(("cpus", "exposed"), [(96, 1.0), (128, 0.5), (512, 1.0)])
-def test_all_cpus_on_the_tables_of_one_node_wait_for_its_bandwidth_whatever_its_latency(cpus, exposed):
-    """N readers of a node that serves a line in t get one each in N t: a simulated queue, round robin."""
-    slow = msgspec.structs.replace(LOADED, node_gb_s=10.0)
-    line = 64 / (SUSTAINED * slow.node_gb_s) * slow.ghz  # cycles of a line
-    free, done = 0.0, np.zeros(cpus)
-    for _ in range(50):
-        for cpu in range(cpus):
-            free = max(free, done[cpu]) + line
-            done[cpu] = free
-    _, own = waiting(0, 50 * cpus, cpus, 0.0, slow, exposed=exposed)
-    assert own == pytest.approx(done.sum() / exposed, rel=cpus / done.sum() * free)
-    assert own > 50 * cpus * slow.latency.contended[1][0] * slow.ghz
-
-
-def test_a_node_that_serves_a_third_of_what_it_can_is_half_way_to_contended():
-    far, loaded = (matrix[1][0] * LOADED.ghz for matrix in (LOADED.latency.idle, LOADED.latency.contended))
-    walk = far + (loaded - far) / 2  # r = 1/3
-    reads_, cpus = 10**6, 16
-    whole = 3 * reads_ * 64 * cpus * LOADED.ghz / (SUSTAINED * LOADED.node_gb_s)
-    _, own = waiting(0, reads_, cpus, whole - reads_ * walk)
-    assert own == pytest.approx(reads_ * walk, rel=1e-4)
-
-
-def test_what_a_machine_file_does_not_say_is_not_made_up():
-    quiet = msgspec.structs.replace(LOADED, latency=msgspec.structs.replace(LOADED.latency, contended=None))
-    for machine in (msgspec.structs.replace(LOADED, node_gb_s=None), quiet):
-        idle, own = waiting(10, 10**6, 96, 0.0, machine)
-        assert own == idle
-
-
-def test_pages_tell_what_their_nodes_share_and_what_caches_cannot_hold():
-    pages = Pages(by_node=400, distinct=100, beyond=30, held=100.0)
-    assert (pages.shared, pages.missing(0.2), pages.missing(0.9)) == (0.75, 0.75, 0.9)
-    assert Pages(0, 0, 0, 0.0).shared == Pages(0, 0, 0, 0.0).missing(0.0) == 0.0

@@ -15,16 +15,14 @@ from captures import write_trace
 from ptanalyze import advise, replay, synth, whatif
 from ptanalyze.analysis import size
 from ptanalyze.analysis.limits import STRIPPED, TABLES, limits_of_advice, replay_beside_mainline
-from ptanalyze.analysis.replay import FinishedRun
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import SizeCurve, matched, needed_curve, replay_two, size_curve
 from ptanalyze.core.errors import CaptureError, Strip, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import SHARES, Array, Moves, load_machine, told_by_capture
+from ptanalyze.core.machine import Array, Moves, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass, in_turns
 from ptanalyze.world.scaling import (
@@ -273,58 +271,24 @@ def scaled_data_caches(name, by):
     return msgspec.structs.replace(machine, l2=small.l2, llc=small.llc)
 
 
-# What a larger run leaves to page tables of the LLC, and how busy it keeps memory.
+# The share of the LLC and the latencies of a larger run.
 
 
-def test_a_larger_run_has_the_share_of_the_llc_that_its_data_leave_to_page_tables(tmp_path):
-    """As if that share had been named; reads of data that follow a walk leave less. A named share counts."""
-    machine = {"machine": scaled_data_caches("vmitosis-cascade-lake", 64), "stands_for": 16}
+def test_a_larger_run_has_the_least_share_and_loaded_memory_as_an_end(tmp_path):
+    machine = scaled_data_caches("vmitosis-cascade-lake", 64)
     capture = made(tmp_path / "made", size=16 * MIB, accesses=200_000, threads=4, nodes=4)
-    larger = replay(capture, "mitosis", **machine).results[1]
-    told = larger.finding("cache-share").numbers
-    assert 1 / 64 < told["low"] < told["share"] < told["high"] < 0.5 and told["share"] != 0.25
-    named = [
-        replay(capture, "mitosis", cache_share=str(told[end]), **machine).results[1].price.speedup
-        for end in ("low", "share", "high")
-    ]
-    speedup = larger.price.speedup
-    assert speedup.middle - 1 == pytest.approx(named[1].middle - 1, rel=0.05)
-    assert speedup.high - 1 == pytest.approx(max(one.high for one in named) - 1, rel=0.05)
-    assert named[1] != named[0]
-    more = made(tmp_path / "more", size=16 * MIB, accesses=200_000, threads=4, nodes=4, pattern="sequential")
-    beside = replay(more, "mitosis", **machine).results[1].finding("cache-share").numbers
-    assert beside["share"] < told["share"], "512 accesses to a page, which its walk is one of"
-    as_captured = replay(capture, "mitosis", machine=machine["machine"]).results[1]
-    assert as_captured.finding("cache-share").numbers["share"] == 0.25
-
-
-@pytest.mark.parametrize("share", [1 / 64, 0.03, 1 / 16, 0.2, 0.5, 0.01, 0.9])
-def test_counts_at_a_share_lie_between_those_of_the_shares_beside_it(share):
-    machine = told_by_capture(load_machine("vmitosis-cascade-lake"))
-    count = counters(2, 2, len(SHARES))
-    count.reads[8] = np.random.default_rng(1).integers(0, 1000, (2, 2, len(SHARES) + 1))
-    scenario = SimpleNamespace(machine=machine, trace=SimpleNamespace(sampled_walks=False))
-    run = SimpleNamespace(counters=count)
-    done = FinishedRun(run, scenario, None, None, None, Interval(share, share, share))
-    found = done.counted.reads
-    assert (found.sum(axis=-1) == count.reads.sum(axis=-1)).all(), "reads stay, their places move"
-    every = np.array([at_share(count.reads, k)[8, ..., 1] for k in range(len(SHARES))])
-    expected = [
-        np.interp(np.log(share), np.log(SHARES), column) for column in every.reshape(len(SHARES), -1).T
-    ]
-    assert found[8, ..., 1].ravel() == pytest.approx(expected, abs=0.51)
-
-
-def test_memory_that_the_run_itself_keeps_busy_widens_its_interval_upwards_alone(tmp_path):
-    quiet = msgspec.structs.replace(load_machine("epyc-7543-16-nodes"), node_gb_s=None)
-    machine = msgspec.structs.replace(quiet, node_gb_s=0.5)
-    capture = made(tmp_path / "made", size=32 * MIB, accesses=100_000, threads=16, nodes=16)
-    both = [replay(capture, "mitosis", machine=one, stands_for=256).results for one in (quiet, machine)]
-    idle, busy = (results[1].price for results in both)
-    assert [*both[1][0].price.local_tables] == pytest.approx([*busy.speedup], rel=1e-3), "it makes all local"
-    assert busy.speedup.middle == idle.speedup.middle and busy.speedup.low == idle.speedup.low
-    assert busy.speedup.high > idle.speedup.high + 0.02
-    assert "idle to loaded latencies" in busy.assumptions and "idle latencies" in idle.assumptions
+    how = {"machine": machine, "stands_for": 16}
+    larger, loaded, named = (
+        replay(capture, "mitosis", **how, **more).results
+        for more in ({}, {"contended": True}, {"cache_share": str(machine.llc.every_share[0])})
+    )
+    assert larger[1].finding("cache-share").numbers["share"] == machine.llc.every_share[0] < machine.llc.share
+    middle = larger[1].price.speedup.middle
+    assert middle == named[1].price.speedup.middle < loaded[1].price.speedup.middle
+    assert larger[1].price.speedup.high == loaded[1].price.speedup.high
+    assert larger[1].price.speedup.low < loaded[1].price.speedup.low
+    as_captured = replay(capture, "mitosis", machine=machine).results[1]
+    assert as_captured.finding("cache-share").numbers["share"] == machine.llc.share
 
 
 # CPUs that share a cache walk at the same time, whatever the length of the trace's chunks.

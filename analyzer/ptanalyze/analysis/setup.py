@@ -14,11 +14,11 @@ from ..core.machine import (
     Costs,
     Machine,
     Moves,
+    at_least_share,
     load_costs,
     load_machine,
     moves_from,
     sharing,
-    told_by_capture,
 )
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
@@ -110,7 +110,6 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
-    from ..cost.load import Traffic
     from ..cost.price import Native
     from ..world.scenario import Scenario
 
@@ -124,13 +123,11 @@ class Setup(ScenarioOptions):
     """Options of a replay, read and checked: the input of every question; `Setup.of` takes names and files.
 
     native        What the program took outside the tracer, where the capture has it: pricing.native_time.
-    traffic       Who reads memory beside the page walkers, where the machine file tells what memory serves.
     """
 
     costs: Costs = field()
     calibration: Calibration | None = None
     native: Native | None = None
-    traffic: Traffic | None = None
 
     @property
     def as_traced(self) -> bool:
@@ -173,7 +170,7 @@ class Setup(ScenarioOptions):
         weighted, walked = weighed(snapshot, trace, self.weigh)
         asked = replace(self, phase=ALL) if self.as_traced else self
         if self.cache_share is None and self.stands_for.larger and walked is not None:
-            asked = replace(asked, machine=told_by_capture(self.machine))
+            asked = replace(asked, machine=at_least_share(self.machine))
         return captured_scenario(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 

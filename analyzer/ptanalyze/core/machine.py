@@ -87,8 +87,7 @@ LINES = 4  # times its ways: lines of a set that all shares of an LLC are ways o
 class Cache(Strict):
     """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines.
 
-    shares  least and most that the share may be, where it is an estimate; more than two: shares that misses
-            are counted at, of which the capture tells one (`told_by_capture`)
+    shares  least and most that the share may be, where it is an estimate
     """
 
     bytes: Annotated[int, Meta(ge=1, le=1 << 32)]
@@ -96,11 +95,6 @@ class Cache(Strict):
     share: Share
     cycles: Positive
     shares: tuple[float, ...] | None = None
-
-    @property
-    def told(self) -> bool:
-        """Whether the capture tells the share."""
-        return len(self.shares or ()) > BOUNDS
 
     @property
     def lines(self) -> int:
@@ -158,7 +152,6 @@ class Machine(Strict):
     # GB/s of reads, [reader's node][serving node]; no replay uses it
     bandwidth: tuple[tuple[Nonnegative, ...], ...] | None = None
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
-    node_gb_s: Positive | None = None  # that a node's memory serves at most, all readers together
 
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
@@ -444,27 +437,16 @@ def sharing(machine: Machine, text: str) -> Machine:
     return _sharing(machine, own, (low, high))
 
 
-SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the LLC, that misses are counted at
 BOUNDS = 2
 
 
-def told_by_capture(machine: Machine) -> Machine:
-    """The machine with misses counted at all SHARES, where its file gives an estimate with bounds."""
-    return _sharing(machine, machine.llc.share, SHARES) if machine.llc.shares else machine
+def at_least_share(machine: Machine) -> Machine:
+    """The machine whose LLC leaves to page tables the least of its bounds, as of larger runs (ADR 36)."""
+    return _sharing(machine, machine.llc.every_share[0], machine.llc.shares)
 
 
-def cache_told(machine: Machine, told: Interval | None = None) -> list[Finding]:
-    """How much of the LLC is taken to hold page tables; none where the share has no bounds.
-
-    told  the share by the capture, in place of the machine's
-    """
-    if told is not None:
-        low, middle, high = told
-        text = (
-            f"{middle:.2g} ({low:.2g} to {high:.2g}) of the LLC holds page-table lines: what the data of the "
-            "walks leave to them (--cache-share names another share)"
-        )
-        return [Finding("cache-share", text, numbers={"share": middle, "low": low, "high": high})]
+def share_of_cache(machine: Machine) -> list[Finding]:
+    """How much of the LLC is taken to hold page tables; none where the share has no bounds."""
     if machine.llc.shares is None:
         return []
     low, high = machine.llc.shares

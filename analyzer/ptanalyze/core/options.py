@@ -87,7 +87,7 @@ class Options:
         metadata=option(
             "--cache-share",
             "Share of the LLC that holds page-table lines: 0.25, or bounds for the intervals, 0.1:0.5. "
-            "Default: the machine's; for a larger run, derived from CAPTURE.",
+            "Default: the machine's; for a larger run, its least.",
             metavar="SHARE",
         ),
     )

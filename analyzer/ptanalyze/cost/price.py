@@ -45,14 +45,12 @@ from ..kernels.replay import (
     Counters,
 )
 from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
-from .load import busy_walk_cycles
 from .result import CallCost, Price, SystemCalls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
     from .law import Calibration
-    from .load import Traffic
     from .result import OneTimeCost
 
 
@@ -71,7 +69,6 @@ CLEARING = (
 WALK = CALLS.index("walk")
 LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
-IDLE, LOAD = 0.0, Interval(0.0, 0.0, 1.0)  # of memory: idle, at most as busy as the run makes it (ADR 31)
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
@@ -326,19 +323,18 @@ def price(
     calibration: Calibration | None = None,
     collapsed_ns: Cycles = 0.0,
     native: Native | None = None,
-    traffic: Traffic | None = None,
     away: Away | None = None,
+    loaded: bool = False,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
     collapsed_ns  of making huge pages of small ones, besides
-    traffic       speed-ups reach from idle memory to that under this run's load; not of measured runs
     away          what data on other nodes cost, where it was counted
+    loaded        whether speed-ups will reach from idle to loaded memory
     No speed-up where neither instructions are known (0) nor a Calibration is given. Of several runs, along a
     leading axis of all arrays, `instructions` and `collapsed_ns` too, each number is float64[runs]: Price.of.
     """
     guest, host = walk_cycles(counters.reads, machine, contended)
-    loaded = bool(traffic) and not (contended or calibration or native)
     taken: Cycles = taken_ns(counters, machine, costs, made)
     priced = Price(
         walk_cycles=guest + host,
@@ -361,16 +357,9 @@ def price(
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration, native)
     local = _local(priced)
-    if law is not None and loaded and traffic:
-        priced = _loaded(priced, counters, machine, traffic, law)
-        local = _loaded(local, counters._replace(reads=_at_home(counters.reads)), machine, traffic, law)
-        law = run_law(baseline or priced, costs, instructions, calibration, native)
-        base = baseline or priced
     if law is not None:
         run, unknown = law
-        walkless = replace(
-            priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0, busy_walk_cycles=0.0
-        )
+        walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
 
         def share_beyond(less: Price) -> Interval:
             return _extremes(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
@@ -390,7 +379,6 @@ def price(
                 law,
                 calibration is None and native is None,
                 counters.classes.sum(axis=(-2, -1)),
-                instructions,
             ),
         )
     return priced if counters.reads.ndim > READS_AXES else priced.of(())
@@ -402,77 +390,41 @@ def _local(price: Price) -> Price:
     return replace(price, walk_cycles=guest + host, guest_walk_cycles=guest, host_walk_cycles=host)
 
 
-def _at_home(reads: np.ndarray) -> np.ndarray:
-    """int64[..., bits, nodes, nodes, 2]: the reads, each served by its reader's node."""
-    found, node = np.zeros_like(reads), np.arange(reads.shape[-2])
-    found[..., node, node, :] = reads.sum(axis=-2)
-    return found
-
-
 class Away(NamedTuple):
-    """What data on other nodes cost: cycles per walk beyond those of local data.
+    """What data on other nodes cost.
 
-    sure     of the walks whose data are in DRAM for sure, a tenth of each wait (ADR 20)
-    usual    of the share of walks whose data the caches cannot hold, in the middle of the assumptions
-    most     of all walks, one wait each
-    farther  latency of the data over that of local data, less 1
-    least    cycles that an instruction takes without any wait; what it takes beyond them may be waits for
-             data, too: of pages that the TLB holds
-    Of data that the caches hold wholly all are 0.
+    further  float64[runs]: cycles of a wait beyond those of local data
+    beyond   share of the walks whose data the caches cannot hold, which wait at best guess; at the ends all
+    most     share of the cycles outside walks that may be such waits, of a run that was measured
     """
 
-    sure: float
-    usual: float
+    further: np.ndarray
+    beyond: float
     most: float
-    farther: float
-    least: float
 
-    def speedup(
-        self, base: Price, walkless: Price, law: RunLaw, assumed: bool, walks: Cycles, instructions: Cycles
-    ) -> Interval:
+    def speedup(self, base: Price, walkless: Price, law: RunLaw, assumed: bool, walks: Cycles) -> Interval:
         """Run time / run time with all data local, over the unknowns of a law.
 
         An `assumed` law takes data to be local, and has waits for data as its third unknown; a measured one
         has whatever the data cost in its cycles outside walks.
         """
         run, unknown = law
-        if assumed:
-            waits, fastest = unknown[2], unknown[1].low
-
-            def further(cycles: float, wait: float) -> Cycles:
-                if wait >= waits.high:
-                    stalled = instructions * (cycles - fastest) * self.farther
-                    return self.most * walks + stalled * (self.most > 0)
-                return walks * (self.usual if wait > waits.low else self.sure)
-
-            return _extremes(lambda *at: 1 + further(at[1], at[2]) / run(base, *at), *unknown)
         middles = [of.middle for of in unknown]
         whole = run(base, *middles)
         more = replace(base, management_cycles=base.management_cycles + whole)
         times = (run(more, *middles) - whole) / whole  # the measured run over the region
         user = replace(walkless, management_cycles=0.0)
 
-        def saved(*at: float) -> Cycles:
-            *known, level = at
-            stalled = np.maximum(run(user, *known) - self.least * instructions * times, 0.0)
-            limit = stalled * self.farther / (1 + self.farther) * (self.most > 0)
-            further = (self.sure, self.usual, np.inf)[int(level)]
-            cycles = run(base, *known)
-            return cycles / (cycles - np.minimum(further * walks * times, limit))
+        def gained(at: Sequence[float], part: float) -> Cycles:
+            cycles, waits = run(base, *at), part * self.further * walks * times
+            if assumed:
+                return 1 + at[2] * waits / cycles
+            return cycles / (cycles - np.minimum(waits, self.most * run(user, *at)))
 
-        return _extremes(saved, *unknown, Interval(0.0, 1.0, 2.0))
-
-
-def _loaded(priced: Price, counters: Counters, machine: Machine, traffic: Traffic, law: RunLaw) -> Price:
-    """The Price with its walk cycles under load."""
-    run, unknown = law
-    exposed, *others = (interval.middle for interval in unknown)
-    outside = np.asarray(run(replace(priced, walk_cycles=0.0), exposed, *others))
-    found: Any = np.zeros(outside.shape)
-    for at in np.ndindex(outside.shape):
-        reads, walks, beside = counters.reads[at], float(counters.classes[at].sum()), float(outside[at])
-        found[at] = busy_walk_cycles(reads, walks, machine, traffic, beside, exposed)
-    return replace(priced, busy_walk_cycles=found)
+        middle = gained(middles, self.beyond)
+        ends = [gained(corner, 1.0) for corner in product(*({of.low, of.high} for of in unknown))]
+        found = np.array(np.broadcast_arrays(middle, *ends))
+        return Interval(found.min(axis=0), middle, found.max(axis=0))
 
 
 def _call_costs(
@@ -533,17 +485,16 @@ def collapse_ns(copied: int, zeroed: int, costs: Costs) -> float:
 
 
 def _assumed(base: Price, instructions: Cycles, costs: Costs) -> RunLaw | None:
-    """By e, cycles per instruction, waits for data and, where it is known, how busy memory is; None where
-    instructions are not known."""
+    """By e, cycles per instruction and waits for data; None where instructions are not known."""
     if not np.all(instructions):
         return None
     unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
 
-    def run(priced: Price, exposed: float, cycles: float, waits: float, load: float = IDLE) -> Cycles:
+    def run(priced: Price, exposed: float, cycles: float, waits: float) -> Cycles:
         outside = instructions * cycles + waits * base.data_cycles
-        return outside + exposed * priced.walking(load) + priced.management_cycles
+        return outside + exposed * priced.walk_cycles + priced.management_cycles
 
-    return run, (unknown if base.busy_walk_cycles is None else (*unknown, LOAD))
+    return run, unknown
 
 
 class Native(NamedTuple):
@@ -607,9 +558,9 @@ def assumptions(
 ) -> str:
     """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles.
 
-    loaded  whether speed-ups reach to memory under the load of the run
+    loaded  whether speed-ups reach from idle to loaded memory
     """
-    latencies = "contended" if contended else "idle to loaded" if loaded else "idle"
+    latencies = "idle to loaded" if loaded else "contended" if contended else "idle"
     taken = f"{latencies} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")

@@ -125,7 +125,6 @@ class Price:
     """From price.price: cycles are summed over all CPUs. Of several runs: float64[runs] for each number.
 
     walk_cycles        all reads, at the machine's latencies
-    busy_walk_cycles   the same with memory as busy as the run makes it; None: not known
     local_walk_cycles  (guest, host) of the same reads if every table were local
     calibrated_walk_cycles  (guest, host) of the same reads with the tables where the calibrated run had them;
                        None without a Calibration
@@ -162,16 +161,9 @@ class Price:
     table_share: Interval | None = None
     fault_ns: float = 0.0
     calibrated_walk_cycles: tuple[float, float] | None = None
-    busy_walk_cycles: float | None = None
     local_tables: Interval | None = None
     local_data: Interval | None = None
     cached_tables: Interval | None = None
-
-    def walking(self, load: float) -> float:
-        """Walk cycles at a load: 0 idle memory, 1 as busy as the run makes it."""
-        if self.busy_walk_cycles is None:
-            return self.walk_cycles
-        return self.walk_cycles + load * (self.busy_walk_cycles - self.walk_cycles)
 
     def of(self, run: int | tuple[()]) -> Price:
         """The Price of one of several runs; (): there is but one, in arrays without axes."""
@@ -187,6 +179,14 @@ class Price:
                 low, high = all_.low[:-1].min(), all_.high[:-1].max()
                 covered[name] = Interval(float(low), float(all_.middle[middle]), float(high))
         return replace(self.of(0), **covered)
+
+    def reaching(self, other: Price) -> Price:
+        """The Price with bounds that cover those of another one, too."""
+        covered: dict[str, Any] = {}
+        for name in INTERVALS:
+            own, its = getattr(self, name), getattr(other, name)
+            covered[name] = own and Interval(min(own.low, its.low), own.middle, max(own.high, its.high))
+        return replace(self, **covered)
 
 
 PLAIN = "assumptions", "system_calls"

@@ -604,23 +604,3 @@ def take_data_reads(tables, steps, pages, step):
         for slot in range(lo, hi):
             if pages.guest[row, slot] >= 0:
                 pages.guest[row, slot] = NOWHERE
-
-
-@kernel
-def pages_beyond(page, offset, chunks, ends, held, seen):
-    """Distinct pages that each stretch of walks reaches beyond held[k], of all stretches together.
-
-    page uint32[n], offset int64[chunks + 1] as WalkStream; chunks int64[c]: those of one stretch after the
-    other; ends int64[k]: where in `chunks` each ends; held int64[k]; seen int32[pages], zeros: scratch
-    """
-    beyond = first = np.int64(0)
-    for k in range(len(ends)):
-        distinct = np.int64(0)
-        for at in range(first, ends[k]):
-            for w in range(offset[chunks[at]], offset[chunks[at] + 1]):
-                new = seen[page[w]] != k + 1
-                seen[page[w]] = k + 1
-                distinct += new
-        beyond += max(distinct - held[k], 0)
-        first = ends[k]
-    return beyond

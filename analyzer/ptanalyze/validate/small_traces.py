@@ -7,7 +7,7 @@ the replay counted of each is a row of models/reference/small-traces.csv, and is
     python -m ptanalyze.validate.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
 
 They are priced as `whatif` prices a larger run, and by three other forms (`forms`;
-docs/adr/0031-share-and-load-in-whatif.md). Without arguments the script prints that comparison,
+docs/adr/0036-the-least-share-and-loaded-memory.md). Without arguments the script prints that comparison,
 and how far repeated measurements differ.
 
 Steady state: replicas hold every entry, so that Mitosis and Hydra are predicted alike. The leaf tables of
@@ -28,14 +28,12 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace as changed
 
-from ..analysis.pricing import pages_reached
 from ..analysis.replay import replay_steady_state, replay_walks, start, system_calls
 from ..analysis.setup import Setup, open_replay_capture
 from ..core.errors import bundled
 from ..core.interval import Interval
-from ..core.machine import SHARES, load_costs, load_machine, sharing
+from ..core.machine import load_costs, load_machine, sharing
 from ..cost import price as cost
-from ..cost.load import Pages, Traffic, data_lines, told_share
 from ..kernels.replay import Counters, counters
 from ..policies import plan_for
 from .row import TRACED, Row, published, row
@@ -49,6 +47,7 @@ FILE = "small-traces.csv"
 LEAF, CACHED = 8, 16  # bits of Counters.reads that stand for all reads from DRAM, and from caches
 REPLICAS = ("mitosis", "hydra")
 GRAPHS = ("bc", "cc", "pr")
+SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the LLC, that misses are counted at
 PROGRAMS = ("btree", "canneal", *GRAPHS)
 EPYC, XEON = "epyc-7543-16-nodes", "ports-sandy-bridge"
 SERIES = {  # of runs on one machine at one time: file, and how it names the machine
@@ -59,10 +58,7 @@ SERIES = {  # of runs on one machine at one time: file, and how it names the mac
 }
 DATA = {0: "data by first touch", 1: "interleaved data"}
 ALMOST = 0.95  # of the reads
-NOTE = (
-    "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large; at least {data:.2f} "
-    "lines of data come from DRAM per walk"
-)
+NOTE = "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large"
 REPEATED = (
     "; runs measured: {} of linux, {} of the policy ({where}: a tenth of the pairs of runs of one kernel "
     "differ by {most:.2g} % or more)"
@@ -74,9 +70,8 @@ class Replayed(NamedTuple):
 
     machine, scale  the machine, and how many times as large the run is that the trace stands for
     threads         of the run that was measured
-    accesses, instructions, reads (of tables)  per walk; visits: misses of first-level TLBs per walk
+    instructions, reads (of tables)  per walk
     missed          DRAM reads of tables per walk, with each of SHARES left to tables
-    by_node, distinct, beyond, held  load.Pages
     one_node        1 where a single node serves the tables that walks read under first touch; else, as the
                     tables of the large run are many, all nodes alike
     base_ns, replicas_ns  of the kernel on behalf of the program per walk, with one copy and with replicas
@@ -88,14 +83,8 @@ class Replayed(NamedTuple):
     scale: int
     threads: int
     walks: int
-    accesses: float
     instructions: float
-    visits: float
     reads: float
-    by_node: int
-    distinct: int
-    beyond: int
-    held: float
     one_node: int
     base_ns: float
     replicas_ns: float
@@ -105,7 +94,7 @@ class Replayed(NamedTuple):
 @cache
 def replayed() -> tuple[Replayed, ...]:
     """All rows."""
-    whole = {"scale", "threads", "walks", "by_node", "distinct", "beyond", "one_node"}
+    whole = {"scale", "threads", "walks", "one_node"}
     found = []
     with (bundled("models") / "reference" / FILE).open(newline="") as file:
         for text in csv.DictReader(file):
@@ -118,43 +107,37 @@ def replayed() -> tuple[Replayed, ...]:
 
 
 @cache
-def predicted(one: Replayed, interleaved: bool, told: bool = True, load: bool = True) -> Interval:
+def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool = True) -> Interval:
     """Speed-up of replicas.
 
-    told  with the share of the LLC that data leave to tables by told_share, not the machine's
-    load  with the load of memory in the interval
+    least   with the least share of the LLC that the machine file gives tables, not its middle
+    loaded  with an interval that reaches from idle to loaded memory
     """
     machine = load_machine(one.machine)
     llc = machine.llc
-    share = Interval(llc.every_share[0], llc.share, llc.every_share[-1])
-    if told:
-        share = told_share(SHARES, one.missed, data_lines(one.accesses, one.visits))
-    runs = [share.middle, share.low, share.high, share.middle]  # the last as traced: not in the interval
+    runs = [llc.every_share[0] if least else llc.share, *llc.every_share]
     missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
-    least, traffic = _data(one, float(missed.min()))
-    costs = cost.with_data_in_dram(load_costs(machine), least)
+    costs = cost.with_data_in_dram(load_costs(machine), min(float(missed.min()), 1.0))
     here = np.eye(machine.nodes) / machine.nodes
     away = np.full_like(here, machine.nodes**-2)
     if one.one_node and not interleaved:
         away = np.zeros_like(here)
         away[:, 0] = 1 / machine.nodes
-    executed = np.full(len(runs), one.instructions * one.walks)
-    price: Price | None = None
-    for spread, ns in ((away, one.base_ns), (here, one.replicas_ns)):
-        kernel, count = np.full(len(runs), ns * one.walks), _counted(one, missed, spread)
-        price = cost.price(
-            count, machine, costs, price, executed, collapsed_ns=kernel, traffic=traffic if load else None
-        )
-    found = price.covering(0).speedup if price else None
-    assert found is not None
-    return found
+    missed = np.append(missed, missed[0])  # as traced: not in the interval
+    executed = np.full(len(missed), one.instructions * one.walks)
 
+    def speedup(contended: bool) -> Interval:
+        price: Price | None = None
+        for spread, ns in ((away, one.base_ns), (here, one.replicas_ns)):
+            kernel, count = np.full(len(missed), ns * one.walks), _counted(one, missed, spread)
+            price = cost.price(count, machine, costs, price, executed, contended, collapsed_ns=kernel)
+        found = price.covering(0).speedup if price else None
+        assert found is not None
+        return found
 
-def _data(one: Replayed, missed: float) -> tuple[float, Traffic]:
-    """(share of walks whose data are in DRAM for sure, Traffic); missed: DRAM reads of tables per walk."""
-    pages = Pages(one.by_node, one.distinct, one.beyond, one.held)
-    least = min(max(missed, one.beyond / one.walks), 1.0)
-    return least, Traffic(one.threads, pages.missing(least), pages.shared)
+    idle = speedup(False)
+    busy = speedup(True) if loaded else idle
+    return Interval(min(idle.low, busy.low), idle.middle, max(idle.high, busy.high))
 
 
 def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
@@ -189,8 +172,7 @@ def pairs() -> Iterator[Pair]:
         key = (series, one.machine, one.program, one.input, data)
         base, run = runs.get((*key, "linux")), runs.get((*key, policy))
         if base and run:
-            known = one._replace(threads=base.cpus or one.threads)
-            yield Pair(known, series, data, policy, base.time / run.time, (base.runs, run.runs))
+            yield Pair(one, series, data, policy, base.time / run.time, (base.runs, run.runs))
 
 
 def small_traces(program: str, _: Bench) -> Iterator[Row]:
@@ -199,11 +181,10 @@ def small_traces(program: str, _: Bench) -> Iterator[Row]:
     for one, series, data, policy, speedup, runs in pairs():
         if one.program != program:
             continue
-        lines = _data(one, min(one.missed))[1].data
         what = ", ".join(filter(None, (one.program, one.input)))
         said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
         name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(" ", "-")
-        note = NOTE.format(walks=one.walks / 1e6, scale=one.scale, data=lines)
+        note = NOTE.format(walks=one.walks / 1e6, scale=one.scale)
         note += REPEATED.format(*runs, where=f"{series}, {DATA[data]}", most=100 * apart[series, DATA[data]])
         yield row(
             PAPER.measured(name, "small traces", said, "x", speedup), predicted(one, bool(data)), TRACED, note
@@ -279,11 +260,11 @@ def _repeats() -> Iterator[tuple[Key, pd.DataFrame]]:
 
 # Four ways to price the same rows.
 
-FORMS = {  # name: (told, load) of predicted
-    "share of the machine file, idle memory": (False, False),
-    "share of the machine file, up to its own load": (False, True),
-    "share from the capture, idle memory": (True, False),
-    "share from the capture, up to its own load": (True, True),
+FORMS = {  # name: (least, loaded) of predicted
+    "middle of the machine file's share, idle memory": (False, False),
+    "middle of the machine file's share, idle to loaded": (False, True),
+    "its least share, idle memory": (True, False),
+    "its least share, idle to loaded": (True, True),
 }
 CLEAR = 0.05  # a smaller effect is no gain and no loss
 MISSED = 0.15  # of the intervals may miss: what an interval of 85 % is charged by
@@ -304,8 +285,8 @@ def forms() -> pd.DataFrame:
     every = [*pairs()]
     cells = [(one.one.program, one.one.machine) for one in every]
     rows = []
-    for name, (told, load) in FORMS.items():
-        found = [predicted(one.one, bool(one.interleaved), told, load) for one in every]
+    for name, (least, loaded) in FORMS.items():
+        found = [predicted(one.one, bool(one.interleaved), least, loaded) for one in every]
         table = pd.DataFrame({"known": [one.speedup for one in every]})
         table[["low", "ours", "high"]] = [[*one] for one in found]
         rows.append({"form": name, **_judged(table, cells)})
@@ -368,8 +349,7 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
     chunks = scenario.trace.chunks[scenario.steady.chunk :]
     return Replayed(
         program, graph, name, scale, machine.nodes * machine.cpus_per_node, walks,
-        float(chunks["accesses"].sum()) / walks, float(chunks["instructions"].sum()) / walks,
-        1 + float(again.hits[1]) / walks, float(reads.sum()) / walks, *pages_reached(again),
+        float(chunks["instructions"].sum()) / walks, float(reads.sum()) / walks,
         int(served.max() > ALMOST), spent[0], spent[1], tuple(missed),
     )  # fmt: skip
 
