@@ -175,7 +175,7 @@ def test_the_process_runs_where_most_of_its_live_threads_do():
     ("setting", "said"),
     [
         ({"scan": "3"}, "scan = 3: no such setting; it has: by, delay_ms"),
-        ({"scan_period_ms": "0"}, "scan_period_ms = 0: must be above 0"),
+        ({"scan_period_ms": "0"}, "scan_period_ms = 0: must be at least 1e-09"),
         ({"scan_size_mb": "inf"}, "scan_size_mb = inf: must be at most "),
         ({"delay_ms": "nan"}, "delay_ms = nan: "),
         ({"by": "both"}, "by = both: Invalid enum value"),

@@ -31,10 +31,10 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 MOST_ENTRIES = 1 << 16  # of a TLB or page-walk cache: many times any that was built
-MOST = 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
+LEAST, MOST = 1e-9, 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_ENTRIES)]
-Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
-Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST)]
+Share: TypeAlias = Annotated[float, Meta(ge=LEAST, le=1)]
+Positive: TypeAlias = Annotated[float, Meta(ge=LEAST, le=MOST)]
 Nonnegative: TypeAlias = Annotated[float, Meta(ge=0, le=MOST)]
 
 
@@ -140,7 +140,7 @@ class Machine(Strict):
     description: str
     nodes: Annotated[int, Meta(ge=1, le=64)]
     cpus_per_node: Annotated[int, Meta(ge=1, le=MOST_CPUS)]  # hardware threads
-    ghz: Annotated[float, Meta(gt=0, le=1000)]
+    ghz: Annotated[float, Meta(ge=LEAST, le=1000)]
     tlb: Tlb
     walk_caches: WalkCaches
     l2: Cache  # per CPU
@@ -519,7 +519,7 @@ class Moves(Strict):
         Meta(description="whose kernel moves data: auto is the hypervisor's for NUMA-oblivious guests"),
     ] = "auto"
     delay_ms: Annotated[float, Meta(ge=0, le=1e9, description="before the first scan")] = 1000.0
-    scan_period_ms: Annotated[float, Meta(gt=0, le=1e9, description="from one scan to the next")] = 1000.0
+    scan_period_ms: Annotated[float, Meta(ge=LEAST, le=1e9, description="from one scan to the next")] = 1000.0
     scan_size_mb: Annotated[float, Meta(gt=0, le=1e9, description="marked per scan")] = 256.0
     rate_limit_mb_s: Annotated[
         float, Meta(ge=0, le=1e9, description="data moved per second, 0: no limit")

@@ -28,6 +28,7 @@ from .law import (
     crowding,
     exposed_prior,
     exposed_share,
+    impossible,
     most_sharing,
     outside_cycles,
     prior_of,
@@ -64,16 +65,10 @@ WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something e
 
 def check_run(which: str, run: MeasuredRun, walkers: float) -> None:
     """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
-    for field in ("cycles", "seconds"):
-        value = getattr(run, field)
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"{which} run: {field} = {value:g}: expected a number above 0")
+    for field, value, why in impossible(run):
+        raise UsageError(f"{which} run: {field} = {value:g}: {why}")
     if run.cycles is None and run.seconds is None:
         raise UsageError(f"{which} run: neither cycles nor seconds: count cycles, or give its elapsed time")
-    for table in ("gpt", "ept"):
-        cycles = getattr(run, table)
-        if cycles is not None and not 0 <= cycles < float("inf"):
-            raise UsageError(f"{which} run: {table} walk cycles = {cycles:g}: expected 0 or more")
     if run.walk is not None and run.cycles is not None and run.walk > walkers * run.cycles * (1 + NOISE):
         raise UsageError(
             f"{which} run: walk cycles = {run.walk:,.0f}: more than {walkers:.2g} page walkers can be busy "

@@ -75,6 +75,17 @@ class MeasuredRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return counted(self.seconds if self.cycles is None else self.cycles, "run: cycles or seconds")
 
 
+LEAST, MOST = 1e-9, 1e24  # of what is measured: quotients and squares of such numbers are numbers
+
+
+def impossible(run: MeasuredRun) -> Iterator[tuple[str, float, str]]:
+    """(field, value, way out) of numbers that no run has."""
+    for field in run.__struct_fields__:
+        value, zero = getattr(run, field), field not in ("cycles", "seconds")
+        if value is not None and not (LEAST <= value <= MOST or (zero and value == 0)):
+            yield field, value, f"expected {'0, or ' if zero else ''}a number from {LEAST:g} to {MOST:g}"
+
+
 def walk_cycles(
     gpt: float,
     ept: float = 0.0,

@@ -28,6 +28,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
+from ..core.machine import LEAST
 from ..core.safe_files import MANY, open_inside, read_inside
 from ..core.snapshot import (
     BAD_TYPE,
@@ -417,10 +418,10 @@ class NativeTime(Strict):
     user mode and in the kernel's; ghz: of the CPU then; instructions: of the trace of the same work."""
 
     how: str  # "run" or "given"
-    seconds: Annotated[float, Meta(gt=0, le=1e9)]  # elapsed
-    user_seconds: Annotated[float, Meta(gt=0, le=1e12)]
+    seconds: Annotated[float, Meta(ge=LEAST, le=1e9)]  # elapsed
+    user_seconds: Annotated[float, Meta(ge=LEAST, le=1e12)]
     system_seconds: Annotated[float, Meta(ge=0, le=1e12)]
-    ghz: Annotated[float, Meta(gt=0, le=100)]
+    ghz: Annotated[float, Meta(ge=LEAST, le=100)]
     instructions: Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from ...core.errors import InputError, UsageError
-from ...core.machine import known_pairs
+from ...core.machine import LEAST, known_pairs
 from ...core.safe_files import read_given
 from ..record import decode_record, write_record
 
@@ -162,16 +162,16 @@ def _square(
     unit: str = "ns",
     least: float | None = None,
 ) -> np.ndarray:
-    """float64[n, n]; least: None: above 0."""
+    """float64[n, n]; least: None: LEAST."""
     if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
         what = which if unit != "ns" else f"{which} latencies"
         raise InputError(path, what, shape, f"expected {len(nodes)} rows of {len(nodes)}")
     matrix = np.array(rows, np.float64)
-    possible = matrix > 0 if least is None else matrix >= least
+    possible = (matrix >= LEAST) | ((matrix == 0) & (least is not None))
     for a, b in np.argwhere(~(possible & (matrix <= MOST))):
         where = f"{which}, node {nodes[a]} to {nodes[b]}"
-        why = "expected a number above 0" if least is None else "expected a number, 0 without readers"
+        why = f"expected a number from {LEAST:g}{'' if least is None else ', or 0 without readers'}"
         raise InputError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
     return matrix
 

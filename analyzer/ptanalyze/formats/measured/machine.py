@@ -13,7 +13,8 @@ from ...core.interval import Interval
 from ...core.machine import Latency, Machine, Matrix, walk_faults
 from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ...cost.calibrate import check_pair
-from ...cost.law import Calibration, MeasuredRun, placement
+from ...cost.law import LEAST as LEAST_MEASURED
+from ...cost.law import Calibration, MeasuredRun, impossible, placement
 from ..atomic import atomic_write
 from ..text_output import toml
 from .latency import NodeLatency
@@ -98,7 +99,7 @@ INTERVALS = (
 NUMBERS = ("walkers", "busy", "noise", "counted_noise", "repair")
 LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
 MOST = {"exposed": 1.0, "gpt_part": 1.0}
-FACTOR, COUNT = 1e6, 1e24  # no coefficient, nor counter of a run, is beyond; their squares are numbers
+FACTOR = 1e6  # no coefficient is beyond
 
 
 class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -144,10 +145,9 @@ def _check(path: str | PathLike[str], record: Record) -> None:
             )
     for field in NUMBERS:
         value = getattr(record, field)
-        if value is not None and not 0 <= value <= FACTOR:
-            raise InputError(path, field, value, f"expected a number from 0 to {FACTOR:g}")
-    if not record.walkers:
-        raise InputError(path, "walkers", record.walkers, "expected a number above 0")
+        known = bool(value) if field != "walkers" else value is not None
+        if known and not LEAST_MEASURED <= value <= FACTOR:
+            raise InputError(path, field, value, f"expected a number from {LEAST_MEASURED:g} to {FACTOR:g}")
     for which in ("local", "remote"):
         _check_run(path, which, getattr(record, which))
     if (record.remote is None) != (record.placement is None):
@@ -188,9 +188,5 @@ def _check_run(path: str | PathLike[str], which: str, run: MeasuredRun | None) -
         return
     if run.cycles is None and run.seconds is None:
         raise InputError(path, f"{which}.cycles", None, "expected cycles, or seconds")
-    for field in run.__struct_fields__:
-        value = getattr(run, field)
-        least_ok = value is None or (value > 0 if field in ("cycles", "seconds", "cpus") else value >= 0)
-        if not least_ok or (value is not None and not value <= COUNT):
-            why = f"expected a number up to {COUNT:g}, not negative"
-            raise InputError(path, f"{which}.{field}", value, why)
+    for field, value, why in impossible(run):
+        raise InputError(path, f"{which}.{field}", value, why)
