@@ -26,8 +26,9 @@ settings.register_profile("quick", max_examples=QUICK, **EVERYWHERE)  # make che
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
-STATE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
-os.environ["XDG_STATE_HOME"] = STATE.name  # nor do they have anybody's key
+CACHE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
+os.environ.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache/matplotlib"))  # fonts are listed once
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # nor do they have anybody's streams
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
 # A shell's background ignores Ctrl-C, nohup a hang-up, and so would all that tests start.

@@ -63,8 +63,7 @@ def missing_packages():
 
 
 def cache():
-    home = os.environ.get("XDG_CACHE_HOME")
-    directory = Path(home) / "ptanalyze-lab" if home else ROOT / "build/lab"
+    directory = Path(os.environ.get("LAB_CACHE") or ROOT / "build/lab")
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 

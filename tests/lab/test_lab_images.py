@@ -57,7 +57,7 @@ def three(place, **elsewhere):
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("elsewhere", [{}, {f"usr/lib/modules/{VERSION}/vmlinuz": bzimage()}])

@@ -19,26 +19,23 @@ from hypothesis import strategies as st
 
 from needs import needs_root
 from ptanalyze import classify
-from ptanalyze.capture.check import NOTE, check_capture
-from ptanalyze.core.errors import bundled
+from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.safe_files import (
-    BYTES,
     NAME,
     crc_of,
     crc_of_zeros,
     own_directory,
-    own_key,
     remove_unfinished,
     temporary_directory,
     unfinished_directory,
 )
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import copy_private, new_capture, seal
 from ptanalyze.formats.trace import INDEX
 from ptanalyze.validate.bench import bench
-from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
+from ptanalyze.world.stream_store import Writer, kept, trim
 
 # What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
 
@@ -192,52 +189,13 @@ def traced(tmp_path, monkeypatch):
     """A copy of a sample with a trace, the user's cache elsewhere."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = bundled("samples") / "sysbench-memory"
-    return shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache"))
-
-
-def made_useless(cache, how):
-    if how == "a file":
-        cache.write_text("")
-    elif how == "a dangling link":
-        cache.symlink_to("nowhere")
-    elif how == "a link":
-        (cache.parent.parent / "elsewhere").mkdir()
-        cache.symlink_to(cache.parent.parent / "elsewhere")
-    elif how == "writable by all":
-        cache.mkdir()
-        cache.chmod(0o777)
-    else:
-        cache.mkdir(0o700)
-        os.chown(cache, NOBODY, NOBODY)
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "a file",
-        "a dangling link",
-        "a link",
-        "writable by all",
-        pytest.param("another user's", marks=needs_root),
-    ],
-)
-def test_a_result_needs_no_cache_in_the_capture(traced, how):
-    made_useless(traced / ".cache", how)
-    assert load(traced).cache == next((traced.parent / "cache" / "ptanalyze").iterdir())
-
-
-@needs_root
-def test_root_leaves_nothing_in_the_capture_of_another_user(traced):
-    os.chown(traced, NOBODY, NOBODY)
-    assert classify(traced, weight="walks")["count"].sum() > 0
-    assert not (traced / ".cache").exists()
-    assert list((traced.parent / "cache").rglob("seal"))
+    copied = shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache", INDEX))
+    seal(copied, "process", {})
+    return copied
 
 
 def test_without_any_cache_the_result_is_the_same(traced, monkeypatch):
     cached = classify(traced, weight="walks")
-    shutil.rmtree(traced / ".cache")
-    (traced / ".cache").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     monkeypatch.setenv("TMPDIR", str(traced.parent))
     assert load(traced).cache is None
@@ -252,7 +210,8 @@ def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
     try:
         with (
             pytest.raises(
-                Exception, match=r"walk stream cannot be stored.*; free space there, or copy the capture"
+                Exception,
+                match=r"walk stream cannot be stored.*; free space there, or name another",
             ),
             Writer(tmp_path, "k") as writer,
         ):
@@ -334,101 +293,85 @@ def test_what_a_killed_validation_left_is_gone_when_the_next_begins(tmp_path, mo
     assert [*tmp_path.iterdir()] == []
 
 
-# Data kept beside a capture are believed only where this user made them from this capture.
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    """Where this user's key is."""
-    place = tmp_path / "state"
-    monkeypatch.setenv("XDG_STATE_HOME", str(place))
-    return place / "ptanalyze"
-
-
-@pytest.fixture
-def capture(tmp_path):
-    source = bundled("samples") / "sysbench-memory"
-    copied = shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache", INDEX))
-    seal(copied, "process", {})
-    return copied
+# Data derived from a capture are kept in the user's cache, and nowhere else.
 
 
 def walks(capture):
     return classify(capture, weight="walks")["count"].tolist()
 
 
-def notes(capture):
-    findings = check_capture(open_capture(capture), quick=True)
-    return [(one.examined, one.wrong) for one in findings if one.verdict == NOTE and "kept" in one.name]
+def held(directory):
+    return sorted((path, path.lstat().st_mtime_ns) for path in directory.rglob("*"))
 
 
-def forge_stream(capture, cut):
-    """In place of the kept stream one that ends `cut` walks earlier, signed by whoever runs this."""
-    (kept,) = capture.glob(".cache/*/walks-*")
-    page, write, offset, hits = (np.load(kept / f"{name}.npy") for name in COLUMNS)
-    shutil.rmtree(kept)
-    misses = np.diff(np.minimum(offset, len(page) - cut))
-    with Writer(kept.parent, kept.name.removeprefix("walks-")) as writer:
-        writer.append(page[: len(page) - cut], write[: len(page) - cut], misses)
-        writer.seal(hits)
-    return kept
+@pytest.mark.parametrize("name", ["page.npy", INDEX])
+def test_a_cache_that_came_with_a_capture_is_not_read(traced, name):
+    """Who packs a capture may put a .cache into it, with streams to which all checksums fit."""
+    right = walks(traced)
+    (kept_here,) = (traced.parent / "cache" / "ptanalyze").iterdir()
+    (traced / ".cache").mkdir()
+    kept_here.rename(traced / ".cache" / kept_here.name)
+    next((traced / ".cache").rglob(name)).write_bytes(b"")
+    before = held(traced)
+    assert walks(traced) == right and kept_here.is_dir() and held(traced) == before
 
 
-def as_another(monkeypatch, state, forge, *arguments):
-    with monkeypatch.context() as other:
-        other.setenv("XDG_STATE_HOME", str(state.parent / "other"))
-        return forge(*arguments)
+def test_the_cache_is_its_users_alone(traced):
+    place = traced.parent / "cache" / "ptanalyze"
+    place.mkdir(parents=True, mode=0o755)
+    assert walks(traced) and stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
-def test_a_stream_that_another_user_signed_changes_nothing_and_is_made_again(capture, state, monkeypatch):
-    right = walks(capture)
-    assert not notes(capture)
-    kept = as_another(monkeypatch, state, forge_stream, capture, 500)
-    forged = (kept / SEAL).read_bytes()
-    assert notes(capture) == [(2, 1)]
-    assert walks(capture) == right
-    assert (kept / SEAL).read_bytes() != forged and not notes(capture)
+@needs_root
+@pytest.mark.parametrize("what", ["another user's", "a link"])
+def test_a_cache_of_others_is_not_used(traced, what):
+    place = traced.parent / "cache" / "ptanalyze"
+    (traced.parent / "elsewhere").mkdir()
+    place.parent.mkdir()
+    if what == "a link":
+        place.symlink_to(traced.parent / "elsewhere")
+    else:
+        place.mkdir(mode=0o777)
+        os.chown(place, NOBODY, NOBODY)
+    assert walks(traced) and load(traced).cache is None and not list(place.iterdir())
 
 
-def test_a_stream_of_other_contents_of_the_capture_is_not_used(capture):
-    """Who got a capture with its .cache may change the trace, seal it and give it back."""
-    right = walks(capture)
-    forge_stream(capture, 500)
-    (before,) = (capture / ".cache").iterdir()
-    seal(capture, "process", {"changed": True})
-    before.rename(load(capture).cache)
-    assert notes(capture) == [(2, 2)]
-    assert walks(capture) == right
+def keep_streams(place, *ages):
+    """Make streams of 1,000 bytes, last used so many seconds ago."""
+    for k, age in enumerate(ages):
+        stream = place / f"{k % 2:032x}" / f"walks-{k:032x}"
+        stream.mkdir(parents=True)
+        (stream / "page.npy").write_bytes(bytes(1000))
+        os.utime(stream, (time.time() - age,) * 2)
 
 
-def readable(key):
-    key.chmod(0o640)
+def test_the_longest_unused_streams_go_first(tmp_path):
+    keep_streams(tmp_path, 10, 40, 20, 30)
+    others = [tmp_path / "other" / f"walks-{0:032x}", tmp_path / f"{0:032x}" / "other"]
+    for path in others:
+        path.mkdir(parents=True)
+    trim(tmp_path, 2500)
+    assert [path.name[-1] for path in kept(tmp_path)] == ["2", "0"] and all(path.is_dir() for path in others)
+    trim(tmp_path, -1)
+    assert not kept(tmp_path) and all(path.is_dir() for path in others)
 
 
-def short(key):
-    key.write_bytes(b"x" * (BYTES - 1))
-
-
-def link(key):
-    key.rename(key.with_name("elsewhere"))
-    key.symlink_to("elsewhere")
-
-
-def given_away(key):
-    os.chown(key, NOBODY, NOBODY)
-
-
-def pipe(key):
-    key.unlink()
-    os.mkfifo(key)
-
-
-@pytest.mark.parametrize("spoil", [readable, short, link, pipe, pytest.param(given_away, marks=needs_root)])
-def test_a_key_that_is_not_the_users_alone_is_none_and_nothing_is_kept(capture, state, spoil):
-    assert own_key()
-    spoil(state / "key")
-    assert own_key() is None and load(capture).cache is None
-    assert walks(capture) and not (capture / ".cache").exists()
+def test_streams_take_no_more_than_their_bound(traced, monkeypatch):
+    right = walks(traced)
+    place = traced.parent / "cache" / "ptanalyze"
+    size = sum(kept(place).values())
+    keep_streams(place, 10**6, 10**7)
+    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", str(size + 1500))
+    for path in load(traced).cache.glob("walks-*"):
+        shutil.rmtree(path)
+    assert walks(traced) == right and sum(kept(place).values()) == size + 1000
+    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", "0")
+    for path in load(traced).cache.glob("walks-*"):
+        shutil.rmtree(path)
+    assert walks(traced) == right and not kept(place)
+    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", "much")
+    with pytest.raises(UsageError, match="PTANALYZE_CACHE_SIZE = much"):
+        walks(traced)
 
 
 @needs_root

@@ -162,7 +162,7 @@ def sent(capture: Capture) -> Capture:
     """
     from ..formats.capture import Capture as Plain
 
-    return Plain(capture.directory.resolve(), capture.manifest, capture.trusted)
+    return Plain(capture.directory.resolve(), capture.manifest)
 
 
 def received(capture: Capture) -> Capture:

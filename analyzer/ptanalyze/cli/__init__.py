@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from copy import copy
 from functools import cache, partial
 from importlib import import_module
@@ -18,7 +17,6 @@ import click
 from ..core.errors import PtanalyzeError, printable, this_program
 from ..core.errors import program as this
 from ..core.process import forget_what_is_no_number, seen_signals
-from ..core.safe_files import TRUST
 from ..core.version import __version__
 
 
@@ -197,17 +195,11 @@ def in_groups(command: click.Command, context: click.Context, formatter: click.H
     __version__, "-V", "--version", prog_name="ptanalyze", help="Show the version and exit."
 )
 @click.help_option("-h", "--help", help="Show this help and exit.")
-@click.option(
-    "--trust", is_flag=True, help="Do not compare files of captures with their checksums. Default: compare."
-)
-def ptanalyze(trust: bool) -> None:
+def ptanalyze() -> None:
     """Where do page walks go on a NUMA machine, and what would another page-table placement change?
 
     Record a program with its page tables, then ask: ptanalyze whatif --policy hydra
     """
-    if trust:
-        TRUST.set(True)
-        echo("ptanalyze: --trust: files of captures are not compared with their checksums", err=True)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -223,9 +215,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ran(arguments: Sequence[str] | None) -> int:
-    try:  # in a context of its own: --trust is of this call
-        main = partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False)
-        return exit_code_of(partial(copy_context().run, main))
+    try:
+        return exit_code_of(partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False))
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

@@ -251,7 +251,7 @@ def expect(output: str, limit: int, terminal: bool) -> None:
     most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second and thread of that time"
     echo(
         f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; answers keep up to three "
-        f"times as much in {output}/.cache (`ptanalyze cache`); {size(free_bytes(place))} are free",
+        f"times as much in your cache (`ptanalyze cache`); {size(free_bytes(place))} are free",
         err=True,
     )
 

@@ -17,10 +17,9 @@ def command(capture: str, output: str | None) -> None:
     Page frames become ordinals of their node; paths, command lines, PIDs and times, including those of the
     files, are left out. Virtual addresses and, of a VM, guest-physical ones stay: results depend on them. For
     a process that is still running, they reveal its address-space layout (ASLR) until it restarts. The kernel
-    release, the CPU model, and the counts of page faults and of changes during the dump stay, too. Analysing
-    the copy adds .cache to it, which need not be shared. In a capture of several processes only the first is
-    copied; redact the others (CAPTURE/pid-PID) one by one. The other nodes' trees of a replicating kernel are
-    left out.
+    release, the CPU model, and the counts of page faults and of changes during the dump stay, too.
+    In a capture of several processes only the first is copied; redact the others (CAPTURE/pid-PID) one by
+    one. The other nodes' trees of a replicating kernel are left out.
 
     \b
     Examples:

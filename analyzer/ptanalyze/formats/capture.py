@@ -18,7 +18,7 @@ from ..core.errors import (
     printable,
     this_program,
 )
-from ..core.safe_files import TRUST, is_own, own_directory, own_key, read_inside, user_directory
+from ..core.safe_files import own_directory, read_inside, user_directory
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from .heat import FILE as HEAT
@@ -29,7 +29,6 @@ from .snapshot import HostDump, read_snapshot, read_vm
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
 SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
-KEPT = ".cache"
 TABLES = "gpt.tables"
 NESTED = "ept.tables"
 VM = "vm.json"
@@ -38,11 +37,10 @@ PROCESS = re.compile(r"pid-([1-9]\d{0,9})", re.ASCII)  # a capture inside a capt
 
 @dataclass(frozen=True)
 class Capture:
-    """A capture directory. trusted: the contents of its files are not compared with their checksums."""
+    """A capture directory."""
 
     directory: Path
     manifest: Manifest
-    trusted: bool = False
 
     def __repr__(self) -> str:
         return f"Capture({str(self.directory)!r}: {', '.join(self._held())})"
@@ -130,7 +128,7 @@ class Capture:
         named = ((PROCESS.fullmatch(path.name), path) for path in self.directory.iterdir())
         inside = {int(name[1]): path for name, path in named if name and path.is_dir()}
         return {
-            pid: Capture(path, read_manifest(path, trusted=self.trusted), self.trusted)
+            pid: Capture(path, read_manifest(path))
             for pid, path in sorted(inside.items())
             if not path.is_symlink()
         }
@@ -161,10 +159,10 @@ class Capture:
 
     @cached_property
     def damaged(self) -> dict[str, str]:
-        """{file: how it differs from when it was sealed}; empty for a whole capture. A trusted capture's
-        contents are not compared, nor are those of its trace, each piece of which has its own checksum."""
+        """{file: how it differs from when it was sealed}; empty for a whole capture. Contents of
+        its trace are not compared: each piece of that has its own checksum."""
         found = {
-            name: damage(self.directory / name, sealed, contents=not self.trusted and name != TRACE)
+            name: damage(self.directory / name, sealed, contents=name != TRACE)
             for name, sealed in self.manifest.files.items()
         }
         return {name: why for name, why in found.items() if why}
@@ -185,20 +183,19 @@ class Capture:
 
     @cached_property
     def cache(self) -> Path | None:
-        """Directory for data derived from this capture, None where there is none: inside the user's own
-        captures, else in the user's cache. Root leaves nothing in the captures of others, and without a key
-        to sign them with nothing is kept."""
-        if own_key() is None:
-            return None
-        bundled_here = self.directory.resolve().parent == bundled("samples").resolve()
-        if not bundled_here and is_own(self.directory) and own_directory(self.directory / KEPT):
-            return _within(self.directory / KEPT, self.identity)
-        outside = user_directory("XDG_CACHE_HOME", ".cache")
-        return _within(outside, self.identity) if outside else None
+        """Directory for data derived from this capture in the user's cache, None where that is not the
+        user's alone. Nothing is read from the capture's own directory, nor written to it."""
+        place = cache_directory()
+        return place / self.identity if place and own_directory(place / self.identity) else None
 
 
-def _within(kept: Path, identity: str) -> Path | None:
-    return kept / identity if own_directory(kept / identity) else None
+def cache_directory() -> Path | None:
+    """$XDG_CACHE_HOME/ptanalyze, made if it is not there; None where it is not the user's alone."""
+    place = user_directory("XDG_CACHE_HOME", ".cache")
+    if place is None or not own_directory(place):
+        return None
+    place.chmod(0o700)
+    return place
 
 
 def open_capture(directory: PathLike) -> Capture:
@@ -208,8 +205,7 @@ def open_capture(directory: PathLike) -> Capture:
     """
     asked, samples = Path(directory), bundled_samples()
     if asked.is_dir():
-        trusted = TRUST.get()
-        return Capture(asked, read_manifest(asked, trusted=trusted), trusted)
+        return Capture(asked, read_manifest(asked))
     if str(directory) in samples:
         return open_capture(samples[str(directory)])
     if asked.is_file():

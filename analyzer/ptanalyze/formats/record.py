@@ -269,11 +269,8 @@ def copy_private(source: BufferedReader, target: Path, most: int | None = None) 
         file.truncate(size)
 
 
-def read_manifest(directory: str | PathLike[str], *, trusted: bool = False) -> Manifest:
-    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new.
-
-    trusted  it is not compared with its own checksum
-    """
+def read_manifest(directory: str | PathLike[str]) -> Manifest:
+    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
         text = read_inside(path)
@@ -283,8 +280,8 @@ def read_manifest(directory: str | PathLike[str], *, trusted: bool = False) -> M
             "make one with `ptanalyze record` or `ptanalyze dump`"
         ) from None
     manifest = decode_record(path, text, Manifest, FORMAT, VERSION)
-    if not trusted and (crc := manifest_crc(text)) != manifest.crc32:
-        why = f"damaged: sealed with {manifest.crc32:08x}; take another copy, or read it with --trust"
+    if (crc := manifest_crc(text)) != manifest.crc32:
+        why = f"damaged: sealed with {manifest.crc32:08x}; take another copy"
         raise CaptureError(path, "CRC-32", f"{crc:08x}", why)
     if manifest.kind not in KINDS:
         raise CaptureError(path, "kind", manifest.kind, f"expected one of {', '.join(KINDS)}")

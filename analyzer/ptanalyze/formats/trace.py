@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError, printable
-from ..core.safe_files import content_of, open_inside, plain_json, read_inside, signed
+from ..core.safe_files import open_inside, plain_json
 from ..core.trace import (
     CHUNK_DTYPE,
     EVENT_DTYPE,
@@ -534,27 +534,24 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
     path = Path(path)
     index = stored_index(path.with_name(INDEX), path)
     if index is None and cache:
-        index = stored_index(cache / INDEX, path, kept=True)
+        index = stored_index(cache / INDEX, path)
     if index is not None:
         return trace_of(path, index)
     index = read_index(path)
     if cache:
         with contextlib.suppress(OSError):  # made again next time
-            write_index(cache / INDEX, path, index, kept=True)
+            write_index(cache / INDEX, path, index)
     return trace_of(path, index, checked=True)
 
 
-def write_index(out: Path, path: Path, index: Index, *, kept: bool = False) -> None:
-    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed.
-
-    kept  it is derived data, which the user signs
-    """
+def write_index(out: Path, path: Path, index: Index) -> None:
+    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed."""
     arrays = {name: getattr(index, name) for name in DTYPES}
     said = json.dumps({"version": INDEX_VERSION, **identity(path), "facts": index.facts})
     content = BytesIO()
     np.savez_compressed(content, said=np.frombuffer(said.encode(), np.uint8), **arrays)
     with atomic_write(out) as file:
-        file.write(signed(out, content.getvalue()) if kept else content.getvalue())
+        file.write(content.getvalue())
 
 
 def add_index(directory: Path) -> None:
@@ -569,17 +566,15 @@ def identity(path: Path) -> dict[str, Any]:
         return {"bytes": file.seek(0, 2), "header": zlib.crc32(header)}
 
 
-def stored_index(place: Path, path: Path, *, kept: bool = False) -> Index | None:
+def stored_index(place: Path, path: Path) -> Index | None:
     """The Index in a file, or None where there is none, or none of the trace at `path`.
-
-    kept  it is derived data: None unless the user signed it
 
     It travels with captures, and so do its checksums: what kernels use as an index is looked at, and facts
     are those of the trace's header.
     """
     try:
         data = map_file(path)
-        arrays = stored_arrays(place, most_bytes(len(data)), kept)
+        arrays = stored_arrays(place, most_bytes(len(data)))
         said = plain_json(arrays.pop("said").tobytes())
         facts = facts_of(read_header(path, data), lost_bytes(said["facts"]))
         same = {"version": INDEX_VERSION, **identity(path), "facts": json.loads(json.dumps(facts))} == said
@@ -591,9 +586,9 @@ def stored_index(place: Path, path: Path, *, kept: bool = False) -> Index | None
     return None
 
 
-def stored_arrays(place: Path, most: int, kept: bool) -> dict[str, np.ndarray]:
+def stored_arrays(place: Path, most: int) -> dict[str, np.ndarray]:
     """The arrays of an index, of at most `most` bytes together; ValueError for any other file."""
-    with kept_file(place, most) if kept else open_inside(place) as file:
+    with open_inside(place) as file:
         try:
             with warnings.catch_warnings(action="error"), zipfile.ZipFile(file) as archive:
                 if sum(member.file_size for member in archive.infolist()) > most:
@@ -606,13 +601,6 @@ def stored_arrays(place: Path, most: int, kept: bool) -> dict[str, np.ndarray]:
 def most_bytes(trace: int) -> int:
     """More than the index of a trace of this size can have."""
     return LARGEST * trace + THREADS
-
-
-def kept_file(place: Path, most: int) -> BytesIO:
-    content = content_of(place, read_inside(place, most))
-    if content is None:
-        raise ValueError("not made by this user")
-    return BytesIO(content)
 
 
 def array_in(archive: zipfile.ZipFile, name: str) -> np.ndarray:

@@ -3,8 +3,11 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import tempfile
 import warnings
+import zlib
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
@@ -15,19 +18,18 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..core.errors import CaptureError, UsageError
+from ..core.errors import CaptureError, UsageError, parse_size
 from ..core.machine import Tlb
 from ..core.safe_files import (
-    content_of,
     open_inside,
     read_inside,
-    signed,
+    remove_unfinished,
     temporary_directory,
     unfinished_directory,
 )
 from ..core.trace import SLOT_BITS, Placement, Trace, WalkStream, blocks
 
-VERSION = 5
+VERSION = 6
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 HEADER = 128  # bytes of a .npy file before its numbers
@@ -53,12 +55,12 @@ def load(
 
     chunks, regions  of the trace; walks: the most that it can have
 
-    The directory travels with captures: only what this user signed is read, no more than a stream can have,
-    and what kernels use as an index is looked at.
+    No more is read than a stream can have, and what kernels use as an index is looked at.
     """
     most = {"page": walks, "write": walks, "offset": chunks + 1, "hits": 3 * MOST_CPUS}
     try:
         stream = _load(Path(cache_dir) / f"walks-{name}", most)
+        os.utime(Path(cache_dir) / f"walks-{name}")  # trim removes the longest unused first
     except (OSError, ValueError, KeyError, TypeError, CaptureError):
         return None
     return stream if _fits(stream, chunks, regions) else None
@@ -76,9 +78,7 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
 
 
 def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
-    seal, sums = content_of(directory, read_inside(directory / SEAL, LONGEST_SEAL)), {}
-    if seal is None:
-        raise ValueError(f"{directory} was not made by this user")
+    seal, sums = read_inside(directory / SEAL, LONGEST_SEAL), {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
         if path.stat().st_size > HEADER + most[column] * np.dtype(COLUMNS[column]).itemsize:
@@ -89,8 +89,8 @@ def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
     return _opened(directory)
 
 
-def _seal(sums: Mapping[str, str]) -> bytes:
-    """What is signed in SEAL, whose every bit counts."""
+def _seal(sums: Mapping[str, int]) -> bytes:
+    """Contents of SEAL, whose every bit counts."""
     return json.dumps({"version": VERSION, **{column: sums[column] for column in COLUMNS}}).encode()
 
 
@@ -108,15 +108,58 @@ def _opened(directory: Path) -> WalkStream:
     return WalkStream(**columns)
 
 
-def _sum(path: Path) -> str:
-    """SHA-256 of a column: its numbers, then its header, which is known last."""
-    digest = hashlib.sha256()
+def _sum(path: Path) -> int:
+    """CRC-32 of a column: its numbers, then its header, which is known last."""
+    crc = 0
     with open_inside(path) as file:
         header = file.read(HEADER)
         while block := file.read(1 << 20):
-            digest.update(block)
-    digest.update(header)
-    return digest.hexdigest()
+            crc = zlib.crc32(block, crc)
+    return zlib.crc32(header, crc)
+
+
+# Bound on what a user's streams take together: the longest unused go first.
+
+BOUND, USUAL = "PTANALYZE_CACHE_SIZE", 4 << 30
+CONTENTS = re.compile(r"[0-9a-f]{32}")  # a capture's directory
+KEPT = re.compile(r"walks-[0-9a-f]{32}(-again-\d+)?|trace\.index")
+
+
+def bound() -> int:
+    """Bytes that a user's streams may take; UsageError for what is no size."""
+    text = os.environ.get(BOUND)
+    size = parse_size(text) if text else USUAL
+    if size is None:
+        raise UsageError(f"{BOUND} = {text}: expected a size, as 4G")
+    return int(size)
+
+
+def kept(place: Path) -> dict[Path, int]:
+    """{stream or index in the user's cache: bytes}, the longest unused first."""
+    found = {}
+    captures = [one for one in place.glob("*") if CONTENTS.fullmatch(one.name) and not one.is_symlink()]
+    for path in [path for one in captures for path in one.glob("*") if KEPT.fullmatch(path.name)]:
+        with suppress(OSError):  # removed meanwhile
+            files = [path] if path.is_file() else [*path.iterdir()]
+            found[path] = (path.lstat().st_mtime_ns, sum(file.lstat().st_size for file in files))
+    return {path: found[path][1] for path in sorted(found, key=lambda path: found[path][0])}
+
+
+def trim(place: Path, most: int) -> None:
+    """Remove streams from the user's cache until at most `most` bytes are left. Who reads one keeps it."""
+    sizes = kept(place)
+    total = sum(sizes.values())
+    for path, size in sizes.items():
+        if total <= most:
+            break
+        total -= size
+        with suppress(OSError):  # another process removes it
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    for contents in place.iterdir():
+        if CONTENTS.fullmatch(contents.name):
+            remove_unfinished(contents)
+            with suppress(OSError):  # not empty
+                contents.rmdir()
 
 
 class Writer:
@@ -124,10 +167,11 @@ class Writer:
 
     def __init__(self, cache_dir: str | PathLike[str] | None, name: str) -> None:
         self.target = Path(cache_dir) / f"walks-{name}" if cache_dir else None
+        self.bound = bound()
         self.unfinished = ExitStack()
         self.misses: list[np.ndarray] = []
         self.walks = 0
-        self.sums = {"page": hashlib.sha256(), "write": hashlib.sha256()}  # of what was appended
+        self.sums = {"page": 0, "write": 0}  # CRC-32 of what was appended
 
     def __enter__(self) -> "Writer":
         try:
@@ -159,7 +203,7 @@ class Writer:
             for column, array in (("page", page), ("write", write)):
                 self.files[column].write(array.data)
                 if self.target:
-                    self.sums[column].update(array.data)
+                    self.sums[column] = zlib.crc32(array.data, self.sums[column])
         except OSError as error:
             raise self._unwritable(error) from error
         self.misses.append(misses)
@@ -169,7 +213,7 @@ class Writer:
         """Finish the stream, give it its name, and open it."""
         try:
             for column, file in self.files.items():
-                self.sums[column].update(self._header(file, column, self.walks))
+                self.sums[column] = zlib.crc32(self._header(file, column, self.walks), self.sums[column])
                 self._sync(file)
             offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
             for column, array in (("offset", offset), ("hits", hits)):
@@ -177,18 +221,19 @@ class Writer:
                     np.save(file, array.astype(COLUMNS[column]))
                     self._sync(file)
             if self.target:
-                self._sign(self.target)
+                self._write_seal()
             stream = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()
+            if self.target and CONTENTS.fullmatch(self.target.parent.name):
+                trim(self.target.parents[1], self.bound)
             return stream
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _sign(self, target: Path) -> None:
-        sums = {column: digest.hexdigest() for column, digest in self.sums.items()}
-        sums |= {column: _sum(self.directory / f"{column}.npy") for column in ("offset", "hits")}
+    def _write_seal(self) -> None:
+        more = {column: _sum(self.directory / f"{column}.npy") for column in ("offset", "hits")}
         with self._create(SEAL) as file:
-            file.write(signed(target, _seal(sums)))
+            file.write(_seal(self.sums | more))
             self._sync(file)
 
     def _open(self, column: str) -> BinaryIO:
@@ -225,6 +270,6 @@ class Writer:
     def _unwritable(self, error: OSError) -> UsageError:
         where, way_out = tempfile.gettempdir(), "name another TMPDIR"
         if self.target:
-            where, way_out = str(self.target.parent), "copy the capture to another disk"
+            where, way_out = str(self.target.parent), "name another XDG_CACHE_HOME"
         why = error.strerror or error
         return UsageError(f"{where}: walk stream cannot be stored: {why}; free space there, or {way_out}")

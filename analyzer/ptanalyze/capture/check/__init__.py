@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
 from ...core import snapshot as bits
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
-from ...core.errors import CaptureError
-from ...core.safe_files import NAME, content_of, read_inside
 from ...core.snapshot import Snapshot, Tree
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
-from ...formats.capture import KEPT, Capture
-from ...formats.record import TRACE, damaged_files, read_manifest
-from ...formats.trace import INDEX, most_bytes
+from ...formats.capture import Capture
+from ...formats.record import damaged_files
 from ...world.address_space import known_pages
-from ...world.stream_store import LONGEST_SEAL, SEAL
 from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
 
@@ -35,42 +30,6 @@ def check_heat(snapshot: Snapshot) -> Check:
     return finding(
         "heat: pages mapped", pages, pages - known_pages(snapshot.guest, snapshot.heat), REASON, NOTE
     )
-
-
-# Data kept inside a capture that others made: never read, but worth knowing.
-
-NOT_OURS = "not made by this user, or of other contents of the capture: never read; may be deleted"
-
-
-def check_kept(capture: Capture) -> Iterator[Check]:
-    """A Check if anything in the capture's .cache was not made by this user from this capture."""
-    most = most_bytes((capture.directory / TRACE).stat().st_size) if capture.has_trace else 0
-    top = capture.directory / KEPT
-    inside = _inside(top) if _is_directory(top) else []
-    kept = [path for one in inside for path in (_inside(one) if _is_directory(one) else [one])]
-    identity = capture.identity if kept else ""
-    others = [path for path in kept if not _is_ours(path, identity, most)]
-    if others:
-        yield Check("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
-
-
-def _inside(directory: Path) -> list[Path]:
-    try:
-        return [path for path in directory.iterdir() if not NAME.fullmatch(path.name)]
-    except OSError:
-        return []
-
-
-def _is_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _is_ours(path: Path, identity: str, most: int) -> bool:
-    file, size = (path, most) if path.name == INDEX else (path / SEAL, LONGEST_SEAL)
-    try:
-        return path.parent.name == identity and content_of(path, read_inside(file, size)) is not None
-    except (OSError, CaptureError):
-        return False
 
 
 # Checks of the other processes inside a capture: each is there, and is a sound capture itself.
@@ -305,8 +264,7 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     Damaged files end the list: their contents cannot be trusted.
     quick  compare lengths of files, not contents, and leave the touches of the trace alone
     """
-    manifest = read_manifest(capture.directory)  # a trusted capture's is compared here
-    damaged = list(damaged_files(capture.directory, manifest, quick=quick))
+    damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
     files = len(capture.manifest.files)
     yield Check(
         "files: as long as sealed" if quick else "files: as sealed",
@@ -317,7 +275,6 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     )
     if damaged:
         return
-    yield from check_kept(capture)  # first: reading the trace may add an index
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
     if capture.has_snapshot and capture.has_heat:
