@@ -36,7 +36,7 @@ from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import table
 from ptanalyze.world import trees
-from ptanalyze.world.mm_events import advice
+from ptanalyze.world.mm_events import advice, parted
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze.world.trees import overlap, within
@@ -503,6 +503,36 @@ def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **p
         cold=cold, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
     )
     return replay_snapshot(snapshot, trace, [("thp", params)], setup)
+
+
+EDGE = st.sampled_from([0, 1, 300, 511, 512, 513, 1023, 1024, 1536]).map(lambda page: GIB + page * PAGE)
+CHANGES = st.tuples(st.sampled_from([Event.MUNMAP, Event.MMAP, Event.MPROTECT, Event.MADVISE]), EDGE, EDGE)
+
+
+@given(st.lists(CHANGES, max_size=9))
+def test_split_pages_are_those_of_the_naive_kernel(calls):
+    """Page by page: what is left of 2 MiB, or kept apart from the rest, needs a leaf table (Linux 6.1)."""
+    split, done = set(), []
+    for kind, low, end in calls:
+        for block in range(low >> 21, (end - 1 >> 21) + 1) if low < end else ():
+            inside = sum(low <= page < end for page in range(block << 21, (block + 1) << 21, PAGE))
+            if inside == 512 and kind == Event.MMAP:
+                split.discard(block)
+            elif inside < 512:
+                split.add(block)
+        result, value = (low, 3) if kind == Event.MMAP else (0, 4 if kind == Event.MADVISE else 1)
+        done += [(kind, (low, end - low, value, 0x32), result)] if low < end else []
+    assert parted(events_of(done)).tolist() == sorted(split)
+
+
+@pytest.mark.parametrize(("call", "small"), [
+    ((Event.MADVISE, (GIB, 16 * PAGE, 4), 0), 1), ((Event.MADVISE, (GIB, REGION, 4), 0), 0),
+    ((Event.MREMAP, (GIB, REGION, REGION, 3), GIB + REGION + PAGE), 3),
+    ((Event.MREMAP, (GIB, REGION, REGION, 3), GIB + REGION), 0),
+])  # fmt: skip
+def test_memory_given_back_in_part_stays_small(call, small):
+    result = thp([call])
+    assert (result.facts.get("regions_split", 0), result.facts["regions_promoted"]) == (small, 4 - small)
 
 
 def advised(start, length, advice=NO_HUGE, result=0):

@@ -21,8 +21,9 @@ from ..core.columns import CAREFUL, MADVISE, Finding
 from ..core.errors import size_in_words
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree
+from ..core.trace import REGION_SHIFT
 from ..world import trees
-from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, region_of_interest
+from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, parted, region_of_interest
 from ..world.scenario import leaf_entries
 from .contract import Availability, Policy, Scenario
 
@@ -36,6 +37,7 @@ ACTS["both"] = ACTS["gpt"] | ACTS["ept"]
 
 
 THP = partial(Finding, policy="thp")
+SPLIT = "MiB stay 4 KiB: calls change a part of each 2 MiB there, which splits its huge page"
 
 
 class Params(Strict):
@@ -54,10 +56,16 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
     found: list[Finding] = []
     gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
-        ranges = forbidden(scenario)
-        huge = trees.promote_guest(
-            scenario.space, params.min_pages, params.fragmentation, params.seed, ranges
+        ranges, base = forbidden(scenario), scenario.snapshot.guest.base
+        whole = ~np.isin(base >> np.uint64(REGION_SHIFT), parted(scenario.trace.events))
+        drawn = params.min_pages, params.fragmentation, params.seed
+        huge = trees.promote_guest(scenario.space, *drawn, ranges, whole)
+        small = (
+            trees.one_anonymous_vma(scenario.snapshot, base) & (scenario.snapshot.guest.level == 1) & ~whole
         )
+        if small.any():
+            facts["regions_split"] = int(np.count_nonzero(small))
+            found.append(THP("split", f"{facts['regions_split'] * REGION_MIB} {SPLIT}"))
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
         gone.append(huge.tables)

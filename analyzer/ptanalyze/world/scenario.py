@@ -31,7 +31,7 @@ from ..kernels.replay import FREE
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, steady_history
-from .mm_events import ADVISED, DISABLED, PRCTL, advice, allowed, linux, within_region
+from .mm_events import ADVISED, DISABLED, PRCTL, advice, allowed, linux, parted, within_region
 from .page_homes import (
     DataNodes,
     data_move,
@@ -382,10 +382,13 @@ def with_advice(scenario: Scenario) -> Scenario:
         text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
         return scenario.with_findings(Finding(MADVISE, text))
 
+    split = parted(scenario.trace.events)
+
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
-        given = within(bases, 1 << REGION_SHIFT, asked.collapsed)
-        return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked)
+        whole = ~np.isin(bases >> np.uint64(REGION_SHIFT), split)
+        given = within(bases, 1 << REGION_SHIFT, asked.collapsed) & whole
+        return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked) & whole
 
     space = scenario.space
     huge = promote_guest(space, 1, 0.0, 0, asked.forbidden, wanted(snapshot.guest.base))
