@@ -210,10 +210,8 @@ static void refuse_dead_leader(pid_t pid)
 
 static void refuse_missing_node(const struct topology *topology, long node)
 {
-	for (size_t i = 0; i < topology->range_count; i++)
-		if (topology->ranges[i].node == node)
-			return;
-	fail(EXIT_WRONG_USE, "--to %ld: this machine has no memory on such a node", node);
+	if (!topology_has_memory(topology, node))
+		fail(EXIT_WRONG_USE, "--to %ld: this machine has no memory on such a node", node);
 }
 
 static bool is_32_bit(const struct process *process)
@@ -267,7 +265,7 @@ static void look_at_threads(struct plan *plan, const struct process *process, co
 		may_trace &= (number_in(status, "\nCapEff:\t", 16) & TRACES) != 0;
 		free(status);
 		cpu = thread_cpu(process, tid);
-		node = cpu < 0 ? -1 : topology_node_of_cpu(topology, cpu);
+		node = topology_memory_near(topology, topology_node_of_cpu(topology, cpu));
 		if (node >= 0 && node < 1024 && ++on[node] > (plan->node < 0 ? 0 : on[plan->node]))
 			plan->node = node;
 		plan->threads++;

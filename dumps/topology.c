@@ -228,3 +228,32 @@ int topology_node_of_cpu(const struct topology *topology, int cpu)
 			return topology->nodes[i].id;
 	return -1;
 }
+
+bool topology_has_memory(const struct topology *topology, long node)
+{
+	for (size_t i = 0; i < topology->range_count; i++)
+		if (topology->ranges[i].node == node)
+			return true;
+	return false;
+}
+
+int topology_memory_near(const struct topology *topology, int node)
+{
+	const char *distances = "";
+	long distance, least = 0;
+	int near = -1;
+
+	for (size_t i = 0; i < topology->node_count; i++)
+		if (topology->nodes[i].id == node)
+			distances = topology->nodes[i].distance;
+	for (size_t i = 0; node >= 0 && i < topology->node_count; i++) {
+		int other = topology->nodes[i].id;
+
+		distance = strtol(distances, (char **)&distances, 10);
+		if (topology_has_memory(topology, other) && (near < 0 || other == node || distance < least)) {
+			near = other;
+			least = other == node ? 0 : distance;
+		}
+	}
+	return near < 0 ? node : near;
+}

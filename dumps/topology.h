@@ -3,6 +3,7 @@
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,9 @@ struct topology {
 void topology_read(struct topology *topology);
 int topology_node(const struct topology *topology, uint64_t frame);
 int topology_node_of_cpu(const struct topology *topology, int cpu);
+bool topology_has_memory(const struct topology *topology, long node);
+/* `node` itself if it has memory, else the nearest that has some; -1 unknown. */
+int topology_memory_near(const struct topology *topology, int node);
 uint64_t highest_address(void);
 
 #endif

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections import namedtuple
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -447,3 +448,18 @@ def test_shares_are_of_leaf_entries():
     pages = np.array([[512, 0, 0], [100, 412, 0], [3, 0, 0]])
     tables = front.Tables(np.arange(3) << 21, np.arange(3), np.array([1, 0, 1]), pages)
     assert trial.shares(tables, 0, 1) == pytest.approx((515 / 1027, 615 / 1027))
+
+
+def test_threads_on_nodes_without_memory_count_with_the_nearest(tmp_path):
+    nodes = (
+        '{4, "0-1", "10 20 12 30"}, {5, "2", "20 10 20 30"}, {7, "3", "12 20 10 30"}, {9, "", "30 30 30 10"}'
+    )
+    code = f"""#include <stdio.h>
+    #include "topology.h"
+    struct node nodes[] = {{ {nodes} }};
+    struct range ranges[] = {{ {{0, 9, 5}}, {{9, 12, 7}} }};
+    struct topology all = {{ nodes, ranges, 4, 2, "" }};
+    int main() {{ for (int k = 0; k < 4; k++) printf("%d ", topology_memory_near(&all, nodes[k].id)); }}"""
+    build = ["cc", "-xc", "-", "-xc", "topology.c", "-I.", "-D_GNU_SOURCE", "-o", tmp_path / "near"]
+    subprocess.run(build, input=code, text=True, cwd=Path(__file__).parents[2] / "dumps", check=True)
+    assert subprocess.check_output([tmp_path / "near"]).split() == [b"7", b"5", b"7", b"5"]
