@@ -219,7 +219,7 @@ def texts(place):
         for ending in ("json", "csv"):
             run(["whatif", f"{place}/four", "-p", "mitosis", "-o", f"{place}/result.{ending}"])
     return {
-        "lackey": [LACKEY * 3],
+        "lackey": [LACKEY * 3, test_foreign_traces.HANDOUT],
         "perf-script": [PERF_SCRIPT * 2, DATA_SOURCES, b"  124 [001] 1.000001: 5581aa00 55aa00 f+0x0 (x)\n"],
         "vmitosis": dumps,
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
@@ -271,7 +271,7 @@ def small_files(place, bases, texts):
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],
-        "pinatrace": [test_foreign_traces.PINATRACE],
+        "pinatrace": [test_foreign_traces.PINATRACE, test_foreign_traces.SIMPLE],
         "champsim": [accesses],
         "champsim.gz": [gzip.compress(accesses)],
         "champsim.xz": [lzma.compress(accesses)],

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from naive import decode as naive
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture, infer_tree
+from ptanalyze.cli import run
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
@@ -154,13 +154,29 @@ def test_the_kernel_half_of_a_root_is_not_part_of_it(tmp_path):
 
 
 @pytest.mark.twin
-def test_the_last_of_several_dumps_is_taken_unless_asked_otherwise(tmp_path):
+def test_last_whole_dump_of_several_is_taken(tmp_path):
     one, two = (build_tree([Page(0x1000, frame)], frames_on([0], first=99)) for frame in (5, 6))
-    path = write(tmp_path / "d", dump_text(one, pid=1) + dump_text(two, pid=2))
-    assert leaves(import_ptdump(path, fresh(tmp_path / "a")).guest) == leaves(two)
-    assert import_ptdump(path, fresh(tmp_path / "b"), which=0).facts["pid"] == 1
-    with pytest.raises(UsageError, match="holds 2 dumps"):
-        import_ptdump(path, fresh(tmp_path / "c"), which=2)
+    path, first = tmp_path / "d", dump_text(one, pid=1)
+    failed = '<numamap>\n0 0 4096\n</numamap>\n<ptdump process="2" error="-1"></ptdump>\n'
+    for k, (rest, tree) in enumerate([(dump_text(two), two), (failed, one), (dump_text(two)[:-99], one)]):
+        snapshot = import_ptdump(write(path, first + rest), fresh(tmp_path / f"last{k}"))
+        assert leaves(snapshot.guest) == leaves(tree)
+        assert "d holds 2 dumps (1: PID 1," in snapshot.facts["dumps"]
+        assert import_ptdump(path, fresh(tmp_path / f"first{k}"), dump=1).facts["pid"] == 1
+        with pytest.raises(UsageError, match="--dump 3: d holds 2 dumps"):
+            import_ptdump(path, fresh(tmp_path / "no"), dump=3)
+    with pytest.raises(CaptureError, match="ends before"):
+        import_ptdump(path, fresh(tmp_path / "no"), dump=2)
+
+
+def test_command_says_which_dump_it_took(tmp_path, capsys):
+    text = dump_text(build_tree(PAGES, frames_on([0])))
+    path = str(write(tmp_path / "d", text + '<ptdump process="2" error="-1"></ptdump>\n'))
+    assert run(["import", path, "-o", str(tmp_path / "made")]) == 0
+    assert "(1: PID 77, tables: 7, 2: PID 2, error -1); 1 is taken" in capsys.readouterr().out
+    assert run(["import", path, "-o", str(tmp_path / "no"), "--dump", "2"]) == 1
+    (tmp_path / "l").write_bytes(b" L 1000,8\n")
+    assert run(["import", str(tmp_path / "l"), "-o", str(tmp_path / "no"), "--dump", "1"]) == 2
 
 
 @pytest.mark.twin
@@ -349,14 +365,6 @@ def test_options_that_do_not_belong_are_refused(tmp_path, guest, nested):
 def test_a_list_of_nodes_without_an_end_is_refused():
     with pytest.raises(CaptureError, match="more than such a file may have"):
         read_nodes(Path("/dev/zero"))
-
-
-def test_a_long_list_of_nodes_is_read_in_time(tmp_path):
-    lines = "".join(f"{k % 2} {k * 8192} {k * 8192 + 4095}\n" for k in range(100_000))
-    (tmp_path / "nodes").write_text(lines)
-    began = time.process_time()
-    assert len(read_nodes(tmp_path / "nodes").nodes) == 2
-    assert time.process_time() - began < 10, "comparing each with each takes minutes"
 
 
 # Pages that other tools list beside a trace become its page tables; damage leaves nothing behind.

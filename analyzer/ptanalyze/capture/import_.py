@@ -141,6 +141,7 @@ def import_capture(
     strip: Strip = Strip.ON,
     pages: Source | None = None,
     nodes: Source | None = None,
+    dump: int | None = None,
 ) -> str:
     """Make the capture directory `out` from `source`; returns the format that it was read in.
 
@@ -148,6 +149,7 @@ def import_capture(
     nested  the VM's nested table beside it
     nodes   file that says where physical memory is (formats.foreign.table_dump.read_nodes), gptdump only
     strip   what touches to leave out of a trace of all accesses; others are never stripped
+    dump    number from 1 of a dump of several in a file, vmitosis only; None: the last that is whole
     pages   page tables beside a trace: a capture of them, or a file of mapped pages
             (formats.foreign.recognise)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
@@ -161,6 +163,8 @@ def import_capture(
         raise UsageError(f"--ept {nested}: only {having} have nested tables in a second file")
     if nodes is not None and "--nodes" not in row.takes:
         raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
+    if dump is not None and "--dump" not in row.takes:
+        raise UsageError(f"--dump {dump}: only a file of {names(taking='--dump')[0]} holds several")
     if pages is not None and row.holds == DUMP:
         traces = ", ".join(names(TRACE, SAMPLES))
         raise UsageError(f"--pages {pages}: {row.name} is no trace; traces are {traces}")
@@ -176,8 +180,10 @@ def import_capture(
         elif row.holds == SAMPLES:
             said = read(source, inside / TRACE_FILE).said()
         else:
-            beside_it = {"nested": nested, "nodes": nodes}
-            read(source, inside, **{key: file for key, file in beside_it.items() if file is not None})
+            beside_it = {"nested": nested, "nodes": nodes, "dump": dump}
+            asked = {name: value for name, value in beside_it.items() if value is not None}
+            facts = read(source, inside, **asked).facts
+            said = {"dumps": facts["dumps"]} if "dumps" in facts else {}
             kind = "process" if read_snapshot(inside).native else "vm"
         if row.holds != DUMP:
             add_index(inside)

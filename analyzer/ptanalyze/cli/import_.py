@@ -46,6 +46,12 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
     help="File with lines NODE FIRST LAST, in bytes of physical memory (gptdump). Default: one node.",
 )
 @click.option(
+    "--dump",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of a file with several dumps the Nth (vmitosis). Default: the last that is whole.",
+)
+@click.option(
     "--pages",
     type=click.Path(),
     help="Page tables beside a trace: a capture of the same process, DynamoRIO's v2p.textproto or DCPerf's "
@@ -62,6 +68,7 @@ def command(
     output: str | None,
     ept: str | None,
     nodes: str | None,
+    dump: int | None,
     pages: str | None,
     salvage: bool,
     strip: str,
@@ -85,6 +92,7 @@ def command(
             strip=Strip[strip.upper()],
             pages=pages,
             nodes=nodes,
+            dump=dump,
         )
     echo(f"{output}: imported ({form}); {next_step('info', output)}")
     for line in of_samples(output):
@@ -97,14 +105,16 @@ def command(
 
 
 def of_samples(output: str) -> list[str]:
-    """What the periods and data sources of perf's samples said."""
+    """What the periods and data sources of perf's samples said, or which dump of several was taken."""
     from ..formats.record import read_manifest
 
     said = read_manifest(output).provenance
     lines = {
+        "dumps": "{}; --dump N takes another",
         "period_unit": "each sample stands for {:,} events",
         "periods": "periods {}: each sample counts once",
         "missed_tlb": "{:,} samples missed the TLB; alone they are walks: grep -E 'TLB [^|]* miss' has them",
+        "gone": "samples of threads that were gone (PID -1), left out: {:,}",
         "data_from": "data from: {}",
     }
     return [line.format(said[key]) for key, line in lines.items() if key in said]

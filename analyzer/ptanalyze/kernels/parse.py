@@ -4,7 +4,9 @@ import numpy as np
 
 from .jit import called_hook, kernel
 
-NEWLINE, SPACE, TAB, HASH, COMMA, COLON, SLASH, DOT, BAR = 10, 32, 9, 35, 44, 58, 47, 46, 124
+NEWLINE, SPACE, TAB, HASH, COMMA, DASH, COLON, SLASH, DOT, BAR = 10, 32, 9, 35, 44, 45, 58, 47, 46, 124
+OPEN, CLOSE = 91, 93  # brackets
+NO_THREAD, GONE = np.int64(-2), np.int64(-1)  # none so far; of a task that had exited, as perf prints it
 TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
 LATEST = 9_223_372_036  # second whose nanoseconds fit into 63 bits
 NOT_TOLD, BY_NAME, TLB_HIT, TLB_MISSED = np.int8(0), np.int8(1), np.int8(2), np.int8(4)
@@ -42,10 +44,30 @@ def number(data, at, end, base):
     return value, at
 
 
+@called_hook
+def blank(data, at, end):
+    """Position after the blanks at `at`."""
+    while at < end and data[at] == SPACE:
+        at += 1
+    return at
+
+
+@called_hook
+def touch(page, write, n, address, size, store):
+    """Rows after those of an access, one for each page it reaches into; len(page): no more has room."""
+    for number_of_page in range(address >> 12, ((address + size - 1) >> 12) + 1):
+        if n == len(page):
+            break
+        page[n], write[n] = number_of_page, store
+        n += 1
+    return n
+
+
 @kernel
 def parse_lackey(data, instructions, page, write, time):
     """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
 
+    Blanks may be fewer: handouts of a course (CS:APP's cache lab) have one behind the I.
     data  uint8[bytes] of whole lines; instructions: "I" lines so far
     page int64, write bool, time int64 (instructions so far): a row per access, room for 4 per line; M is a
     load and a store; an access across a page border has a row for each page.
@@ -59,23 +81,27 @@ def parse_lackey(data, instructions, page, write, time):
         at = end + 1
         if end == start or data[start] == 61 or data[start] == 45:  # "==PID== ...", "--PID-- ..."
             continue
-        kind = data[start] if data[start] != SPACE else data[min(start + 1, end - 1)]
-        address, comma = number(data, start + 3, end, 16)
+        letter = start + np.int64(data[start] == SPACE)
+        kind = data[min(letter, end - 1)]
+        begin = blank(data, letter + 1, end)
+        address, comma = number(data, begin, end, 16)
         size, last = number(data, comma + 1, end, 10)
-        form = end - start > 5 and data[start + 2] == SPACE and comma > start + 3 and comma < end
-        if not form or data[comma] != COMMA or last != end or size == 0 or address >= TOO_BIG:
+        if (
+            not letter + 1 < begin < comma < end
+            or data[comma] != COMMA
+            or last != end
+            or size == 0
+            or address >= TOO_BIG
+        ):
             return n, instructions, start
         if kind == 73:  # I
             instructions += 1
         elif kind == 76 or kind == 83 or kind == 77:  # L, S, M
             for stores in range(np.int64(kind == 83), 1 + np.int64(kind != 76)):
-                for number_of_page in range(address >> 12, ((address + size - 1) >> 12) + 1):
-                    page[n] = number_of_page
-                    write[n] = stores == 1
-                    time[n] = instructions
-                    n += 1
-                    if n == len(page):
-                        return n, instructions, start
+                first, n = n, touch(page, write, n, address, size, stores == 1)
+                time[first:n] = instructions
+                if n == len(page):
+                    return n, instructions, start
         else:
             return n, instructions, start
     return n, instructions, -1
@@ -85,7 +111,8 @@ def parse_lackey(data, instructions, page, write, time):
 def parse_pinatrace(data, page, write):
     """Parse lines of Pin's pinatrace: "0xip: R 0xaddress", R or W; the last line is "#eof".
 
-    data  uint8[bytes] of whole lines; page int64, write bool: a row per access, room for one per line
+    Those of Pin's SimpleExamples are padded and go on with the size in decimal and the value.
+    data  uint8[bytes] of whole lines; page int64, write bool: a row per access and page, room for 2 a line
     Returns (rows, position of the first other line, or -1).
     """
     n = 0
@@ -98,12 +125,24 @@ def parse_pinatrace(data, page, write):
             continue
         code, colon = prefixed(data, start, end)
         kind = data[min(colon + 2, end - 1)]
-        address, last = prefixed(data, colon + 4, end)
+        address, last = prefixed(data, blank(data, colon + 3, end), end)
         form = code >= 0 and colon + 4 < end and data[colon] == COLON and data[colon + 1] == SPACE
-        if not form or (kind != 82 and kind != 87) or data[colon + 3] != SPACE or address < 0 or last != end:
+        if not form or (kind != 82 and kind != 87) or data[colon + 3] != SPACE or address < 0:
             return n, start
-        page[n], write[n] = address >> 12, kind == 87
-        n += 1
+        size = np.int64(1)
+        if last < end:
+            begin = blank(data, last, end)
+            size, stop = number(data, begin, end, 10)
+            value, padded = prefixed(data, blank(data, stop, end), end)
+            if value < 0 and padded < end and data[padded] == 48:  # C++ shows no 0x before a zero
+                padded += 1
+            while padded < end and (HEX[data[padded]] >= 0 and value >= 0):  # wider than 8 bytes
+                padded += 1
+            if not last < begin < stop or padded != end or size > 4096:
+                return n, start
+        n = touch(page, write, n, address, max(size, 1), kind == 87)
+        if n == len(page):
+            return n, start
     return n, -1
 
 
@@ -161,13 +200,21 @@ def data_source(data, at, end):
     return (TLB_MISSED if missed else TLB_HIT), store
 
 
+@called_hook
+def process(data, at, end):
+    """(number or GONE, position after it); the position is `at` when there is none."""
+    if at + 1 < end and data[at] == DASH and data[at + 1] == 49:
+        return GONE, at + 2
+    return number(data, at, end, 10)
+
+
 @kernel
 def parse_perf(data, tid, cpu, time, page, period, write, walk):
     """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
 
-    A line: anything, TID or PID/TID, [CPU], SECONDS.FRACTION: then, after an optional period and event name
-    that ends in a colon, the address in hexadecimal. An event with "stor" in its name is a store, and what
-    the data source says is one. An address is followed by another number (a data source, or an
+    A line: anything, TID or PID/TID (-1: GONE), [CPU], SECONDS.FRACTION: then, after an optional period and
+    event name that ends in a colon, the address in hexadecimal. An event with "stor" in its name is a store,
+    and what the data source says is one. An address is followed by another number (a data source, or an
     instruction's address, which comes before its symbol), else the address was the instruction's itself.
     tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); period int64 (-1: not
     printed; at most TOO_BIG); write bool; walk int8: BY_NAME if the event counts TLB misses, and TLB_HIT or
@@ -185,7 +232,7 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
             continue
         word = start
         state = 0  # 0: before the time, 1: after it, 2: after the address, 3: after another number
-        thread, on = np.int64(-1), np.int64(-1)
+        thread, on = NO_THREAD, np.int64(-1)
         counted, first = np.int64(-1), start
         kind = np.int8(0)
         store = False
@@ -198,18 +245,20 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
             if after == word:
                 break
             if state == 0:
-                value, stop = number(data, word, after, 10)
+                value, stop = process(data, word, after)
                 if stop > word and stop < after and data[stop] == SLASH:
-                    value, stop = number(data, stop + 1, after, 10)
-                if stop == after:
-                    thread = value
-                elif data[word] == 91:  # [CPU]
-                    on, _ = number(data, word + 1, after, 10)
+                    value, stop = process(data, stop + 1, after)
+                if stop == after:  # the last before the time: numbers may be part of a name
+                    thread, on = value, np.int64(-1)
+                elif data[word] == OPEN and thread != NO_THREAD:  # [CPU]; a name may have brackets, too
+                    value, stop = number(data, word + 1, after, 10)
+                    if stop > word + 1 and stop == after - 1 and data[stop] == CLOSE:
+                        on = value
                 elif (
                     stop > word
                     and data[stop] == DOT
                     and data[after - 1] == COLON
-                    and thread >= 0
+                    and thread != NO_THREAD
                     and value < LATEST
                 ):
                     fraction, stop_2 = number(data, stop + 1, after, 10)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...core.errors import CaptureError, UsageError
 from ...core.trace import Event
-from ...kernels.parse import BY_NAME, TLB_MISSED, parse_perf
+from ...kernels.parse import BY_NAME, GONE, TLB_MISSED, parse_perf
 from ..trace_writer import UNKNOWN_THREAD, TraceWriter, bad_line, blocks, open_input, trace_writer
 
 # Which of perf's samples are TLB misses, and which accesses.
@@ -138,12 +138,14 @@ class Samples:
 
     accesses  samples written; unit  events that each stands for, 0 where periods were not printed
     missed    samples of accesses that missed the TLB by their data sources; 0 where all samples did
+    gone      samples of tasks that had exited (PID -1): left out
     levels    {where the data came from: samples}, of those whose data source says so
     """
 
     accesses: int = 0
     unit: int = 0
     missed: int = 0
+    gone: int = 0
     levels: Counter[str] = field(default_factory=Counter)
 
     def said(self) -> dict[str, Any]:
@@ -151,6 +153,8 @@ class Samples:
         what: dict[str, Any] = {"period_unit": self.unit} if self.unit else {"periods": "not printed"}
         if self.missed:
             what["missed_tlb"] = self.missed
+        if self.gone:
+            what["gone"] = self.gone
         total = sum(self.levels.values())
         shares = [f"{name} {count / total:.0%}" for name, count in self.levels.most_common(SAID_LEVELS)]
         return what | ({"data_from": ", ".join(shares)} if shares else {})
@@ -177,7 +181,8 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
     with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
         kinds, periods = Kinds(name), Periods(name)
         for block, before in blocks(file, name):
-            columns, bad = parse_block(block, name)
+            columns, gone, bad = parse_block(block, name)
+            samples.gone += gone
             text = block[: None if bad < 0 else bad].tobytes()
             count_levels(samples.levels, text)
             writer.facts["walks"] = kinds.are_walks(columns.pop("walk"), text)
@@ -193,7 +198,8 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
             if bad >= 0:
                 raise bad_line(name, block, before, bad, WHAT)
         if not writer.accesses:
-            raise CaptureError(name, "samples", 0, WHAT)
+            why = f"{samples.gone:,} left out, of threads that were gone (PID -1)" if samples.gone else WHAT
+            raise CaptureError(name, "samples", 0, why)
     return samples
 
 
@@ -218,8 +224,8 @@ def count_levels(levels: Counter[str], text: bytes) -> None:
             levels[name] += count
 
 
-def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str, np.ndarray], int]:
-    """(columns of the samples, position of the first line that is none or -1)"""
+def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str, np.ndarray], int, int]:
+    """(columns of the samples, how many of gone tasks are not among them, position of the first bad line)"""
     room = len(block) // SHORTEST_LINE + 1
     columns: dict[str, np.ndarray] = {
         key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page", "period")
@@ -228,8 +234,9 @@ def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str,
     n, bad = parse_perf(block, *columns.values())
     for at in np.flatnonzero(columns["cpu"][:n] > MOST_CPU)[:1]:
         raise CaptureError(name, f"CPU of sample {at + 1}", columns["cpu"][at], f"at most {MOST_CPU}")
-    kept = columns["page"][:n] != 0
-    return {key: column[:n][kept] for key, column in columns.items()}, bad
+    gone = columns["tid"][:n] == GONE
+    kept = (columns["page"][:n] != 0) & ~gone
+    return {key: column[:n][kept] for key, column in columns.items()}, int(gone.sum()), bad
 
 
 def write_samples(

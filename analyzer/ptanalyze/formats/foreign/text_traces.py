@@ -12,7 +12,7 @@ from ..trace_writer import UNKNOWN_THREAD, bad_line, blocks, open_input, trace_w
 
 ROWS_A_LINE = 4
 SHORTEST_LINE = 6
-WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, address, comma, size)"
+WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, blank, address, comma, size)"
 
 
 def import_lackey(
@@ -45,7 +45,7 @@ def import_lackey(
 # Import the output of pinatrace, the example tool of Intel's Pin kit.
 
 PINATRACE_SHORTEST_LINE = 11
-PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
+PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS, then nothing or a size and a value)"
 
 
 def import_pinatrace(
@@ -53,9 +53,9 @@ def import_pinatrace(
 ) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
-    It has no threads, sizes or times: all of it is thread 0, no access reaches into a second page, and an
-    access counts as a nanosecond. strip: what touches to leave out. CaptureError names the first
-    line that pinatrace did not print; `out` is not made then.
+    It has no threads or times: all of it is thread 0, and the touch of a page counts as a nanosecond. Where
+    it has sizes, an access may reach into a second page. strip: what touches to leave out. CaptureError names
+    the first line that pinatrace did not print; `out` is not made then.
     """
     done = 0
     with (
@@ -64,7 +64,7 @@ def import_pinatrace(
     ):
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         for block, before in blocks(file, name):
-            room = len(block) // PINATRACE_SHORTEST_LINE + 1
+            room = 2 * (len(block) // PINATRACE_SHORTEST_LINE + 1)
             page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
             n, bad = parse_pinatrace(block, page, write)
             writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
