@@ -247,6 +247,7 @@ def small_files(place, bases, texts):
     place.mkdir()
     records, accesses = dynamorio(), test_foreign_traces.RECORDS.tobytes()
     tables, nested = dumps(place)
+    tar = test_foreign_traces.tarred(place / "t", one=accesses).read_bytes()
     found = {
         "btf": [guest_memories.btf(test_guests.SMALL_TYPES)],
         "hmat": [HMAT],
@@ -272,7 +273,7 @@ def small_files(place, bases, texts):
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],
         "pinatrace": [test_foreign_traces.PINATRACE, test_foreign_traces.SIMPLE],
-        "champsim": [accesses],
+        "champsim": [accesses, test_foreign_traces.cloudsuite(), tar],
         "champsim.gz": [gzip.compress(accesses)],
         "champsim.xz": [lzma.compress(accesses)],
         "drmemtrace": [records],

@@ -4,6 +4,7 @@ import gzip
 import io
 import lzma
 import re
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from ptanalyze.formats import foreign
 from ptanalyze.formats import trace_writer as writing
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.foreign import FORMATS
+from ptanalyze.formats.foreign.champsim import CLOUDSUITE, import_champsim, touches
 from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
-from ptanalyze.formats.foreign.champsim import import_champsim, touches
 from ptanalyze.formats.foreign.drmemtrace import RECORD, import_drmemtrace
 from ptanalyze.formats.foreign.recognise import recognise
 from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
@@ -536,6 +537,63 @@ def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, k
     assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
     assert capture.trace.facts["ended"] == "unfinished"
     assert exit_code(list(check_capture(capture))) == 3
+
+
+def cloudsuite(rows=50, spaces=(7,)):
+    records = np.zeros(rows, CLOUDSUITE)
+    records["ip"], records["taken"], records["space"] = 0x400000, 1, np.resize(spaces, rows)
+    records["store"][:, 3], records["load"][:, 2] = 0x7000, 0x5000
+    return records.tobytes()
+
+
+def tarred(path, packing="", **files):
+    """A tar of files by name, with a folder before them and a long name's header."""
+    with tarfile.open(path, f"w:{packing}", format=tarfile.PAX_FORMAT) as archive:
+        folder = tarfile.TarInfo("f" * 120)
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("packing", ["", "gz", "xz"])
+@pytest.mark.parametrize(("content", "touches"), [(cloudsuite(), [5, 7]), (champsim(3000), range(1, 3001))])
+def test_champsim_is_read_from_a_tar(tmp_path, packing, content, touches):
+    path = tarred(tmp_path / f"a.tar{packing and '.'}{packing}", packing, one=content)
+    assert import_capture(None, path, tmp_path / "made", strip=False) == "champsim"
+    found = touched(load(tmp_path / "made"))
+    assert found == [*touches] * (len(found) // len(touches)) and len(found) in (100, 3000)
+
+
+def test_tar_of_several_or_cut_is_refused(tmp_path):
+    two = tarred(tmp_path / "a.tar", one=champsim(9), two=champsim(9))
+    with pytest.raises(CaptureError, match="files = one, two: a tar of several"):
+        import_capture("champsim", two, tmp_path / "no")
+    whole = tarred(tmp_path / "b.tar", one=champsim(900)).read_bytes()
+    for cut in (9000, len(whole) // 2):
+        (tmp_path / "b.tar").write_bytes(whole[:cut])
+        with pytest.raises(CaptureError, match=r"tar = cut off|left over"):
+            import_capture("champsim", tmp_path / "b.tar", tmp_path / "no")
+    capture, damage = salvaged(tmp_path, "champsim", tmp_path / "b.tar")
+    assert touched(capture) == [*range(1, len(touched(capture)) + 1)] and len(damage) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (cloudsuite(spaces=(7, 8)), "address spaces = 2: a capture has one"),
+        (cloudsuite()[:-1], "bytes = 95: left over"),
+        (b"".join(cloudsuite()[96 * k :][:88] for k in range(50)), "record = 1: no ChampSim trace"),
+    ],
+)
+def test_other_records_are_refused_whole(tmp_path, content, why):
+    (tmp_path / "a.champsimtrace").write_bytes(content)
+    with pytest.raises(CaptureError, match=why):
+        import_capture(None, tmp_path / "a.champsimtrace", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
