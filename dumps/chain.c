@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread is borrowed: its registers are set once, to a chain of signal frames that were written below its red zone. Each
- * rt_sigreturn makes one system call and goes on with the next frame: after mmap, copy the code there, clone
- * (CLONE_VM | CLONE_VFORK), unmap, reap, and last what the thread was doing. Nobody of ours is needed from there on: if we
- * are killed, the kernel lets the thread run, and the chain ends by itself. While we live, the result of the first call
- * is looked at, and the rest is passed over if it failed. A thread may read its own memory by process_vm_readv whatever
- * security modules say (__ptrace_may_access(), kernel/ptrace.c); that a kernel has that call is asked before.
+ * One thread is borrowed, and nothing of its memory: code, stack and all else lie in a System V segment that we fill and it
+ * attaches. Its registers are set once: to shmat, whose return finds a chain of signal frames where the segment is by then.
+ * Each rt_sigreturn makes one system call and goes on with the next frame: clone (CLONE_VM | CLONE_VFORK), reap, take the
+ * segment's name away, unmap all but the chain's own end, and last what the thread was doing. Nobody of ours is needed from
+ * there on: if we are killed, the kernel lets the thread run, and the chain ends by itself; 12 KiB of the segment stay
+ * mapped then. While we live, the next chain unmaps them, and the last ones a process that is made for that alone, for
+ * nobody can unmap what he returns from: chain_unmap().
  */
 #include <cpuid.h>
 #include <dirent.h>
@@ -20,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -30,15 +32,13 @@
 #include "chain.h"
 #include "output.h"
 
-#define ROOM (24 << 10)    /* of the stack, for the chain and a signal's frame */
-#define LONGEST (20 << 10) /* chain */
-#define RED_ZONE 128
 #define STATE_MOST (16 << 10)
 #define TO_STOP 200000      /* microseconds that a thread may take to stop, at most */
 #define TO_LET_GO 2000000
 #define TO_CHOOSE 2000000   /* until one is found */
 #define TO_CALL 1000000     /* until the chain's first calls are made */
 #define TO_END 5000000      /* beyond what the order allows */
+#define KEEPER_WAITS 3      /* seconds for us to make it unmap the segment */
 #define FREE_AROUND (64UL << 20)
 #define LOWEST 0x100000000000UL /* the kernel maps nothing there by itself */
 #define SPREAD 0x200000000000UL
@@ -47,6 +47,7 @@
 #define FUTEX_WAIT_UNTIL 9  /* FUTEX_WAIT_BITSET: its timeout is a moment, not a time */
 #define TILES (3UL << 17)   /* AMX, in a mask of state components */
 #define NOT_CLONED 0x7ffffff0
+#define KCMP_VM 1
 #define RSEQ 0x420f         /* PTRACE_GET_RSEQ_CONFIGURATION */
 #define MAGIC1 0x46505853U  /* arch/x86/include/uapi/asm/sigcontext.h */
 #define MAGIC2 0x46505845U
@@ -77,17 +78,27 @@ _Static_assert(sizeof(struct frame) == 312, "ucontext");
 struct thread {
 	pid_t tid;
 	struct user_regs_struct registers;
+	struct priority {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t real_time;
+		uint64_t runtime, deadline, period;
+		uint32_t least, most;
+	} priority; /* struct sched_attr */
+	bool hurried;
 	uint64_t mask, features;
 	size_t state_bytes;
 	char state[STATE_MOST] __attribute__((aligned(64)));
 	int64_t since;
 };
 
-enum frames { COPY, CLONE, UNMAP, REAP, FRAMES };
+enum frames { CLONE, REAP, FORGET, DROP, UNMAP, CALM, LAST, FRAMES };
 
-struct layout { /* of the chain in the target's stack, upwards */
-	uint64_t frames, vectors, packed, last, state, end, place;
-	size_t code, order;
+struct end { /* of the segment, from CLONE_BYTES on: all of it is what a chain returns from */
+	struct frame frames[FRAMES];
+	struct priority priority;
+	char state[] __attribute__((aligned(64)));
 };
 
 int64_t microseconds_now(void)
@@ -98,8 +109,7 @@ int64_t microseconds_now(void)
 	return time.tv_sec * 1000000L + time.tv_nsec / 1000;
 }
 
-static void because(struct chain *chain, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void because(struct chain *chain, const char *format, ...)
+void because(struct chain *chain, const char *format, ...)
 {
 	size_t used = strlen(chain->why);
 	va_list arguments;
@@ -192,24 +202,31 @@ bool chain_find_code(struct chain *chain, const struct process *process)
 	return chain->call && chain->back;
 }
 
-enum asked { FOR_INTERRUPT, FOR_CALL, FOR_CLONE };
+enum asked { FOR_INTERRUPT, FOR_CALL };
 
 static bool is_asked(int status, enum asked asked)
 {
-	switch (asked) {
-	case FOR_INTERRUPT:
-		return status >> 16 == PTRACE_EVENT_STOP;
-	case FOR_CALL:
-		return WSTOPSIG(status) == (SIGTRAP | 0x80);
-	default:
-		return status >> 16 == PTRACE_EVENT_VFORK_DONE;
-	}
+	return asked == FOR_CALL ? WSTOPSIG(status) == (SIGTRAP | 0x80) : status >> 16 == PTRACE_EVENT_STOP;
+}
+
+static struct order *order_of(const struct chain *chain)
+{
+	return (struct order *)(chain->shared + CODE_MOST + 8);
+}
+
+/* The clone waits for an answer while all others stand still. */
+static void answer(struct chain *chain, const struct process *process)
+{
+	struct order *order = order_of(chain);
+
+	if (__atomic_load_n(&order->standing, __ATOMIC_ACQUIRE) && order->leave == UNDECIDED)
+		__atomic_store_n(&order->leave, chain->may(chain, process, order->until) ? GO_ON : GIVE_UP, __ATOMIC_RELEASE);
 }
 
 /* Until a child's SIGCHLD, which is blocked, or a moment. */
-static void wait_a_moment(void)
+static void wait_a_moment(long nanoseconds)
 {
-	struct timespec moment = { .tv_nsec = 1000000 };
+	struct timespec moment = { .tv_nsec = nanoseconds };
 	sigset_t child;
 
 	sigemptyset(&child);
@@ -217,14 +234,9 @@ static void wait_a_moment(void)
 	sigtimedwait(&child, NULL, &moment);
 }
 
-/*
- * Until the thread stops as asked; signals are passed on, which drops a pending interrupt. NULL, or why it does not.
- * `place` ends the wait for a clone: where that is unmapped, there was none.
- */
-static const char *wait_for(pid_t thread, enum asked asked, int64_t until, int memory, uint64_t place)
+/* Until the thread stops as asked; signals are passed on, which drops a pending interrupt. NULL, or why it does not. */
+static const char *wait_for(pid_t thread, enum asked asked, int64_t until, struct chain *chain, const struct process *process)
 {
-	char byte;
-
 	for (;;) {
 		int status;
 		pid_t got = waitpid(thread, &status, __WALL | WNOHANG);
@@ -236,13 +248,15 @@ static const char *wait_for(pid_t thread, enum asked asked, int64_t until, int m
 		if (!got) {
 			if (microseconds_now() > until)
 				return "does not stop";
-			if (asked == FOR_CLONE && pread(memory, &byte, 1, place) != 1)
-				return "could not be cloned (a limit of processes)";
-			wait_a_moment();
+			if (chain)
+				answer(chain, process);
+			wait_a_moment(chain && order_of(chain)->leave == UNDECIDED ? 20000 : 1000000);
 			continue;
 		}
 		if (is_asked(status, asked))
 			return asked != FOR_INTERRUPT || WSTOPSIG(status) == SIGTRAP ? NULL : "is stopped by a signal";
+		if (asked == FOR_CALL && status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP)
+			return "is stopped by a signal";
 		if (ptrace(asked == FOR_CALL ? PTRACE_SYSCALL : PTRACE_CONT, thread, 0, status >> 16 ? 0 : WSTOPSIG(status)))
 			return "is gone";
 		if (asked == FOR_INTERRUPT)
@@ -258,7 +272,7 @@ static void let_go(const struct process *process, pid_t thread)
 	if (!ptrace(PTRACE_DETACH, thread, 0, 0))
 		return;
 	ptrace(PTRACE_INTERRUPT, thread, 0, 0);
-	why = wait_for(thread, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, -1, 0);
+	why = wait_for(thread, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, NULL, NULL);
 	if (!ptrace(PTRACE_DETACH, thread, 0, 0) || !why || strcmp(why, "does not stop"))
 		return;
 	fail(EXIT_PARTIAL, "PID %d: thread %d has not stopped for %d s: it waits for a child of vfork, or for a device; it goes on",
@@ -299,7 +313,7 @@ static const char *take_state(struct thread *thread)
 		if (a + b > thread->state_bytes)
 			thread->state_bytes = a + b;
 	}
-	if (thread->state_bytes > vector.iov_len || thread->state_bytes > LONGEST / 3)
+	if (thread->state_bytes > vector.iov_len || offsetof(struct end, state) + thread->state_bytes + 4 > CHAIN_BYTES)
 		return "has registers unknown to us";
 	return NULL;
 }
@@ -326,10 +340,9 @@ static const char *resume_call(struct user_regs_struct *registers, bool cut)
 	return NULL;
 }
 
-static const char *unfit(struct chain *chain, const struct process *process, struct thread *thread, int memory, bool cut)
+static const char *unfit(const struct chain *chain, struct thread *thread, int memory, bool cut)
 {
 	struct user_regs_struct *registers = &thread->registers;
-	struct area stack;
 	const char *why;
 
 	if (ptrace(PTRACE_GETREGS, thread->tid, 0, registers) ||
@@ -341,13 +354,6 @@ static const char *unfit(struct chain *chain, const struct process *process, str
 		return "has called exec";
 	if (in_restartable_sequence(thread->tid, memory, registers->rip))
 		return "is in a restartable sequence";
-	if (!area_at(process, registers->rsp, &stack) || stack.start > registers->rsp || !(stack.flags & 2) ||
-	    registers->rsp - stack.start < ROOM)
-		return "has too little stack";
-	if (!(stack.start <= chain->main_stack && chain->main_stack < stack.end) &&
-	    !(stack.start <= registers->fs_base && registers->fs_base < stack.end &&
-	      registers->rsp < registers->fs_base))
-		return "is not on its own stack";
 	if ((why = take_state(thread)))
 		return why;
 	return resume_call(registers, cut);
@@ -370,24 +376,28 @@ static const char *filtered(const struct process *process, pid_t tid)
 	return why;
 }
 
-static const char *try_thread(struct chain *chain, const struct process *process, struct thread *thread, int *memory,
-			      bool cut)
+static const char *try_thread(struct chain *chain, const struct process *process, struct thread *thread, bool cut)
 {
 	const char *why = filtered(process, thread->tid);
+	int memory = -1;
 
 	if (why)
 		return why;
-	if (ptrace(PTRACE_SEIZE, thread->tid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEVFORKDONE))
+	if (ptrace(PTRACE_SEIZE, thread->tid, 0, PTRACE_O_TRACESYSGOOD))
 		return errno == ESRCH ? "is gone" : "may not be traced";
 	POINT(1);
 	ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
 	POINT(2);
-	why = wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_STOP, -1, 0);
+	why = wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_STOP, NULL, NULL);
 	thread->since = microseconds_now();
-	if (!why && (*memory = open_memory(process)) < 0)
-		why = "has memory that we may not write";
-	if (!why && (why = unfit(chain, process, thread, *memory, cut)))
-		close(*memory);
+	if (!why && (memory = open_memory(process)) < 0)
+		why = "has memory that we may not read";
+	if (!why)
+		why = unfit(chain, thread, memory, cut);
+	if (!why) /* another thread may have changed that meanwhile */
+		why = filtered(process, thread->tid);
+	if (memory >= 0)
+		close(memory);
 	if (why)
 		let_go(process, thread->tid);
 	return why;
@@ -409,7 +419,7 @@ static size_t list_threads(const struct process *process, pid_t *threads)
 }
 
 /* Threads that wait for a time only where there is no other. */
-static bool choose(struct chain *chain, const struct process *process, struct thread *thread, int *memory)
+static bool choose(struct chain *chain, const struct process *process, struct thread *thread)
 {
 	static pid_t threads[MOST_THREADS];
 	size_t count = list_threads(process, threads), first = count ? rand_r(&chain->seed) % count : 0;
@@ -421,7 +431,7 @@ static bool choose(struct chain *chain, const struct process *process, struct th
 			const char *why;
 
 			thread->tid = threads[(first + i) % count];
-			why = try_thread(chain, process, thread, memory, cut);
+			why = try_thread(chain, process, thread, cut);
 			if (!why) {
 				chain->interrupted += cut;
 				return true;
@@ -459,11 +469,6 @@ static struct frame as_it_was(const struct chain *chain, const struct thread *th
 	};
 }
 
-static uint64_t frame_at(const struct layout *layout, int number)
-{
-	return layout->frames + number * sizeof(struct frame);
-}
-
 /* A free place far from all others; 0: none was found, so the process is gone. */
 static uint64_t free_place(struct chain *chain, const struct process *process)
 {
@@ -479,124 +484,92 @@ static uint64_t free_place(struct chain *chain, const struct process *process)
 	return 0;
 }
 
-static bool lay_out(struct layout *layout, const struct thread *thread, const struct order *order)
+static uint64_t in_place(uint64_t place, size_t offset)
 {
-	uint64_t top = thread->registers.rsp - RED_ZONE;
-
-	layout->code = _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start;
-	layout->order = ORDER_BYTES(order->count);
-	layout->state = (top - thread->state_bytes - 4) & ~63UL;
-	layout->end = layout->state + thread->state_bytes + 4;
-	layout->last = (layout->state - sizeof(struct frame)) & ~15UL;
-	layout->packed = (layout->last - layout->code - 8 - layout->order) & ~15UL;
-	layout->vectors = layout->packed - 3 * sizeof(struct iovec);
-	layout->frames = (layout->vectors - FRAMES * sizeof(struct frame)) & ~15UL;
-	return layout->code <= CODE_MOST && thread->registers.rsp - layout->frames <= LONGEST;
+	return place + CLONE_BYTES + offset;
 }
 
 /* The clone starts at `call`, whose `ret` takes the code's address from its stack: the word before the order. */
-static bool write_chain(const struct chain *chain, const struct thread *thread, const struct order *order, int memory,
-			const struct layout *at)
+static void write_chain(const struct chain *chain, const struct thread *thread, uint64_t place)
 {
-	static char image[LONGEST];
-	size_t bytes = at->end - at->frames;
-	uint64_t base = at->frames, stack = at->place + CODE_MOST;
-	struct iovec vectors[3] = {
-		{ (void *)at->place, at->code },
-		{ (void *)stack, 8 + at->order },
-		{ (void *)at->packed, at->code + 8 + at->order },
-	};
-	struct frame frames[FRAMES], last = as_it_was(chain, thread, at->state);
+	struct end *end = (struct end *)(chain->shared + CLONE_BYTES);
+	uint64_t stack = place + CODE_MOST, clone = in_place(place, offsetof(struct end, frames[REAP].di));
 	uint32_t words[2] = { MAGIC1, thread->state_bytes + 4 };
-	uint32_t size = thread->state_bytes, end = MAGIC2;
-	char *state;
+	uint32_t size = thread->state_bytes, after = MAGIC2;
+#define NEXT(frame) in_place(place, offsetof(struct end, frames[frame]))
 
-	frames[COPY] = calling(chain, SYS_process_vm_readv, chain->own, at->vectors, 2,
-			       at->vectors + 2 * sizeof(struct iovec), 1, 0, frame_at(at, CLONE));
+	memcpy(chain->shared + CODE_MOST, &place, 8);
 	/* the clone's number is put where frame REAP has its first argument */
-	frames[CLONE] = calling(chain, SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID, stack,
-				frame_at(at, REAP) + offsetof(struct frame, di), 0, 0, 0, frame_at(at, UNMAP));
-	frames[UNMAP] = calling(chain, SYS_munmap, at->place, MAPPED, 0, 0, 0, 0, frame_at(at, REAP));
-	frames[REAP] = calling(chain, SYS_wait4, NOT_CLONED, 0, __WALL, 0, 0, 0, at->last);
-	memset(image, 0, bytes);
-	memcpy(image, frames, sizeof(frames));
-	memcpy(image + (at->vectors - base), vectors, sizeof(vectors));
-	memcpy(image + (at->packed - base), _binary_relocate_clone_bin_start, at->code);
-	memcpy(image + (at->packed - base) + at->code, &at->place, 8);
-	memcpy(image + (at->packed - base) + at->code + 8, order, at->order);
-	memcpy(image + (at->last - base), &last, sizeof(last));
-	state = image + (at->state - base);
-	memcpy(state, thread->state, thread->state_bytes);
-	memcpy(state + 464, words, sizeof(words));
-	memcpy(state + 472, &thread->features, 8);
-	memcpy(state + 480, &size, 4);
-	memcpy(state + thread->state_bytes, &end, 4);
-	return pwrite(memory, image, bytes, base) == (ssize_t)bytes;
+	end->frames[CLONE] = calling(chain, SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID, stack, clone, 0, 0, 0,
+				     NEXT(REAP));
+	end->frames[REAP] = calling(chain, SYS_wait4, NOT_CLONED, 0, __WALL, 0, 0, 0, NEXT(chain->place ? DROP : FORGET));
+	end->frames[FORGET] = calling(chain, SYS_shmctl, chain->segment, IPC_RMID, 0, 0, 0, 0, NEXT(UNMAP));
+	end->frames[DROP] = calling(chain, SYS_munmap, chain->place, SHARED_BYTES, 0, 0, 0, 0, NEXT(UNMAP));
+	/* a keeper needs it all, and unmaps it */
+	end->frames[UNMAP] = calling(chain, SYS_munmap, place, order_of(chain)->count ? CLONE_BYTES : 0, 0, 0, 0, 0, NEXT(CALM));
+	end->frames[CALM] = calling(chain, SYS_sched_setattr, 0, in_place(place, offsetof(struct end, priority)), 0, 0, 0, 0,
+				    NEXT(LAST));
+	end->frames[LAST] = as_it_was(chain, thread, in_place(place, offsetof(struct end, state)));
+	end->priority = thread->priority;
+	memcpy(end->state, thread->state, thread->state_bytes);
+	memcpy(end->state + 464, words, sizeof(words));
+	memcpy(end->state + 472, &thread->features, 8);
+	memcpy(end->state + 480, &size, 4);
+	memcpy(end->state + thread->state_bytes, &after, 4);
+#undef NEXT
 }
 
-/* The chain's first call, which returns to frame COPY. */
-static int begin(const struct chain *chain, const struct thread *thread, const struct layout *at)
+/* A system call of a thread that is stopped, which returns to `stack`. */
+static int set_call(const struct chain *chain, pid_t tid, struct user_regs_struct registers, long number, uint64_t a,
+		    uint64_t b, uint64_t c, uint64_t stack)
 {
-	struct user_regs_struct registers = thread->registers;
-
 	registers.rip = chain->call;
-	registers.rsp = frame_at(at, COPY);
+	registers.rsp = stack;
 	registers.orig_rax = -1;
-	registers.rax = SYS_mmap;
-	registers.rdi = at->place;
-	registers.rsi = MAPPED;
-	registers.rdx = PROT_READ | PROT_WRITE | PROT_EXEC;
-	registers.r10 = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-	registers.r8 = -1;
-	registers.r9 = 0;
+	registers.rax = number;
+	registers.rdi = a;
+	registers.rsi = b;
+	registers.rdx = c;
 	registers.eflags &= ~0x500UL; /* direction, trap */
-	return ptrace(PTRACE_SETREGS, thread->tid, 0, &registers);
+	return ptrace(PTRACE_SETREGS, tid, 0, &registers);
 }
 
-/* The rest is passed over, but for this frame and what follows it. */
-static int go_to(const struct chain *chain, const struct thread *thread, uint64_t frame)
-{
-	struct user_regs_struct registers = thread->registers;
-
-	registers.rip = chain->back;
-	registers.rsp = frame + 8;
-	registers.orig_rax = -1;
-	registers.rax = 0;
-	registers.eflags &= ~0x500UL; /* direction, trap */
-	return ptrace(PTRACE_SETREGS, thread->tid, 0, &registers);
-}
-
-/* Until the chain has made a call; its result, or LONG_MIN and why it has not. */
-static long result_of(struct chain *chain, const struct thread *thread, long number, uint64_t first, int64_t until)
+/* Until a thread has made another call; NULL, or why it has not. */
+static const char *to_next_exit(struct chain *chain, const struct process *process, pid_t tid,
+				struct user_regs_struct *registers, int64_t until)
 {
 	for (;;) {
-		struct user_regs_struct registers;
 		struct __ptrace_syscall_info info;
-		const char *why;
+		const char *why = "is gone";
 
-		if (ptrace(PTRACE_SYSCALL, thread->tid, 0, 0))
-			why = "is gone";
-		else
-			why = wait_for(thread->tid, FOR_CALL, until, -1, 0);
-		if (why) {
-			because(chain, "thread %d %s in the chain", thread->tid, why);
-			return LONG_MIN;
-		}
-		if (ptrace(PTRACE_GET_SYSCALL_INFO, thread->tid, sizeof(info), &info) > 0 &&
-		    info.op == PTRACE_SYSCALL_INFO_EXIT && !ptrace(PTRACE_GETREGS, thread->tid, 0, &registers) &&
-		    (long)registers.orig_rax == number && registers.rdi == first && registers.rip == chain->call + 2)
-			return (long)registers.rax;
+		if (ptrace(PTRACE_SYSCALL, tid, 0, 0) || (why = wait_for(tid, FOR_CALL, until, chain, process)))
+			return why;
+		if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof(info), &info) > 0 && info.op == PTRACE_SYSCALL_INFO_EXIT &&
+		    !ptrace(PTRACE_GETREGS, tid, 0, registers))
+			return NULL;
 	}
 }
 
-/* What a clone answered is the target's word: it is only shown. */
-static void read_answer(int memory, uint64_t at, struct order *order)
+/* The result of a call of the chain, or LONG_MIN and why it was not made. */
+static long result_of(struct chain *chain, const struct process *process, const struct thread *thread, long number,
+		      int64_t until)
 {
-	struct order answer = *order;
-	bool whole = pread(memory, &answer, ORDER_BYTES(order->count), at) == (ssize_t)ORDER_BYTES(order->count);
+	struct user_regs_struct registers;
+	const char *why;
 
-	if (!whole || answer.done < 0 || answer.done > order->count || answer.outcome < 0 ||
-	    answer.outcome > LEFT_AWAY) {
+	while (!(why = to_next_exit(chain, process, thread->tid, &registers, until)))
+		if ((long)registers.orig_rax == number)
+			return (long)registers.rax;
+	because(chain, "thread %d %s in the chain", thread->tid, why);
+	return LONG_MIN;
+}
+
+/* What a clone answered is the target's word: it is only shown. */
+static void read_answer(const struct chain *chain, struct order *order)
+{
+	struct order answer = *order_of(chain);
+
+	if (answer.done < 0 || answer.done > order->count || answer.outcome < 0 || answer.outcome > LEFT_AWAY) {
 		order->outcome = NO_THREAD_LIST;
 		order->error = EIO;
 		return;
@@ -609,126 +582,294 @@ static void read_answer(int memory, uint64_t at, struct order *order)
 	*order = answer;
 }
 
-/* The chain goes on by itself; its memory is gone when it is nearly over. */
-static void wait_for_end(int memory, uint64_t place)
+/* Nothing else is held up by a thread at real-time priority than for a chain's length: its end undoes that. */
+static void hurry(struct thread *thread, bool hurried)
 {
-	char byte;
+	struct sched_param first = { .sched_priority = 1 };
 
-	for (int i = 0; i < 2000 && pread(memory, &byte, 1, place) == 1; i++)
-		usleep(100);
-}
-
-static void hurry(pid_t who, int policy)
-{
-	struct sched_param priority = { .sched_priority = policy == SCHED_OTHER ? 0 : 1 };
-
-	sched_setscheduler(who, policy, &priority);
-}
-
-/* The number was read from the target's memory: only a child of its own gets our priority. */
-static bool is_child(const struct process *process, pid_t child)
-{
-	char path[64], text[512] = "", *name;
-	int parent = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", child);
-	file = fopen(path, "r");
-	if (!file)
-		return false;
-	text[fread(text, 1, sizeof(text) - 1, file)] = 0;
-	fclose(file);
-	name = strrchr(text, ')');
-	return name && sscanf(name + 1, " %*c %d", &parent) == 1 && parent == process->pid;
-}
-
-/* The clone cannot be reaped, nor its number reused, before the borrowed thread goes on, which waits for us then. */
-static void hurry_clone(const struct chain *chain, const struct process *process, int memory, const struct layout *at)
-{
-	int32_t clone = NOT_CLONED;
-
-	if (chain->own != process->pid) /* numbers in another namespace are not ours */
+	if (hurried && !sched_setscheduler(thread->tid, SCHED_FIFO, &first))
 		return;
-	for (int i = 0; i < 100 && clone == NOT_CLONED; i++)
-		if (pread(memory, &clone, sizeof(clone), frame_at(at, REAP) + offsetof(struct frame, di)) != sizeof(clone))
-			return;
-	if (clone != NOT_CLONED && clone > 1 && is_child(process, clone))
-		hurry(clone, SCHED_FIFO);
+	if (thread->hurried)
+		syscall(SYS_sched_setattr, thread->tid, &thread->priority, 0);
 }
 
-static enum stop_result follow(struct chain *chain, const struct process *process, const struct thread *thread, struct order *order, int memory,
-			       const struct layout *at)
+/* While a thread is traced and stopped, its number is its own. */
+static void read_priority(struct thread *thread)
+{
+	thread->hurried = !syscall(SYS_sched_getattr, thread->tid, &thread->priority, sizeof(thread->priority), 0) &&
+			  thread->priority.policy == SCHED_OTHER && !thread->priority.flags;
+}
+
+/* To the chain's end, where the thread is what it was. */
+static bool follow_to_end(struct chain *chain, const struct process *process, const struct thread *thread, uint64_t place)
+{
+	struct user_regs_struct registers;
+	const char *why;
+	int64_t until = microseconds_now() + TO_END;
+
+	do
+		why = to_next_exit(chain, process, thread->tid, &registers, until);
+	while (!why && registers.rsp - place < SHARED_BYTES);
+	if (why)
+		because(chain, "thread %d %s in the chain", thread->tid, why);
+	return !why;
+}
+
+static pid_t seize_keeper(const struct process *process, const struct order *order);
+
+static enum stop_result follow(struct chain *chain, const struct process *process, struct thread *thread,
+			       struct order *order, uint64_t place, pid_t *keeper)
 {
 	int64_t now = microseconds_now();
-	const char *why;
-	long result = result_of(chain, thread, SYS_mmap, at->place, now + TO_CALL);
+	long result = result_of(chain, process, thread, SYS_shmat, now + TO_CALL);
 
 	if (result == LONG_MIN)
 		return NO_CLONE;
 	POINT(6);
-	if (result != (long)at->place) {
-		because(chain, "mmap in it: %s", strerror(-result));
-		go_to(chain, thread, at->last);
+	if (result != (long)place) {
+		because(chain, "shmat in it: %s", strerror(-result));
+		thread->registers.orig_rax = -1;
+		ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->registers);
+		hurry(thread, false);
 		return NO_CLONE;
 	}
-	if (ptrace(PTRACE_CONT, thread->tid, 0, 0))
-		why = "is gone";
-	else {
-		POINT(7);
-		hurry_clone(chain, process, memory, at);
-		why = wait_for(thread->tid, FOR_CLONE, now + order->most + order->to_stop + order->to_return + TO_END,
-			       memory, at->place);
+	result = result_of(chain, process, thread, SYS_clone, order->until + order->to_stop + order->to_return + TO_END);
+	POINT(7);
+	if (result > 0)
+		read_answer(chain, order);
+	else if (result != LONG_MIN)
+		because(chain, "thread %d could not be cloned: %s", thread->tid, strerror(-result));
+	if (result > 0 && keeper)
+		*keeper = seize_keeper(process, order);
+	if (result == LONG_MIN || !follow_to_end(chain, process, thread, place)) {
+		hurry(thread, false);
+		chain->place = 0; /* it is not known how far the chain has come */
+		return result > 0 ? CARRIED_OUT : NO_CLONE;
 	}
 	POINT(8);
-	if (why) {
-		because(chain, "thread %d %s", thread->tid, why);
-		return NO_CLONE;
-	}
-	read_answer(memory, at->place + CODE_MOST + 8, order);
-	return CARRIED_OUT;
+	chain->place = place;
+	hurry(thread, false);
+	return result > 0 ? CARRIED_OUT : NO_CLONE;
 }
 
-enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t until)
+static void hurry_ourselves(int policy)
+{
+	struct sched_param priority = { .sched_priority = policy == SCHED_OTHER ? 0 : 1 };
+
+	sched_setscheduler(0, policy, &priority);
+}
+
+/* The thread may attach the segment as its user. */
+static bool may_attach(const struct chain *chain, const char *status)
+{
+	struct shmid_ds segment;
+	unsigned user, group;
+	const char *users = strstr(status, "\nUid:"), *groups = strstr(status, "\nGid:");
+
+	if (!users || !groups || sscanf(users, "\nUid: %*u %u", &user) != 1 || sscanf(groups, "\nGid: %*u %u", &group) != 1 ||
+	    shmctl(chain->segment, IPC_STAT, &segment))
+		return false;
+	if (segment.shm_perm.uid == user && segment.shm_perm.gid == group)
+		return true;
+	segment.shm_perm.uid = user;
+	segment.shm_perm.gid = group;
+	return !shmctl(chain->segment, IPC_SET, &segment);
+}
+
+static enum stop_result carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most,
+				  pid_t *keeper)
 {
 	static struct thread thread;
-	struct layout layout = { 0 };
 	enum stop_result result = NO_THREAD;
+	uint64_t place;
 	char *status;
-	int memory = -1;
 
-	hurry(0, SCHED_FIFO);
-	if (!choose(chain, process, &thread, &memory)) {
-		hurry(0, SCHED_OTHER);
+	hurry_ourselves(SCHED_FIFO);
+	if (!choose(chain, process, &thread)) {
+		hurry_ourselves(SCHED_OTHER);
 		return NO_THREAD;
 	}
 	POINT(3);
 	chain->why[0] = 0;
 	status = thread_text(process, thread.tid, "status");
 	order->waiting = status ? number_in_own_namespace(status) : 0;
-	free(status);
-	until += thread.since;
-	order->most = until > microseconds_now() ? until - microseconds_now() : 0;
-	layout.place = free_place(chain, process);
-	if (!order->waiting || !layout.place)
+	order->until = thread.since + most;
+	place = free_place(chain, process);
+	if (!order->waiting || !place)
 		because(chain, "thread %d is gone", thread.tid);
-	else if (!lay_out(&layout, &thread, order))
-		because(chain, "the chain does not fit below thread %d's stack", thread.tid);
-	else if (!write_chain(chain, &thread, order, memory, &layout))
-		because(chain, "thread %d's stack cannot be written", thread.tid);
+	else if (!may_attach(chain, status))
+		because(chain, "thread %d cannot be given memory: %s", thread.tid, strerror(errno));
 	else {
+		read_priority(&thread);
+		memcpy(order_of(chain), order, ORDER_BYTES(order->count));
+		write_chain(chain, &thread, place);
 		POINT(4);
-		if (begin(chain, &thread, &layout))
+		if (set_call(chain, thread.tid, thread.registers, SYS_shmat, chain->segment, place, SHM_EXEC,
+			     in_place(place, offsetof(struct end, frames[CLONE]))))
 			because(chain, "thread %d is gone", thread.tid);
 		else {
 			POINT(5);
-			result = follow(chain, process, &thread, order, memory, &layout);
+			hurry(&thread, true);
+			result = follow(chain, process, &thread, order, place, keeper);
 		}
 	}
+	free(status);
 	let_go(process, thread.tid);
 	chain->held = microseconds_now() - thread.since;
-	hurry(0, SCHED_OTHER);
+	hurry_ourselves(SCHED_OTHER);
 	POINT(9);
-	wait_for_end(memory, layout.place);
-	close(memory);
 	return result;
+}
+
+enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most)
+{
+	return carry_out(chain, process, order, most, NULL);
+}
+
+int count_sharers(const struct process *process, int most, int64_t until, pid_t *last)
+{
+	DIR *all = opendir("/proc");
+	struct dirent *entry;
+	int found = 0;
+
+	while (all && found <= most && (entry = readdir(all))) {
+		int other = atoi(entry->d_name);
+		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->pid, other, KCMP_VM, 0, 0) : 1;
+
+		if ((differ < 0 && errno == ENOSYS) || microseconds_now() > until) {
+			found = -1;
+			break;
+		}
+		if (!differ) {
+			*last = other;
+			found++;
+		}
+	}
+	if (all)
+		closedir(all);
+	return found;
+}
+
+/* The only process that shares the memory, and of the number that the clone gives: ours from now on, and dies with us. */
+static pid_t seize_keeper(const struct process *process, const struct order *order)
+{
+	struct process keeper;
+	pid_t pid = 0;
+	char path[64], *status;
+	bool is = false;
+
+	if (count_sharers(process, 1, INT64_MAX, &pid) != 1)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	keeper.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	status = keeper.directory < 0 ? NULL : thread_text(&keeper, pid, "status");
+	is = status && number_in_own_namespace(status) == order->keeper &&
+	     !ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+	free(status);
+	if (keeper.directory >= 0)
+		close(keeper.directory);
+	if (is && !syscall(SYS_kcmp, process->pid, pid, KCMP_VM, 0, 0))
+		return pid;
+	if (is) { /* another has got its number: it goes on */
+		ptrace(PTRACE_SETOPTIONS, pid, 0, 0);
+		let_go(process, pid);
+	}
+	return 0;
+}
+
+/* It needs no memory for that: nothing but registers, which we set between the two calls. */
+static bool unmap_by(const struct chain *chain, pid_t keeper, uint64_t place)
+{
+	int64_t until = microseconds_now() + TO_CALL;
+	struct user_regs_struct registers;
+	bool done;
+	int status;
+
+	ptrace(PTRACE_INTERRUPT, keeper, 0, 0);
+	done = !wait_for(keeper, FOR_INTERRUPT, until, NULL, NULL) && !ptrace(PTRACE_GETREGS, keeper, 0, &registers) &&
+	       !set_call(chain, keeper, registers, SYS_munmap, place, SHARED_BYTES, 0, 0) &&
+	       !to_next_exit(NULL, NULL, keeper, &registers, until) && !registers.rax;
+	if (done)
+		set_call(chain, keeper, registers, SYS_exit_group, 0, 0, 0, 0);
+	if (!done || ptrace(PTRACE_CONT, keeper, 0, 0))
+		kill(keeper, SIGKILL);
+	waitpid(keeper, &status, __WALL);
+	return done;
+}
+
+bool chain_unmap(struct chain *chain, const struct process *process)
+{
+	bool clean = !chain->place;
+
+	for (int i = 0; i < 10 && !clean && process_alive(process); i++) {
+		struct order order = { .patience.seconds = KEEPER_WAITS };
+		pid_t keeper = 0, other;
+
+		carry_out(chain, process, &order, TO_CALL, &keeper);
+		if (keeper)
+			clean = unmap_by(chain, keeper, chain->place);
+		else
+			usleep(2000 << i);
+		/* its memory is not to be unmapped by others while it waits there */
+		for (int k = 0; order.keeper > 0 && !keeper && k < 1000 && count_sharers(process, 0, INT64_MAX, &other) > 0; k++)
+			usleep(10000);
+	}
+	shmctl(chain->segment, IPC_RMID, NULL);
+	return clean;
+}
+
+static void fill_segment(struct chain *chain)
+{
+	memset(chain->shared, 0, SHARED_BYTES);
+	memcpy(chain->shared, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start);
+}
+
+/* What one of us left who was killed before a target had attached it. */
+static void remove_forgotten(void)
+{
+	struct shm_info all;
+	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)&all);
+
+	for (int i = 0; i <= last; i++) {
+		struct shmid_ds one;
+		int segment = shmctl(i, SHM_STAT, &one);
+		char *at;
+
+		if (segment < 0 || one.shm_segsz != SHARED_BYTES || one.shm_nattch || one.shm_perm.cuid != geteuid() ||
+		    !kill(one.shm_cpid, 0) || (at = shmat(segment, NULL, SHM_RDONLY)) == (char *)-1)
+			continue;
+		if (!memcmp(at, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start))
+			shmctl(segment, IPC_RMID, NULL);
+		shmdt(at);
+	}
+}
+
+static bool same_namespace(const struct process *process, const char *name)
+{
+	char own[64], other[64], path[32];
+	ssize_t length, others;
+
+	snprintf(path, sizeof(path), "/proc/self/%s", name);
+	length = readlink(path, own, sizeof(own));
+	others = readlinkat(process->directory, name, other, sizeof(other));
+	return length == others && (length < 0 || !memcmp(own, other, length));
+}
+
+const char *chain_share_memory(struct chain *chain, const struct process *process)
+{
+	int space = openat(process->directory, "ns/ipc", O_RDONLY | O_CLOEXEC);
+	bool inside = same_namespace(process, "ns/ipc") || !setns(space, CLONE_NEWIPC);
+
+	if (space >= 0)
+		close(space);
+	if (!inside)
+		return "its IPC namespace cannot be entered (needs CAP_SYS_ADMIN)";
+	if (!same_namespace(process, "ns/time"))
+		return "it is in another time namespace";
+	remove_forgotten();
+	chain->segment = shmget(IPC_PRIVATE, SHARED_BYTES, 0700);
+	if (chain->segment < 0 || (chain->shared = shmat(chain->segment, NULL, 0)) == (char *)-1)
+		return "no System V memory can be shared with it";
+	fill_segment(chain);
+	return NULL;
 }

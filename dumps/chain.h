@@ -14,14 +14,26 @@ enum stop_result {
 };
 struct chain {
 	uint64_t call, back; /* addresses of code of the target: `syscall; ret`, and rt_sigreturn */
-	uint64_t main_stack;
 	pid_t own; /* its number in its own namespace */
+	int segment;    /* of memory that the target maps, too */
+	char *shared;   /* where we have it */
+	uint64_t place; /* where the target has what is left of it; 0: nowhere */
+	/* Asked in each stop: whether nothing is against it; otherwise `why`. */
+	bool (*may)(struct chain *chain, const struct process *process, int64_t until);
 	unsigned seed, interrupted; /* threads that had a timeout cut short */
 	int64_t held; /* microseconds that the thread was not its own */
 	char why[512];
 };
 bool chain_find_code(struct chain *chain, const struct process *process);
-enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t until);
+/* NULL, or why no memory can be shared with it. */
+const char *chain_share_memory(struct chain *chain, const struct process *process);
+/* most: microseconds that a thread may be held. */
+enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most);
+/* Leaves nothing of ours in the target's memory; false: 12 KiB are left. */
+bool chain_unmap(struct chain *chain, const struct process *process);
+void because(struct chain *chain, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Processes other than `process` that have its memory, at most `most` are looked for; -1: this kernel does not tell. */
+int count_sharers(const struct process *process, int most, int64_t until, pid_t *last);
 /* The area that holds an address, or the next one; false: none, or the process is gone. */
 bool area_at(const struct process *process, uint64_t address, struct area *area);
 int64_t microseconds_now(void);

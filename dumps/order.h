@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ptrelocate asks of its clone inside the target, and what that answers. The page of memory that the clone runs in is
- * CODE_MOST bytes of code, its return address, and this; its stack is above.
+ * What ptrelocate asks of its clone inside the target, and what that answers, in memory that both share: CODE_MOST bytes of
+ * code, the clone's return address, this, and its stack; from CLONE_BYTES on the borrowed thread's chain.
  */
 #ifndef ORDER_H
 #define ORDER_H
@@ -12,7 +12,9 @@
 #define MOST_PARTS 64
 #define MOST_THREADS 4096
 #define CODE_MOST 4096
-#define MAPPED (128 << 10)
+#define CLONE_BYTES (128UL << 10)
+#define CHAIN_BYTES (12UL << 10)
+#define SHARED_BYTES (CLONE_BYTES + CHAIN_BYTES)
 #define TABLE_SPAN (2UL << 20) /* of a leaf table */
 
 struct part {
@@ -29,15 +31,21 @@ enum outcome {
 	NOT_STOPPING,   /* in time: it waits for a child of vfork, or for a device */
 	TOO_MANY,
 	NO_POLICY, /* set_mempolicy: not a node that the target may use */
+	FORBIDDEN, /* by ptrelocate, which looked again while all stood still */
 	LEFT_AWAY,
 };
+enum leave { UNDECIDED, GO_ON, GIVE_UP };
 
 struct order {
 	int32_t waiting, count, node; /* thread in vfork, in the target's namespace; parts; node of the tables, -1: any */
-	uint32_t most, to_stop, to_return; /* microseconds for all, to stop the threads, for one way back */
+	int64_t until; /* CLOCK_MONOTONIC, microseconds: no part is begun that may end later */
+	uint32_t to_stop, to_return, dear; /* microseconds to stop the threads, for one way back, for a MiB of parts */
 	uint32_t gap, refusals; /* of tests: microseconds between both ways, ways back that fail */
 	char tasks[40], maps[40];
-	int32_t outcome, error, thread, stopped, done, spare;
+	int32_t outcome, error, thread, stopped, done;
+	int32_t standing, leave; /* all threads stand still; what ptrelocate says to that */
+	int32_t keeper; /* of an order without parts: a process that waits to unmap this memory */
+	struct { int64_t seconds, nanoseconds; } patience; /* of the keeper */
 	int64_t began, held, ended; /* microseconds */
 	uint64_t away_at;
 	struct part parts[MOST_PARTS];

@@ -22,16 +22,16 @@
 
 #define PAUSE 2000            /* microseconds */
 #define DEAR 8                /* microseconds for a MiB, until one was moved */
-#define AROUND 500            /* microseconds of a pause that are no moves: stopping, chain */
+#define AROUND 800            /* microseconds of a pause that are no moves, until they were seen: stopping, looking again, chain */
+#define TO_END 300            /* of them those behind the moves */
 #define PART (64UL << 20)     /* at most; what a third party's SIGKILL of the clone can hit is one part */
 #define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
+#define WHOLE_STOP 1000000    /* microseconds to stop all threads, without a limit to the pause */
 #define TO_RETURN 2000000     /* microseconds for a way back */
 #define TO_EXEC 500000        /* microseconds for a child of vfork to become another program */
 #define LOST_IN_A_ROW 50      /* attempts that moved nothing, before we give up */
 #define AREAS_TO_SPARE 64     /* below vm.max_map_count */
 #define SPARE (1UL << 20)     /* bytes below RLIMIT_AS and RLIMIT_DATA */
-#define STAT_STARTSTACK 28    /* proc(5) */
-#define KCMP_VM 1
 #define TRACES (1ULL << 19)   /* CAP_SYS_PTRACE */
 
 static const char usage[] =
@@ -58,6 +58,14 @@ struct tally {
 };
 
 static volatile sig_atomic_t enough;
+static struct chain chain;
+static struct process process;
+
+static void leave_nothing(void)
+{
+	before_end(NULL);
+	chain_unmap(&chain, &process);
+}
 
 static void stop_moving(int number)
 {
@@ -127,42 +135,24 @@ static void refuse(const struct process *process, const char *why)
 	fail(EXIT_WRONG_USE, "PID %d: not relocated: %s", process->pid, why);
 }
 
-/* Another process with the same memory, which no stop of our threads holds; 0: none. */
-static pid_t other_user(const struct process *process)
-{
-	DIR *all = opendir("/proc");
-	struct dirent *entry;
-	pid_t found = 0;
-
-	while (all && !found && (entry = readdir(all))) {
-		int other = atoi(entry->d_name);
-		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->pid, other, KCMP_VM, 0, 0) : 1;
-
-		if (differ < 0 && errno == ENOSYS)
-			refuse(process, "this kernel has no kcmp, so whether others share its memory is not known");
-		if (!differ)
-			found = other;
-	}
-	if (all)
-		closedir(all);
-	return found;
-}
-
 /* A child of vfork is there until it calls exec. */
 static void refuse_other_users(const struct process *process)
 {
 	int64_t until = microseconds_now() + TO_EXEC;
-	pid_t other;
+	pid_t other = 0;
+	int count;
 
-	while ((other = other_user(process)) && microseconds_now() < until)
+	while ((count = count_sharers(process, 0, INT64_MAX, &other)) > 0 && microseconds_now() < until)
 		usleep(1000);
-	if (other)
+	if (count < 0)
+		refuse(process, "this kernel has no kcmp, so whether others share its memory is not known");
+	if (count)
 		fail(EXIT_WRONG_USE, "PID %d: not relocated: PID %d shares its memory (a child of vfork, or CLONE_VM)",
 		     process->pid, other);
 }
 
-/* Who reads or writes its memory by address and is no thread of it. */
-static void refuse_devices(const struct process *process)
+/* Who reads or writes its memory by address and is no thread of it; NULL, or its name. */
+static const char *device_of(const struct process *process, char descriptor[24], int64_t until)
 {
 	static const char *const kinds[][2] = {
 		{ "anon_inode:[io_uring]", "io_uring" }, { "anon_inode:kvm", "KVM" }, { "/dev/kvm", "KVM" },
@@ -172,21 +162,34 @@ static void refuse_devices(const struct process *process)
 	};
 	int file = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *list = file < 0 ? NULL : fdopendir(file);
+	const char *found = list ? NULL : "what cannot be read";
 	struct dirent *entry;
 
-	if (!list)
-		refuse(process, "its descriptors cannot be read");
-	while ((entry = readdir(list))) {
+	while (list && !found && (entry = readdir(list))) {
 		char path[256];
 		ssize_t length = readlinkat(file, entry->d_name, path, sizeof(path) - 1);
 
 		path[length < 0 ? 0 : length] = 0;
-		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		snprintf(descriptor, 24, "%.20s", entry->d_name);
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && !found; i++)
 			if (!strncmp(path, kinds[i][0], strlen(kinds[i][0])))
-				fail(EXIT_WRONG_USE, "PID %d: not relocated: descriptor %.20s is of %s, which may use its memory meanwhile",
-				     process->pid, entry->d_name, kinds[i][1]);
+				found = kinds[i][1];
+		if (microseconds_now() > until)
+			found = "too many";
 	}
-	closedir(list);
+	if (list)
+		closedir(list);
+	return found;
+}
+
+static void refuse_devices(const struct process *process)
+{
+	char descriptor[24] = "";
+	const char *device = device_of(process, descriptor, INT64_MAX);
+
+	if (device)
+		fail(EXIT_WRONG_USE, "PID %d: not relocated: descriptor %s is of %s, which may use its memory meanwhile",
+		     process->pid, descriptor, device);
 }
 
 /* A process whose main thread has ended goes on in others, though /proc shows a zombie without memory. */
@@ -282,13 +285,23 @@ static void look_at_threads(struct plan *plan, const struct process *process, co
 		refuse(process, "kernel.yama.ptrace_scope keeps its threads from being stopped by a process of its own user; 0 allows it");
 }
 
+static bool is_near_limits(const struct process *process)
+{
+	char *limits = thread_text(process, process->pid, "limits"), *status = thread_text(process, process->pid, "status");
+	uint64_t space = number_in(limits, "\nMax address space", 10), data = number_in(limits, "\nMax data size", 10);
+	bool near = (space && space < (number_in(status, "\nVmSize:", 10) << 10) + PART + SPARE) ||
+		    (data && data < (number_in(status, "\nVmData:", 10) << 10) + PART + SPARE);
+
+	free(limits);
+	free(status);
+	return near;
+}
+
 /* What the clone needs for a moment; the way back must not be the first to meet a limit. */
 static void refuse_near_limits(const struct plan *plan, const struct process *process)
 {
 	FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
 	size_t most = 65530;
-	char *limits = thread_text(process, process->pid, "limits"), *status = thread_text(process, process->pid, "status");
-	uint64_t space = number_in(limits, "\nMax address space", 10), data = number_in(limits, "\nMax data size", 10);
 
 	if (file && fscanf(file, "%zu", &most) != 1)
 		most = 65530;
@@ -296,11 +309,29 @@ static void refuse_near_limits(const struct plan *plan, const struct process *pr
 		fclose(file);
 	if (plan->areas + AREAS_TO_SPARE > most)
 		refuse(process, "it is within 64 areas of vm.max_map_count");
-	if ((space && space < (number_in(status, "\nVmSize:", 10) << 10) + PART + SPARE) ||
-	    (data && data < (number_in(status, "\nVmData:", 10) << 10) + PART + SPARE))
+	if (is_near_limits(process))
 		refuse(process, "it is close to its RLIMIT_AS or RLIMIT_DATA");
-	free(limits);
-	free(status);
+}
+
+/* Inside a stop: all threads stand still, so what is not there now cannot come before they go on. The clone is a sharer. */
+static bool may_be_moved(struct chain *chain, const struct process *process, int64_t until)
+{
+	char descriptor[24] = "";
+	pid_t last = 0;
+	int sharers = count_sharers(process, 1, until, &last);
+	const char *device = sharers == 1 ? device_of(process, descriptor, until) : NULL;
+
+	if (sharers < 0)
+		because(chain, "there was no time to look who shares its memory");
+	else if (sharers != 1)
+		because(chain, "PID %d shares its memory (a child of vfork, or CLONE_VM)", last);
+	else if (device)
+		because(chain, "descriptor %s is of %s", descriptor, device);
+	else if (is_near_limits(process))
+		because(chain, "it is close to its RLIMIT_AS or RLIMIT_DATA");
+	else
+		return true;
+	return false;
 }
 
 static void print_plan(const struct plan *plan, const struct process *process)
@@ -316,12 +347,13 @@ static void print_plan(const struct plan *plan, const struct process *process)
 	fflush(stdout);
 }
 
-static bool settle(struct tally *tally, const struct process *process, const struct order *order, long most)
+static bool settle(struct tally *tally, const struct process *process, const struct order *order)
 {
 	static const char *const outcomes[] = {
 		[NO_THREAD_LIST] = "its /proc cannot be read inside it, or it has no descriptor left",
 		[NOT_OURS] = "a thread may not be traced by its own user (it is not dumpable, or a security module forbids it)",
 		[NOT_STOPPING] = "a thread did not stop in time",
+		[FORBIDDEN] = "it has changed",
 		[TOO_MANY] = "it has too many threads",
 		[NO_POLICY] = "it may not use memory of that node (its cpuset)",
 	};
@@ -329,7 +361,6 @@ static bool settle(struct tally *tally, const struct process *process, const str
 
 	tally->stops++;
 	tally->longest = took > tally->longest ? took : tally->longest;
-	tally->late += most && took > most;
 	for (int i = 0; i < order->done; i++) {
 		const struct part *part = &order->parts[i];
 
@@ -352,9 +383,9 @@ static bool settle(struct tally *tally, const struct process *process, const str
 }
 
 /* Fills the order with parts from (*span, *at) on, at most `longest` bytes each, `budget` microseconds together. */
-static void fill(struct order *order, const struct plan *plan, size_t span, uint64_t at, double dear, long most)
+static void fill(struct order *order, const struct plan *plan, size_t span, uint64_t at, double dear, double around, long most)
 {
-	double budget = most ? (most > 2 * AROUND ? most - AROUND : most / 2.0) : 1e12;
+	double budget = most ? most - around : 1e12;
 	uint64_t longest = most ? PART : WHOLE;
 
 	while (longest > TABLE_SPAN && dear * (double)(longest >> 20) > budget / 2)
@@ -377,14 +408,14 @@ static void fill(struct order *order, const struct plan *plan, size_t span, uint
 	}
 }
 
-static void move_all(struct plan *plan, struct chain *chain, const struct process *process, long most, struct tally *tally)
+static void move_all(struct plan *plan, long most, struct tally *tally)
 {
-	double dear = DEAR;
+	double dear = DEAR, around = AROUND;
 	uint64_t at = 0;
 	int in_a_row = 0;
 
 	for (size_t span = 0; !enough && in_a_row < LOST_IN_A_ROW;) {
-		struct order order = { .node = plan->node, .to_stop = most ? most / 2 : 20000, .to_return = TO_RETURN,
+		struct order order = { .node = plan->node, .to_stop = most ? most / 2 : WHOLE_STOP, .to_return = TO_RETURN, .dear = dear + 1,
 				       .tasks = "/proc/", .maps = "/proc/self/maps" };
 		const struct part *last;
 
@@ -392,24 +423,28 @@ static void move_all(struct plan *plan, struct chain *chain, const struct proces
 		order.gap = getenv("PT_GAP") ? atoi(getenv("PT_GAP")) : 0;
 		order.refusals = getenv("PT_REFUSALS") ? atoi(getenv("PT_REFUSALS")) : 0;
 #endif
-		snprintf(order.tasks, sizeof(order.tasks), "/proc/%d/task", chain->own);
-		fill(&order, plan, span, at, dear, most);
+		snprintf(order.tasks, sizeof(order.tasks), "/proc/%d/task", chain.own);
+		fill(&order, plan, span, at, dear, around, most);
 		if (!order.count)
 			return;
-		enum stop_result result = chain_carry_out(chain, process, &order, most ? most - AROUND / 2 : 10000000);
+		long moving = tally->moving;
+		enum stop_result result = chain_carry_out(&chain, &process, &order, most ? most - TO_END : 10000000);
 
-		tally->longest_held = result != NO_THREAD && chain->held > tally->longest_held ? chain->held
-												: tally->longest_held;
-		if (result != CARRIED_OUT || !settle(tally, process, &order, most)) {
-			if (!process_alive(process))
-				fail(EXIT_PARTIAL, "PID %d: ended while it was relocated", process->pid);
-			if (result == CARRIED_OUT)
-				snprintf(chain->why, sizeof(chain->why), "thread %d did not stop in time", order.thread);
+		if (result != NO_THREAD) {
+			tally->longest_held = chain.held > tally->longest_held ? chain.held : tally->longest_held;
+			tally->late += most && chain.held > most;
+		}
+		if (result != CARRIED_OUT || !settle(tally, &process, &order)) {
+			if (!process_alive(&process))
+				fail(EXIT_PARTIAL, "PID %d: ended while it was relocated", process.pid);
+			if (result == CARRIED_OUT && order.outcome != FORBIDDEN)
+				snprintf(chain.why, sizeof(chain.why), "thread %d did not stop in time", order.thread);
 			tally->lost++;
 			in_a_row++;
 			usleep(2000 * in_a_row);
 			continue;
 		}
+		around += (chain.held - tally->moving + moving - around) / 4;
 		in_a_row = 0;
 		last = &order.parts[order.done - 1];
 		for (int i = 0; i < order.done; i++) {
@@ -444,15 +479,6 @@ static uint64_t bytes_of(const struct plan *plan)
 	return bytes;
 }
 
-static uint64_t start_of_stack(const char *stat)
-{
-	const char *field = stat ? strrchr(stat, ')') : NULL;
-
-	for (int number = 2; field && number < STAT_STARTSTACK; number++)
-		field = strchr(field + 1, ' ');
-	return field ? strtoull(field, NULL, 10) : 0;
-}
-
 static long number_of(const char *text, long most)
 {
 	char *end;
@@ -466,13 +492,12 @@ static long number_of(const char *text, long most)
 int main(int count, char **arguments)
 {
 	struct topology topology;
-	struct process process = { 0 };
 	struct plan plan = { 0 };
 	struct tally tally = { 0 };
-	struct chain chain = { .seed = (unsigned)getpid() ^ (unsigned)microseconds_now() };
 	long most = PAUSE, node = -1;
 	bool yes = false;
-	char *status, *stat;
+	char *status;
+	const char *why;
 	sigset_t child;
 	int i = 1;
 
@@ -493,6 +518,7 @@ int main(int count, char **arguments)
 		return help ? EXIT_OK : EXIT_WRONG_USE;
 	}
 	process.pid = number_of(arguments[i], 1 << 30);
+	chain.seed = (unsigned)getpid() ^ (unsigned)microseconds_now();
 	topology_read(&topology);
 	if (node >= 0)
 		refuse_missing_node(&topology, node);
@@ -519,11 +545,9 @@ int main(int count, char **arguments)
 	if (!yes)
 		return EXIT_OK;
 	status = thread_text(&process, process.pid, "status");
-	stat = thread_text(&process, process.pid, "stat");
 	chain.own = status ? number_in_own_namespace(status) : 0;
-	chain.main_stack = start_of_stack(stat);
+	chain.may = may_be_moved;
 	free(status);
-	free(stat);
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &child, NULL);
@@ -532,7 +556,11 @@ int main(int count, char **arguments)
 	signal(SIGHUP, stop_moving);
 	for (const int *number = (const int[]){ SIGTSTP, SIGTTIN, SIGTTOU, 0 }; *number; number++)
 		signal(*number, SIG_IGN); /* a thread may be in our hands */
-	move_all(&plan, &chain, &process, most, &tally);
+	if ((why = chain_share_memory(&chain, &process)))
+		refuse(&process, why);
+	before_end(leave_nothing);
+	move_all(&plan, most, &tally);
+	leave_nothing();
 	bool whole = tally.bytes + tally.skipped >= bytes_of(&plan);
 
 	print_tally(&tally, &chain, !whole);

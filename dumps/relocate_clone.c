@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs inside the target, in a process of its own with the target's memory (CLONE_VM | CLONE_VFORK): copied byte for byte, so
+ * Runs inside the target, in a process of its own with the target's memory (CLONE_VM | CLONE_VFORK): mapped as it is, so
  * no library, no globals, no constants outside the code. It stops the other threads as their tracer, so its end, however it
  * comes, is their continuation; moves parts of the memory away by one page more than a leaf table spans, and back, which
  * has the kernel build new leaf tables; and exits.
@@ -80,17 +80,18 @@ INLINE int number_of(const char *name)
 	return number;
 }
 
-INLINE bool is_held(const struct held *held, int thread)
+INLINE bool is_held(const struct held *held, int count, int thread)
 {
-	for (int i = 0; i < held->count; i++)
+	for (int i = 0; i < count; i++)
 		if (held->id[i] == thread)
 			return true;
 	return false;
 }
 
-/* Seizes the threads that are not held yet; their number, -1 and an outcome if one cannot be. */
-INLINE int seize_new(struct order *order, struct held *held)
+/* Seizes the threads that are not held yet; their number, -1 and an outcome if one cannot be. A list has each once, old ones first. */
+INLINE int seize_new(struct order *order, struct held *held, int64_t until)
 {
+	int before = held->count, next = 0;
 	long list = call(SYS_open, (long)order->tasks, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, 0, 0, 0), got, result;
 	int found = 0;
 
@@ -103,8 +104,19 @@ INLINE int seize_new(struct order *order, struct held *held)
 		for (long at = 0; at < got; at += *(uint16_t *)(held->buffer + at + 16)) {
 			int thread = number_of(held->buffer + at + 19);
 
-			if (!thread || thread == order->waiting || is_held(held, thread))
+			if (!thread || thread == order->waiting)
 				continue;
+			if (next < before && held->id[next] == thread) {
+				next++;
+				continue;
+			}
+			if (is_held(held, before, thread))
+				continue;
+			if (now() > until) {
+				order->outcome = NOT_STOPPING;
+				order->thread = thread;
+				return -1;
+			}
 			if (held->count == MOST_THREADS) {
 				order->outcome = TOO_MANY;
 				return -1;
@@ -161,8 +173,10 @@ INLINE bool stop_all(struct order *order, struct held *held)
 	int64_t until = order->began + order->to_stop;
 	int found, from = 0;
 
+	if (until > order->until)
+		until = order->until;
 	held->count = 0;
-	while ((found = seize_new(order, held)) > 0)
+	while ((found = seize_new(order, held, until)) > 0)
 		for (; from < held->count; from++)
 			if (!wait_for(order, held, from, until))
 				return false;
@@ -270,7 +284,7 @@ INLINE void move_parts(struct order *order)
 {
 	long maps = call(SYS_open, (long)order->maps, O_RDONLY | O_CLOEXEC, 0, 0, 0, 0);
 	uint64_t mask = 1UL << (order->node & 63);
-	long dearest = 0; /* microseconds for a MiB */
+	long dearest = order->dear;
 
 	if (failed(maps)) {
 		order->outcome = NO_THREAD_LIST;
@@ -291,7 +305,7 @@ INLINE void move_parts(struct order *order)
 		long mebibytes = (part->length >> 20) + 1;
 		int64_t since = now();
 
-		if (i && since - order->began + dearest * mebibytes > order->most)
+		if (since + dearest * mebibytes > order->until)
 			return;
 		if (!is_one_area(maps, part)) {
 			part->away = EFAULT;
@@ -305,21 +319,42 @@ INLINE void move_parts(struct order *order)
 	}
 }
 
-/* Who waits for a CPU while others stand still makes them wait; where it may not, ptrelocate does it. */
-INLINE void hurry(void)
+/* Whether ptrelocate still finds nothing against it: it sees what a process of this user may not. */
+INLINE bool may_go_on(struct order *order)
 {
-	int32_t priority = 1;
+	__atomic_store_n(&order->standing, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&order->leave, __ATOMIC_ACQUIRE) == UNDECIDED && now() < order->until)
+		nap(POLL);
+	if (order->leave == GO_ON)
+		return true;
+	order->outcome = FORBIDDEN;
+	return false;
+}
 
-	call(SYS_sched_setscheduler, 0, SCHED_FIFO, (long)&priority, 0, 0, 0);
+/* A process that shares the memory, and ends by itself if nobody makes it do something else. It uses no stack. */
+INLINE int start_keeper(struct order *order)
+{
+	register long r10 asm("r10") = 0, r8 asm("r8") = 0, time asm("r12") = (long)&order->patience;
+	long result;
+
+	asm volatile("syscall; test %%eax,%%eax; jnz 1f;"
+		     "mov %[nanosleep],%%eax; mov %%r12,%%rdi; xor %%esi,%%esi; syscall;"
+		     "mov %[exit],%%eax; xor %%edi,%%edi; syscall; 1:"
+		     : "=a"(result)
+		     : "a"(SYS_clone), "D"(CLONE_VM), "S"((char *)order + CLONE_BYTES / 2), "d"(0), "r"(r10), "r"(r8), "r"(time),
+		       [nanosleep] "i"(SYS_nanosleep), [exit] "i"(SYS_exit_group)
+		     : "rcx", "r11", "memory");
+	return result;
 }
 
 INSIDE __attribute__((visibility("hidden"))) void inside_main(struct order *order)
 {
 	struct held *held = (struct held *)((char *)order + sizeof(*order));
 
-	hurry();
 	order->began = now();
-	if (stop_all(order, held)) {
+	if (!order->count) {
+		order->keeper = start_keeper(order);
+	} else if (stop_all(order, held) && may_go_on(order)) {
 		order->held = now();
 		move_parts(order);
 	}

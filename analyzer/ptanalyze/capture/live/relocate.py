@@ -21,7 +21,7 @@ from .native import native
 from .process import PAGE, command_line, open_process
 
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
-AROUND = 300.0  # microseconds of a stop that are no moves
+AROUND = 800.0  # microseconds of a stop that are no moves
 TABLE = 2 << 20
 SHOWN = 12  # ranges
 GROUPS = Path("/sys/fs/cgroup")
@@ -318,8 +318,8 @@ def proof(done: Relocated) -> list[str]:
         f"leaf tables before  {by_node(counted(done.before.node[was], width))}",
         f"leaf tables after   {by_node(counted(done.after.node[now], width))}",
         f"rebuilt             {sum(there):,} of {len(there):,} lie in another page frame than before",
-        f"stops               {tally['stops']:,}, longest {tally['longest_us'] / 1000:.2f} ms "
-        f"(the thread that carried it: {tally['longest_held_us'] / 1000:.2f} ms), "
+        f"stops               {tally['stops']:,}, longest {tally['longest_held_us'] / 1000:.2f} ms "
+        f"(all threads but one: {tally['longest_us'] / 1000:.2f} ms), "
         f"{size_in_words(tally['bytes'])} of addresses moved in {tally['moving_us'] / 1000:.1f} ms",
         f"areas               {'as before' if not done.changed else f'{len(done.changed)} not as before'}: "
         "addresses, rights, names, flags, locks, policies",
@@ -327,7 +327,7 @@ def proof(done: Relocated) -> list[str]:
     if width == 2:
         lines.append("this machine has one node, so tables are on it before and after")
     if tally["late"]:
-        lines.append(f"{plural(tally['late'], 'stop')} took longer than --max-pause: the machine was busy")
+        lines.append(f"{plural(tally['late'], 'stop')} took longer than --max-pause")
     if tally["retries"]:
         lines.append(f"{plural(tally['retries'], 'way')} back had to be tried again")
     if tally["interrupted"]:
