@@ -676,6 +676,15 @@ static bool may_attach(const struct chain *chain, const char *status)
 	return !shmctl(chain->segment, IPC_SET, &segment);
 }
 
+static bool has_ended(const struct process *process)
+{
+	char *status = thread_text(process, process->pid, "status");
+	bool ended = status && strstr(status, "\nState:\tZ");
+
+	free(status);
+	return ended;
+}
+
 static enum stop_result carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most,
 				  pid_t *keeper)
 {
@@ -693,6 +702,7 @@ static enum stop_result carry_out(struct chain *chain, const struct process *pro
 	chain->why[0] = 0;
 	status = thread_text(process, thread.tid, "status");
 	order->waiting = status ? number_in_own_namespace(status) : 0;
+	order->ended_main = has_ended(process) ? chain->own : 0;
 	order->until = thread.since + most;
 	place = free_place(chain, process);
 	if (!order->waiting || !place)
@@ -734,7 +744,7 @@ int count_sharers(const struct process *process, int most, int64_t until, pid_t 
 
 	while (all && found <= most && (entry = readdir(all))) {
 		int other = atoi(entry->d_name);
-		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->pid, other, KCMP_VM, 0, 0) : 1;
+		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->tid, other, KCMP_VM, 0, 0) : 1;
 
 		if ((differ < 0 && errno == ENOSYS) || microseconds_now() > until) {
 			found = -1;
@@ -768,7 +778,7 @@ static pid_t seize_keeper(const struct process *process, const struct order *ord
 	free(status);
 	if (keeper.directory >= 0)
 		close(keeper.directory);
-	if (is && !syscall(SYS_kcmp, process->pid, pid, KCMP_VM, 0, 0))
+	if (is && !syscall(SYS_kcmp, process->tid, pid, KCMP_VM, 0, 0))
 		return pid;
 	if (is) { /* another has got its number: it goes on */
 		ptrace(PTRACE_SETOPTIONS, pid, 0, 0);

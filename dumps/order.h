@@ -37,7 +37,8 @@ enum outcome {
 enum leave { UNDECIDED, GO_ON, GIVE_UP };
 
 struct order {
-	int32_t waiting, count, node; /* thread in vfork, in the target's namespace; parts; node of the tables, -1: any */
+	int32_t waiting, ended_main; /* in the target's namespace: the thread in vfork; the main one if it has ended */
+	int32_t count, node;         /* parts; node of the tables, -1: any */
 	int64_t until; /* CLOCK_MONOTONIC, microseconds: no part is begun that may end later */
 	uint32_t to_stop, to_return, dear; /* microseconds to stop the threads, for one way back, for a MiB of parts */
 	uint32_t gap, refusals; /* of tests: microseconds between both ways, ways back that fail */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The process as /proc shows it. */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -318,6 +319,38 @@ static void open_files(struct process *process)
 	process->pagemap = process->files[PROCESS_PAGEMAP];
 }
 
+pid_t living_thread(pid_t pid)
+{
+	char path[64];
+	pid_t living = 0;
+	DIR *threads;
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	while (threads && !living && (entry = readdir(threads))) {
+		int thread = entry->d_name[0] == '.' ? -1 : openat(dirfd(threads), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (thread < 0)
+			continue;
+		if (!strchr("ZX", process_state(thread)))
+			living = atoi(entry->d_name);
+		close(thread);
+	}
+	if (threads)
+		closedir(threads);
+	return living ? living : pid;
+}
+
+static pid_t process_of(int directory)
+{
+	char *status = read_all(directory, "status"), *line = status ? strstr(status, "\nTgid:\t") : NULL;
+	pid_t pid = line ? atoi(line + 7) : 0;
+
+	free(status);
+	return pid;
+}
+
 /* The pidfd comes first: if its process has not been reaped when /proc/PID is open, both are the same. */
 void process_open(struct process *process, pid_t pid)
 {
@@ -325,17 +358,18 @@ void process_open(struct process *process, pid_t pid)
 	unsigned flags = 0;
 
 	process->pid = pid;
+	process->tid = living_thread(pid);
 	process->pidfd = syscall(SYS_pidfd_open, pid, 0);
 	if (process->pidfd < 0)
 		process->pidfd = -errno;
-	snprintf(path, sizeof(path), "/proc/%d", pid);
+	snprintf(path, sizeof(path), "/proc/%d", process->tid);
 	process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (process->directory < 0 && errno != ENOENT && errno != ESRCH)
 		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
 	stat = process->directory < 0 ? NULL : read_stat(process->directory);
 	if (!stat && errno == EMFILE)
 		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
-	if (!stat || process->pidfd == -ESRCH || (process->pidfd >= 0 && process_signal(process, 0) && errno == ESRCH))
+	if (!stat || process->pidfd == -ESRCH || (process->tid != pid && process_of(process->directory) != pid) || (process->pidfd >= 0 && process_signal(process, 0) && errno == ESRCH))
 		fail(EXIT_WRONG_USE, "PID %d: no such process", pid);
 	sscanf(stat, "%*c %*d %*d %*d %*d %*d %u", &flags);
 	if (stat[0] == 'Z' || stat[0] == 'X')

@@ -11,14 +11,16 @@
 /* The last is the first once more: both show the same memory if those between them do. */
 enum process_file { PROCESS_PAGEMAP, PROCESS_MAPS, PROCESS_SMAPS, PROCESS_PAGEMAP_AGAIN, PROCESS_FILES };
 struct process {
-	pid_t pid;
+	pid_t pid, tid; /* tid: a thread that has its memory: the main one, unless that has ended */
 	uid_t uid;
 	char comm[64];
 	char huge_pages[16]; /* transparent ones it may have: "always", "madvise", "never", "forbidden"; "" unknown */
 	int pidfd; /* of the process that /proc/PID showed when it was opened; -errno of a thread's number */
-	int directory, pagemap, files[PROCESS_FILES]; /* /proc/PID, /proc/PID/pagemap, and all that is read of it */
+	int directory, pagemap, files[PROCESS_FILES]; /* /proc/TID, /proc/PID/pagemap, and all that is read of it */
 };
 void process_open(struct process *process, pid_t pid);
+/* The main thread, or another where that has ended: /proc/PID shows no memory then. */
+pid_t living_thread(pid_t pid);
 int process_signal(const struct process *process, int number);
 bool process_alive(const struct process *process);
 bool process_readable(const struct process *process);

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -192,25 +191,6 @@ static void refuse_devices(const struct process *process)
 		     process->pid, descriptor, device);
 }
 
-/* A process whose main thread has ended goes on in others, though /proc shows a zombie without memory. */
-static void refuse_dead_leader(pid_t pid)
-{
-	char path[64], text[512] = "", *state;
-	struct stat tasks;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	file = fopen(path, "r");
-	if (file) {
-		text[fread(text, 1, sizeof(text) - 1, file)] = 0; /* a name may hold line ends */
-		fclose(file);
-	}
-	state = strrchr(text, ')');
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	if (state && state[1] && state[2] == 'Z' && !stat(path, &tasks) && tasks.st_nlink > 3)
-		fail(EXIT_WRONG_USE, "PID %d: not relocated: its main thread has ended", pid);
-}
-
 static void refuse_missing_node(const struct topology *topology, long node)
 {
 	if (!topology_has_memory(topology, node))
@@ -287,7 +267,7 @@ static void look_at_threads(struct plan *plan, const struct process *process, co
 
 static bool is_near_limits(const struct process *process)
 {
-	char *limits = thread_text(process, process->pid, "limits"), *status = thread_text(process, process->pid, "status");
+	char *limits = thread_text(process, process->tid, "limits"), *status = thread_text(process, process->tid, "status");
 	uint64_t space = number_in(limits, "\nMax address space", 10), data = number_in(limits, "\nMax data size", 10);
 	bool near = (space && space < (number_in(status, "\nVmSize:", 10) << 10) + PART + SPARE) ||
 		    (data && data < (number_in(status, "\nVmData:", 10) << 10) + PART + SPARE);
@@ -522,7 +502,6 @@ int main(int count, char **arguments)
 	topology_read(&topology);
 	if (node >= 0)
 		refuse_missing_node(&topology, node);
-	refuse_dead_leader(process.pid);
 	process_open(&process, process.pid);
 	if (process.pidfd < 0)
 		fail(EXIT_WRONG_USE, "PID %d: a thread's number, not a process's", process.pid);

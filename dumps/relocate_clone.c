@@ -104,7 +104,7 @@ INLINE int seize_new(struct order *order, struct held *held, int64_t until)
 		for (long at = 0; at < got; at += *(uint16_t *)(held->buffer + at + 16)) {
 			int thread = number_of(held->buffer + at + 19);
 
-			if (!thread || thread == order->waiting)
+			if (!thread || thread == order->waiting || thread == order->ended_main)
 				continue;
 			if (next < before && held->id[next] == thread) {
 				next++;

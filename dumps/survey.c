@@ -98,7 +98,7 @@ static void survey(struct bpf *bpf, const struct kernel *kernel, const struct to
 	char path[64];
 	int pagemap;
 
-	snprintf(path, sizeof(path), "/proc/%d/pagemap", pid);
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", living_thread(pid));
 	pagemap = open(path, O_RDONLY | O_CLOEXEC);
 	if (pagemap < 0)
 		return; /* ended, or not ours to see */

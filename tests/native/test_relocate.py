@@ -20,6 +20,7 @@ from needs import needs_root
 from ptanalyze.capture.live import relocate as front
 from ptanalyze.capture.live import trial
 from ptanalyze.capture.live.cacheline import usable_nodes
+from ptanalyze.capture.live.dump import alive
 from ptanalyze.cli import run
 from ptanalyze.cli.trial import write
 from ptanalyze.core.errors import UsageError
@@ -123,7 +124,6 @@ REFUSED = {
     "iouring": "is of io_uring",
     "userfaultfd": "is of userfaultfd",
     "near": "close to its RLIMIT_AS",
-    "zombie": "its main thread has ended",
     "stopped": "it is stopped; continue it first",
     "traced": "it is being traced",
     "private": "a thread may not be traced by its own user",
@@ -132,7 +132,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("mode", REFUSED)
 def test_what_is_refused_is_named_and_left_alone(program, mode):
-    waits = {"stopped": lambda pid: state(pid) == "T", "zombie": lambda pid: state(pid) == "Z"}
+    waits = {"stopped": lambda pid: state(pid) == "T"}
     settled = waits.get(mode, lambda pid: refusal(pid).returncode == 2)
 
     def refusal(pid):
@@ -143,6 +143,23 @@ def test_what_is_refused_is_named_and_left_alone(program, mode):
         done = refusal(one.pid)
         assert done.returncode == 2 and REFUSED[mode] in done.stderr and done.stderr.count("\n") == 1
         assert one.process.poll() is None
+
+
+def test_a_main_thread_may_have_ended(pt, program, tmp_path):
+    with target(program, "zombie") as one:
+        assert wait_for(lambda: state(one.pid) == "Z")
+        moved(one.pid)
+        for words in (
+            ["relocate", one.pid],
+            ["dump", "process", one.pid],
+            ["heat", one.pid, "--for", "0.2s"],
+        ):
+            out = [] if "relocate" in words else ["-o", tmp_path / words[0]]
+            assert not (done := pt(*words, *out)).code, done
+        assert pt("check", tmp_path / "dump").code == 0
+        done = pt("survey", "--top", 1000, "--json")
+        assert one.pid in [row["pid"] for row in json.loads(done.out)["result"]], done
+        assert alive(one.pid) and trial.largest(one.pid) == one.pid
 
 
 def test_a_32_bit_program_is_refused(tmp_path):

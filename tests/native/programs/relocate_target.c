@@ -5,8 +5,9 @@
  * write    threads add to words and count what they add; one keeps vector registers and its red zone and looks at them.
  *          After a byte on standard input: a line with what was added and what is found, and what was damaged.
  * areas    one area of every kind; after a byte: how many bytes of them are not as they were
- * others   as MODE says, what must be refused: seccomp vfork shared zombie stopped traced iouring userfaultfd near private;
+ * others   as MODE says, what must be refused: seccomp vfork shared stopped traced iouring userfaultfd near private;
  *          a path: a descriptor of that file
+ * zombie   the main thread has ended, another waits
  * waits    one thread waits for a child of its own memory that vfork's flag holds it for (state D), one writes
  * kernel   what the kernel knows of it by address: membarrier, restartable sequences, a robust mutex; after a byte, whether all work
  * count    one thread writes; every 10 ms "count" in the working directory says how much it has added, up to THREADS

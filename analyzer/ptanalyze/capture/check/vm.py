@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree, words
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.snapshot import HostDump, Root, Slot
 from ...world.address_space import Nested
-from ..live.process import check_process, state
+from ..live.process import check_process, shown, state
 from ..vm.join import Slots as JoinSlots
 from ..vm.join import fit
 from .tables import Check, check_tree, finding
@@ -325,9 +324,9 @@ class Pagemap:
         self.pid = pid
 
     def __enter__(self) -> Self:
-        check_process(Path(f"/proc/{self.pid}"), self.pid)
+        check_process(shown(self.pid), self.pid)
         try:
-            self.file = os.open(f"/proc/{self.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            self.file = os.open(shown(self.pid) / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UsageError(
                 f"PID {self.pid}: cannot read its pagemap: {error.strerror}; run as root"
@@ -343,7 +342,7 @@ class Pagemap:
         PartialDataError once the process is gone.
         """
         raw = os.pread(self.file, count * 8, address // 4096 * 8)
-        if len(raw) < count * 8 and state(f"/proc/{self.pid}") in "ZX":
+        if len(raw) < count * 8 and state(shown(self.pid)) in "ZX":
             raise PartialDataError(f"PID {self.pid}: ended while its pages were compared")
         return np.frombuffer(raw.ljust(count * 8, b"\0"), np.uint64)
 

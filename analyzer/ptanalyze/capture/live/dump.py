@@ -15,7 +15,7 @@ from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
 from .native import native
-from .process import command_line
+from .process import command_line, shown
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
@@ -185,7 +185,7 @@ def long_stop(pid: int, memory: int | None) -> str:
     memory  bytes asked for, None: as many as ptdump takes by itself, at most half of what is free
     """
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        status = (shown(pid) / "status").read_text(errors="replace")
         [kib] = [line.split()[1] for line in status.splitlines() if line.startswith("VmPTE:")]
     except (OSError, ValueError):
         return ""
@@ -274,4 +274,4 @@ def alive(pid: int) -> bool:
 
 def stat_of(pid: int) -> list[str]:
     """Fields of /proc/PID/stat after the name: state, parent, ... (proc(5)); OSError if it has ended."""
-    return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()
+    return (shown(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()

@@ -23,7 +23,7 @@ from ...formats.trace import add_index
 from ...world.address_space import known_pages
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
-from .process import Process, called, check_process, open_process
+from .process import Process, called, check_process, open_process, shown
 from .supervise import die_with_us
 
 LENGTHS = (
@@ -227,7 +227,7 @@ def never_cleared(pid: int, out: Path) -> list[str]:
 
 def never_aged(pid: int) -> list[tuple[int, int]]:
     """[(first byte, one past the last)] of areas of hugetlbfs: clear_refs_walk_ops passes over them."""
-    proc = Path("/proc") / str(pid)
+    proc = shown(pid)
     try:
         used = [line.split() for line in (proc / "status").read_text().splitlines() if "HugetlbPages" in line]
         if not any(int(words[1]) for words in used):

@@ -60,7 +60,7 @@ def open_process(pid: int) -> Iterator[Process]:
         try:
             pidfd = os.pidfd_open(pid)
             stack.callback(os.close, pidfd)
-            directory = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = os.open(shown(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, directory)
             with suppress(PermissionError):
                 signal.pidfd_send_signal(pidfd, 0)
@@ -74,10 +74,21 @@ def check_process(proc: Path, pid: int) -> None:
         fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         raise UsageError(f"PID {pid}: no such process") from None
-    if fields[0] in "ZX":
+    if fields[0] in "ZX" and shown(pid).name == str(pid):
         raise UsageError(f"PID {pid}: has exited (a zombie has no page tables)")
     if int(fields[6]) & PF_KTHREAD:
         raise UsageError(f"PID {pid}: a kernel thread, it has no page tables of its own")
+
+
+def shown(pid: int) -> Path:
+    """The directory below /proc that shows the memory of a process: that of another thread once the main one
+    has ended."""
+    whole = Path("/proc") / str(pid)
+    if state(whole) in "ZX":
+        for task in whole.glob("task/*"):
+            if state(task) not in "ZX":
+                return whole.with_name(task.name)
+    return whole
 
 
 def huge_pages() -> str | None:
@@ -96,7 +107,7 @@ def command_line(pid: int, comm: str | None = None) -> list[str]:
 
     Bytes that are no UTF-8 become \\xff.
     """
-    proc = Path("/proc") / str(pid)
+    proc = shown(pid)
     try:
         text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
         if not text or comm not in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):

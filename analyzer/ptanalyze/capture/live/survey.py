@@ -16,6 +16,7 @@ from ...core.errors import UNKNOWN_NODE, UsageError
 from ...core.process import cpus_by_node, parse_cpus
 from ...formats.measured.hmat import read_hmat
 from .native import native
+from .process import shown
 
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.
 
@@ -143,7 +144,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
     pid = int(counts["pid"])
     leaf, *above = (by_node(level) for level in counts["tables"])
     huge = counts["huge"]
-    status, command = facts(pid), (PROC / str(pid) / "cmdline").read_bytes()
+    status, command = facts(pid), (shown(pid) / "cmdline").read_bytes()
     vm = is_vm(pid)
     return Surveyed(
         pid=pid,
@@ -169,7 +170,7 @@ def by_node(level: dict[str, int]) -> dict[int, int]:
 
 def facts(pid: int) -> dict[str, str]:
     """Fields of /proc/PID/status."""
-    text = (PROC / str(pid) / "status").read_text("utf-8", "surrogateescape")
+    text = (shown(pid) / "status").read_text("utf-8", "surrogateescape")
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 

@@ -16,7 +16,7 @@ from ...core.safe_files import temporary_directory
 from ...formats.measured.perf_stat import read_perf_stat
 from .cacheline import counted_here, start
 from .dump import alive, descendants
-from .process import read_topology
+from .process import read_topology, shown
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .supervise import GRACE, die_with_us
 
@@ -146,7 +146,7 @@ def largest(pid: int) -> int:
 
     def resident(one: int) -> int:
         with suppress(OSError, ValueError):
-            return int(Path(f"/proc/{one}/statm").read_text().split()[1])
+            return int((shown(one) / "statm").read_text().split()[1])
         return -1
 
     return max([pid, *descendants(pid)], key=resident)
