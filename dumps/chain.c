@@ -88,7 +88,7 @@ struct thread {
 	} priority; /* struct sched_attr */
 	bool hurried;
 	uint64_t mask, features;
-	size_t state_bytes;
+	size_t state_bytes, state_all;
 	char state[STATE_MOST] __attribute__((aligned(64)));
 	int64_t since;
 };
@@ -301,6 +301,7 @@ static const char *take_state(struct thread *thread)
 
 	if (ptrace(PTRACE_GETREGSET, thread->tid, NT_X86_XSTATE, &vector) || vector.iov_len < 576)
 		return "has registers unknown to us";
+	thread->state_all = vector.iov_len;
 	memcpy(&thread->features, thread->state + 464, 8);
 	memcpy(&in_use, thread->state + 512, 8);
 	if (in_use & TILES)
@@ -600,16 +601,42 @@ static void read_priority(struct thread *thread)
 			  thread->priority.policy == SCHED_OTHER && !thread->priority.flags;
 }
 
-/* To the chain's end, where the thread is what it was. */
-static bool follow_to_end(struct chain *chain, const struct process *process, const struct thread *thread, uint64_t place)
+/* A call of a frame at once, without the sigreturn to it. */
+static const char *make_call(struct chain *chain, const struct process *process, pid_t tid, const struct frame *frame,
+			     int64_t until)
 {
 	struct user_regs_struct registers;
-	const char *why;
+
+	if (ptrace(PTRACE_GETREGS, tid, 0, &registers))
+		return "is gone";
+	registers.r10 = frame->r10;
+	registers.r8 = frame->r8;
+	registers.r9 = frame->r9;
+	if (set_call(chain, tid, registers, frame->ax, frame->di, frame->si, frame->dx, frame->sp))
+		return "is gone";
+	return to_next_exit(chain, process, tid, &registers, until);
+}
+
+/*
+ * Once all is done, the thread gets back what the chain's end would give it, without having to wait for a CPU: a busy machine has
+ * it wait long at its own priority. The registers come last, so the chain ends by itself if we die before.
+ */
+static bool follow_to_end(struct chain *chain, const struct process *process, struct thread *thread)
+{
+	const struct frame *frames = ((struct end *)(chain->shared + CLONE_BYTES))->frames;
+	const enum frames calls[] = { REAP, chain->place ? DROP : FORGET, UNMAP };
+	struct iovec state = { thread->state, thread->state_all };
+	const char *why = NULL;
 	int64_t until = microseconds_now() + TO_END;
 
-	do
-		why = to_next_exit(chain, process, thread->tid, &registers, until);
-	while (!why && registers.rsp - place < SHARED_BYTES);
+	for (int i = 0; i < 3 && !why; i++)
+		why = make_call(chain, process, thread->tid, &frames[calls[i]], until);
+	hurry(thread, false);
+	thread->registers.orig_rax = -1;
+	if (!why && (ptrace(PTRACE_SETREGSET, thread->tid, NT_X86_XSTATE, &state) ||
+		     ptrace(PTRACE_SETSIGMASK, thread->tid, 8, &thread->mask) ||
+		     ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->registers)))
+		why = "is gone";
 	if (why)
 		because(chain, "thread %d %s in the chain", thread->tid, why);
 	return !why;
@@ -641,14 +668,12 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 		because(chain, "thread %d could not be cloned: %s", thread->tid, strerror(-result));
 	if (result > 0 && keeper)
 		*keeper = seize_keeper(process, order);
-	if (result == LONG_MIN || !follow_to_end(chain, process, thread, place)) {
-		hurry(thread, false);
+	if (result == LONG_MIN || !follow_to_end(chain, process, thread)) {
 		chain->place = 0; /* it is not known how far the chain has come */
 		return result > 0 ? CARRIED_OUT : NO_CLONE;
 	}
 	POINT(8);
 	chain->place = place;
-	hurry(thread, false);
 	return result > 0 ? CARRIED_OUT : NO_CLONE;
 }
 

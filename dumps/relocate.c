@@ -22,7 +22,7 @@
 #define PAUSE 2000            /* microseconds */
 #define DEAR 8                /* microseconds for a MiB, until one was moved */
 #define AROUND 800            /* microseconds of a pause that are no moves, until they were seen: stopping, looking again, chain */
-#define TO_END 300            /* of them those behind the moves */
+#define TO_END 400            /* of them those behind the moves */
 #define PART (64UL << 20)     /* at most; what a third party's SIGKILL of the clone can hit is one part */
 #define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
 #define WHOLE_STOP 1000000    /* microseconds to stop all threads, without a limit to the pause */
