@@ -761,13 +761,30 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 	return carry_out(chain, process, order, most, NULL);
 }
 
-int count_sharers(const struct process *process, int most, int64_t until, pid_t *last)
+static int number_of(pid_t pid)
+{
+	struct process process = { .pid = pid };
+	char path[64], *status;
+	int number = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	process.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (process.directory < 0)
+		return 0;
+	if ((status = thread_text(&process, pid, "status")))
+		number = number_in_own_namespace(status);
+	free(status);
+	close(process.directory);
+	return number;
+}
+
+int count_sharers(const struct process *process, int number, int64_t until, pid_t *last)
 {
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
 	int found = 0;
 
-	while (all && found <= most && (entry = readdir(all))) {
+	while (all && (entry = readdir(all))) {
 		int other = atoi(entry->d_name);
 		long differ = other > 0 && other != process->pid ? syscall(SYS_kcmp, process->tid, other, KCMP_VM, 0, 0) : 1;
 
@@ -775,7 +792,7 @@ int count_sharers(const struct process *process, int most, int64_t until, pid_t 
 			found = -1;
 			break;
 		}
-		if (!differ) {
+		if (!differ && (!number || number_of(other) == number)) {
 			*last = other;
 			found++;
 		}
@@ -785,30 +802,18 @@ int count_sharers(const struct process *process, int most, int64_t until, pid_t 
 	return found;
 }
 
-/* The only process that shares the memory, and of the number that the clone gives: ours from now on, and dies with us. */
+/* A process that shares the memory, and of the number that the clone gives: ours from now on, and dies with us. */
 static pid_t seize_keeper(const struct process *process, const struct order *order)
 {
-	struct process keeper;
 	pid_t pid = 0;
-	char path[64], *status;
-	bool is = false;
 
-	if (count_sharers(process, 1, INT64_MAX, &pid) != 1)
+	if (order->keeper <= 0 || count_sharers(process, order->keeper, INT64_MAX, &pid) != 1 ||
+	    ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACESYSGOOD))
 		return 0;
-	snprintf(path, sizeof(path), "/proc/%d", pid);
-	keeper.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	status = keeper.directory < 0 ? NULL : thread_text(&keeper, pid, "status");
-	is = status && number_in_own_namespace(status) == order->keeper &&
-	     !ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-	free(status);
-	if (keeper.directory >= 0)
-		close(keeper.directory);
-	if (is && !syscall(SYS_kcmp, process->tid, pid, KCMP_VM, 0, 0))
+	if (number_of(pid) == order->keeper && !syscall(SYS_kcmp, process->tid, pid, KCMP_VM, 0, 0) &&
+	    !ptrace(PTRACE_INTERRUPT, pid, 0, 0))
 		return pid;
-	if (is) { /* another has got its number: it goes on */
-		ptrace(PTRACE_SETOPTIONS, pid, 0, 0);
-		let_go(process, pid);
-	}
+	let_go(process, pid); /* another has got its number */
 	return 0;
 }
 
@@ -820,8 +825,7 @@ static bool unmap_by(const struct chain *chain, pid_t keeper, uint64_t place)
 	bool done;
 	int status;
 
-	ptrace(PTRACE_INTERRUPT, keeper, 0, 0);
-	done = !wait_for(keeper, FOR_INTERRUPT, until, NULL, NULL) && !ptrace(PTRACE_GETREGS, keeper, 0, &registers) &&
+	done = !wait_for(keeper, FOR_INTERRUPT, until, NULL, NULL) && !ptrace(PTRACE_SETOPTIONS, keeper, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) && !ptrace(PTRACE_GETREGS, keeper, 0, &registers) &&
 	       !set_call(chain, keeper, registers, SYS_munmap, place, SHARED_BYTES, 0, 0) &&
 	       !to_next_exit(NULL, NULL, keeper, &registers, until) && !registers.rax;
 	if (done)
@@ -846,7 +850,7 @@ bool chain_unmap(struct chain *chain, const struct process *process)
 		else
 			usleep(2000 << i);
 		/* its memory is not to be unmapped by others while it waits there */
-		for (int k = 0; order.keeper > 0 && !keeper && k < 1000 && count_sharers(process, 0, INT64_MAX, &other) > 0; k++)
+		for (int k = 0; order.keeper > 0 && !keeper && k < 1000 && count_sharers(process, order.keeper, INT64_MAX, &other) > 0; k++)
 			usleep(10000);
 	}
 	shmctl(chain->segment, IPC_RMID, NULL);

@@ -32,8 +32,11 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 /* Leaves nothing of ours in the target's memory; false: 12 KiB are left. */
 bool chain_unmap(struct chain *chain, const struct process *process);
 void because(struct chain *chain, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Processes other than `process` that have its memory, at most `most` are looked for; -1: this kernel does not tell. */
-int count_sharers(const struct process *process, int most, int64_t until, pid_t *last);
+/*
+ * Processes other than `process` that have its memory, and this number in their namespace, 0: any; -1: this kernel does not
+ * tell, or the time was over.
+ */
+int count_sharers(const struct process *process, int number, int64_t until, pid_t *last);
 /* The area that holds an address, or the next one; false: none, or the process is gone. */
 bool area_at(const struct process *process, uint64_t address, struct area *area);
 int64_t microseconds_now(void);

@@ -298,7 +298,7 @@ static bool may_be_moved(struct chain *chain, const struct process *process, int
 {
 	char descriptor[24] = "";
 	pid_t last = 0;
-	int sharers = count_sharers(process, 1, until, &last);
+	int sharers = count_sharers(process, 0, until, &last);
 	const char *device = sharers == 1 ? device_of(process, descriptor, until) : NULL;
 
 	if (sharers < 0)

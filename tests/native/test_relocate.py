@@ -281,7 +281,7 @@ def test_stacks_without_room_are_left_alone(program):
         assert not leaves(one.pid) and int(said["rounds"]) and said["damaged"] == said["wrong"] == "0"
 
 
-@pytest.mark.parametrize("mode", ["spawn", "churn"])
+@pytest.mark.parametrize("mode", ["spawn", "churn", "share"])
 def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
     """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""
     with target(program, mode, 16, 2) as one:

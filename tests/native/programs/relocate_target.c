@@ -14,6 +14,7 @@
  * sleep    one thread, in nanosleep: says how often it ended early
  * spawn    two threads start programs all the time, the others write
  * churn    two threads map, divide and unmap memory all the time, the others write
+ * share    two threads start processes that share the memory all the time (CLONE_VM), the others write
  * stacks   threads on stacks of 16 and 32 KiB side by side, coroutines, handlers on small alternate stacks: each fills
  *          what lies below its stack pointer, and looks at it
  */
@@ -128,6 +129,36 @@ static void *spawn(void *argument)
 		spoiled += posix_spawnp(&child, "true", NULL, NULL, words, environ) || waitpid(child, &status, 0) != child ||
 			   status;
 		spawned++;
+		while (hold && !end)
+			nap(100);
+	}
+	return argument;
+}
+
+static int touch(void *argument)
+{
+	volatile char *own = argument;
+
+	for (int i = 0; i < 3000; i++) {
+		own[i % 1024 * 4096]++;
+		if (i % 100 == 0)
+			nap(20);
+	}
+	_exit(0);
+}
+
+/* Processes with this memory that are no threads: whoever moves it under them kills them. */
+static void *share(void *argument)
+{
+	char *own = filled(AREA), *stack = malloc(1 << 16);
+
+	while (!end) {
+		pid_t child = clone(touch, stack + (1 << 16), CLONE_VM | SIGCHLD, own);
+		int status = 1;
+
+		spoiled += child < 0 || waitpid(child, &status, 0) != child || status;
+		spawned++;
+		nap(500);
 		while (hold && !end)
 			nap(100);
 	}
@@ -491,8 +522,9 @@ int main(int count, char **arguments)
 
 	if (!strcmp(arguments[1], "write")) {
 		write_and_count(mebibytes << 20, writers, NULL);
-	} else if (!strcmp(arguments[1], "spawn") || !strcmp(arguments[1], "churn")) {
-		write_and_count(mebibytes << 20, writers, arguments[1][0] == 's' ? spawn : churn);
+	} else if (!strcmp(arguments[1], "spawn") || !strcmp(arguments[1], "churn") || !strcmp(arguments[1], "share")) {
+		write_and_count(mebibytes << 20, writers,
+				arguments[1][0] == 'c' ? churn : arguments[1][1] == 'p' ? spawn : share);
 	} else if (!strcmp(arguments[1], "count")) {
 		pthread_t thread;
 
