@@ -539,9 +539,9 @@ int main(int count, char **arguments)
 		refuse(&process, why);
 	before_end(leave_nothing);
 	move_all(&plan, most, &tally);
-	leave_nothing();
 	bool whole = tally.bytes + tally.skipped >= bytes_of(&plan);
 
 	print_tally(&tally, &chain, !whole);
+	leave_nothing();
 	return whole && !tally.skipped ? EXIT_OK : EXIT_PARTIAL;
 }
