@@ -417,8 +417,12 @@ static void move_all(struct plan *plan, long most, struct tally *tally)
 		if (result != CARRIED_OUT || !settle(tally, &process, &order)) {
 			if (!process_alive(&process))
 				fail(EXIT_PARTIAL, "PID %d: ended while it was relocated", process.pid);
-			if (result == CARRIED_OUT && order.outcome != FORBIDDEN)
+			if (result == CARRIED_OUT && order.outcome == NOT_STOPPING)
 				snprintf(chain.why, sizeof(chain.why), "thread %d did not stop in time", order.thread);
+			if (result == CARRIED_OUT && order.outcome == ALL_STOPPED) {
+				snprintf(chain.why, sizeof(chain.why), "no time was left for a part: give a longer --max-pause");
+				around += (most - around) / 2; /* smaller ones */
+			}
 			tally->lost++;
 			in_a_row++;
 			usleep(2000 * in_a_row);
