@@ -29,7 +29,6 @@ from ...core.trace import Trace
 from ...formats.atomic import take_over
 from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
 from ...kernels.trace_codec import FRAME_MAGIC
-from .process import shown
 
 # Whom a recorded program runs as (`--user`), and the room in which its tracer may write.
 
@@ -222,15 +221,11 @@ class RssPeak:
 
     def __init__(self, pid: int) -> None:
         self.statm, self.kept, self.first = Path(f"/proc/{pid}/statm"), 0, 0
-        self.pid = pid
 
     def resident(self) -> int:
         """Bytes now, 0 when the program has ended."""
         try:
-            pages = int(self.statm.read_text().split()[1])
-            if not pages:  # its main thread may have ended, and others not
-                self.statm = shown(self.pid) / "statm"
-            return pages * 4096
+            return int(self.statm.read_text().split()[1]) * 4096
         except (OSError, IndexError):
             return 0
 
