@@ -10,7 +10,6 @@ from io import StringIO
 
 import numpy as np
 
-import guest_memories
 from captures import write_bits, write_rounds
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
@@ -27,7 +26,7 @@ from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from strategies import Page, build_snapshot, build_tree, frames_on
-from unit import test_foreign_tables, test_foreign_traces, test_guests, test_latency, test_perf_stat
+from unit import test_foreign_tables, test_foreign_traces, test_latency, test_perf_stat
 
 from .changes import reseal, zipped
 from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
@@ -249,7 +248,6 @@ def small_files(place, bases, texts):
     tables, nested = dumps(place)
     tar = test_foreign_traces.tarred(place / "t", one=accesses).read_bytes()
     found = {
-        "btf": [guest_memories.btf(test_guests.SMALL_TYPES)],
         "hmat": [HMAT],
         "kept code": [code(place)],
         "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],

@@ -11,7 +11,7 @@ import numpy as np
 from captures import sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
-from ptanalyze.formats import btf, heat
+from ptanalyze.formats import heat
 from ptanalyze.formats.foreign import table_dump
 from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
 from ptanalyze.formats.foreign.champsim import import_champsim
@@ -95,16 +95,6 @@ def by_index(directory):
         decode(trace_of(directory / "trace.ptt", index))
 
 
-def types_of_a_kernel(path):
-    """Of a guest's kernel: what is damaged is said with NoBtf, which the command line never sees."""
-    try:
-        types = btf.read_btf(path.read_bytes())
-        for name in types.named:
-            types.offset(name.decode("latin1"), "comm")
-    except btf.NoBtf:
-        pass
-
-
 def compiled(path):
     """Nothing of a changed file may be loaded: it is code."""
     code = KeptCode(path.parent, *path.name.split(".")[:2]).load()
@@ -154,7 +144,6 @@ dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 
 TABLE_FIELDS = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), *((32 + 8 * k, 8) for k in (0, 1, 2, 5, 255, 511))]
 
 READERS = {
-    "btf": Reader((types_of_a_kernel,), record_changes(24, 4, [(0, 4), (2, 2), (3, 1)])),
     "hmat": Reader((read_hmat,), named_otherwise),
     "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),

@@ -1,21 +1,16 @@
 """A live KVM guest on an emulated NUMA host: both sides' page tables against raw memory."""
 
-import json
-
 import numpy as np
 import pytest
 
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.live.guests import address_spaces, registers_of
-from ptanalyze.capture.live.survey_guest import Host, by_kernel
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core import snapshot as entries
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.world.address_space import address_space
 
-from . import outside
 from .checks import (
     ACCESSED,
     DIRTY,
@@ -165,30 +160,6 @@ def leaf_frames(tree):
     for level in (1, 2, 3):
         table, slot = np.nonzero(entries.leaf(tree.entries, level) & (tree.level == level)[:, None])
         yield table, entries.frame(tree.entries[table, slot], level)
-
-
-def test_the_guests_processes_are_found_from_outside_on_the_hosts_nodes(nested):
-    ram, memory = nested.run.ram, np.arange(nested.guest.mib << 8)
-    at = memory * 4096
-    virtual = nested.memory()[at // nested.guest.node_bytes] + at % nested.guest.node_bytes
-    frames = translate(nested.vmm.guest, virtual.astype(np.uint64))[0]
-
-    def read(gpa, n):
-        frame, start = divmod(gpa, 4096)
-        if frame >= len(frames) or frames[frame] < 0:
-            return None
-        return ram.tables(frames[frame : frame + 1]).tobytes()[start : start + n]
-
-    host = Host(lambda of: np.where(frames[of] < 0, -1, ram.node(frames[of])), {0: 1.0})
-    vcpus = json.loads((nested.run.share / "vcpus.json").read_text().splitlines()[1])["vcpus"]
-    found, whole = by_kernel(read, address_spaces(read, registers_of(vcpus))[0], host)
-    inside, where = nested.inside.guest, nested.run.share / "guest"
-    assert whole and outside.found(found) == outside.listed((where / "processes").read_text())
-    one = outside.toucher(found, (where / "touched").read_text())
-    outside.is_the_dumped_one(one, inside)
-    nodes = ram.node(nested.by_vmm(inside.frame))
-    for level, counted in ((inside.level == 1, one.leaf), (inside.level > 1, one.upper)):
-        assert counted == dict(zip(*np.unique(nodes[level], return_counts=True), strict=True))
 
 
 @pytest.mark.parametrize("how", ["live", "stopped"])

@@ -1,6 +1,5 @@
 """Guests of any VMM by KVM alone: their tables, slots and vCPUs."""
 
-import json
 import os
 import random
 import shutil
@@ -20,12 +19,19 @@ from native.vms import HIGH, LOW, MIB, need_kvm
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.dump_vm import dump_vm
-from ptanalyze.capture.live.guests import BEYOND, SEEN, SELF_MAP, GuestMemory, dump_guest_tables, kvm_vcpus
+from ptanalyze.capture.live.guests import (
+    BEYOND,
+    SEEN,
+    SELF_MAP,
+    GuestMemory,
+    Qmp,
+    dump_guest_tables,
+    kvm_vcpus,
+    registers,
+    slots_of,
+)
 from ptanalyze.capture.live.process import open_process
-from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
-from ptanalyze.capture.live.survey_guest import find_vm, survey_guest
 from ptanalyze.capture.vm.join import join
-from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
@@ -282,7 +288,7 @@ def test_tables_that_change_while_they_are_read_become_a_closed_tree(hostile, tm
         changing.join()
 
 
-# `ptanalyze survey --guest` and what it needs: vCPUs, slots and guest tables of any VMM, by KVM alone.
+# vCPUs, slots and guest tables of any VMM, by KVM alone.
 
 SIZE = 64 * MIB
 CR3 = 0x1000  # of vm_guest.c, whose 512 GiB map the first, and 1 GiB + SIZE of that 2 MiB pages
@@ -358,7 +364,6 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
     assert shutil.which("qemu-system-x86_64"), "install qemu-system-x86"
     options = [word.format(where=tmp_path) for word in VARIANTS[variant]]
     with paused_qemu(tmp_path, "lone-guest", *options) as (pid, socket):
-        assert find_vm("lone-guest") == pid
         slots, _ = kvm_vcpus(pid)
         with Qmp(socket) as qmp:
             expected = {(slot.gpa, slot.bytes, slot.hva) for slot in slots_of(qmp)}
@@ -368,23 +373,6 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
         )
         with open_process(pid) as process, GuestMemory(process, slots) as memory:
             assert memory.read((1 << 32) - 4096, 4096) == BIOS.read_bytes()[-4096:]
-        with pytest.raises(UsageError, match="vCPU 0: not in 64-bit mode"):
-            survey_guest("lone-guest")
-
-
-@needs_root
-def test_names_that_no_vm_has_or_several_have_are_refused(vmm, tmp_path):
-    with pytest.raises(UsageError, match="no-such-vm: no VM here has this name"):
-        find_vm("no-such-vm")
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    with (
-        paused_qemu(tmp_path / "a", "twin") as (first, _),
-        paused_qemu(tmp_path / "b", "twin") as (second, _),
-    ):
-        both = ", ".join(map(str, sorted((first, second))))
-        with pytest.raises(UsageError, match=f"twin: 2 VMs have this name: give a PID: {both}"):
-            find_vm("twin")
 
 
 @pytest.fixture(scope="module")
@@ -415,37 +403,6 @@ def test_registers_and_slots_are_those_that_the_vmm_set(vm):
 def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
     done = subprocess.run([PTDUMP, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2 and not any(tmp_path.iterdir())
-
-
-@needs_root
-def test_a_process_without_a_vm_is_refused_in_a_line(vmm):
-    with pytest.raises(UsageError, match="not a VMM: it has no kvm-vm or kvm-vcpu file"):
-        survey_guest(str(os.getpid()))
-
-
-@needs_root
-def test_a_guest_without_linux_is_surveyed_by_the_cr3s_seen(vm):
-    found = survey_guest(str(vm[0]), seconds=0.3)
-    (one,) = found.found
-    assert not found.by_kernel and found.samples == one.seen == 3 and "no Linux kernel" in found.notes[0]
-    assert (one.cr3, one.pid, one.name, one.leaf, one.unread) == (CR3, None, "", {}, 0)
-    assert sum(one.upper.values()) == 1 + 1 + 2  # directories of the second GiB have its first 64 MiB
-    assert one.mapped_bytes == one.huge_bytes == 2 << 30 and sum(one.runs.values()) == pytest.approx(1)
-    assert -1 not in one.upper
-
-
-@needs_root
-def test_the_command_prints_a_table_and_json_and_draws(vm, capsys, tmp_path):
-    words = ["survey", "--guest", str(vm[0]), "--for", "200ms"]
-    assert run([*words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)["result"]
-    assert result["by"] == "cr3" and [one["cr3"] for one in result["found"]] == ["0x1000"]
-    assert run(words) == 0
-    told = capsys.readouterr().out
-    assert f"ptanalyze dump vm {vm[0]} --guest-tables --cr3 0x1000" in told.replace("\n", " ")
-    for more in (["--prometheus", "x.prom"], ["--counters", "1s"]):
-        assert run([*words, *more]) == 2
-    assert run(["survey", "--vm", "3"]) == 2
 
 
 @needs_root

@@ -126,7 +126,7 @@ def dump_process(
     type=HEXADECIMAL,
     multiple=True,
     metavar="ADDRESS",
-    help="With --guest-tables: a root that survey --guest printed; repeatable. Default: those in use.",
+    help="With --guest-tables: the physical address of a root table; repeatable. Default: those in use.",
 )
 @click.option(
     "--every",
@@ -159,7 +159,7 @@ def dump_vm(
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without access
     to the guest, --guest-tables reads the tables its vCPUs are using into OUTPUT/cr3-FRAME; with --cr3, those
-    of any process listed by ptanalyze survey --guest PID.
+    of any process.
 
     \b
     Examples:

@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..capture.live.survey import Placed, Surveyed
-    from ..capture.live.survey_guest import GuestProcess, GuestSurvey
     from ..core.columns import Answer, Cell, Section
 
 
-# What `survey` and `survey --guest` print of page tables by node.
+# What `survey` prints of page tables by node.
 
 
 def by_node(numbers: Mapping[str, float]) -> str:
@@ -94,43 +92,12 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
     metavar="TIME",
     help="Also count walk cycles of the printed processes for this long, 2s. Default: off.",
 )
-@click.option(
-    "--guest",
-    metavar="VM",
-    help="Survey the processes inside this VM: its PID, or its name as survey prints it. Default: none.",
-)
-@click.option(
-    "--qmp",
-    type=click.Path(),
-    metavar="SOCKET",
-    help="With --guest: QMP socket of QEMU, for CR3s and memory. Default: what KVM knows.",
-)
-@click.option(
-    "--for",
-    "sampled",
-    type=DURATION,
-    default="3s",
-    show_default=True,
-    metavar="TIME",
-    help="With --guest: time to sample CR3s if the guest's kernel is not found.",
-)
-@click.option(
-    "--vm",
-    "descriptor",
-    type=click.IntRange(0),
-    default=None,
-    help="With --guest: file descriptor of the VM. Default: the only VM.",
-)
 @output_options()
 def command(
     top: int | None,
     watch: float | None,
     prometheus: str | None,
     seconds: float | None,
-    guest: str | None,
-    qmp: str | None,
-    sampled: float,
-    descriptor: int | None,
     output: Output,
 ) -> None:
     """List the processes and VMs of this host by remote page tables, most first, then by size.
@@ -140,30 +107,17 @@ def command(
     ran. --counters adds, on CPUs that count walks, their current cost and the most that local tables can
     save. Needs root.
 
-    --guest lists the processes inside a VM, read from outside: by name for a Linux guest; for other guests,
-    the address spaces (CR3) seen on its vCPUs while sampling. Nodes are the host's.
-
     \b
     Examples:
       sudo ptanalyze survey --top 5
       sudo ptanalyze survey --watch 30s
-      sudo ptanalyze survey --guest web1
     """
     from ..capture.live import survey
 
-    if guest is None and (qmp is not None or descriptor is not None):
-        raise click.UsageError("--qmp and --vm go with --guest VM")
     if watch is not None and watch < 1:
         raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
-    if guest is not None and (prometheus is not None or seconds is not None):
-        raise click.UsageError("--prometheus and --counters are about this host: leave them out, or --guest")
 
     def surveyed() -> Answer:
-        if guest is not None:
-            from ..capture.live.survey_guest import survey_guest
-
-            inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
-            return survey_guest_answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
             from ..capture.live.cacheline import with_walk_cost
@@ -245,7 +199,7 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     elif worst := next((one for one in found if one.remote_bytes), None):
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
-        steps = closer(worst, found)
+        steps = closer(worst)
     elif found and nodes == 1:
         said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
         most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
@@ -288,16 +242,11 @@ def repair(one: Surveyed) -> str:
     return relocation(one.pid)
 
 
-def closer(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, str]:
-    """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
+def closer(one: Surveyed) -> dict[str, str]:
+    """What to type next about a process or VM."""
     if one.kind != "vm":
         return measured(one)
-    sudo = f"sudo {this_program()}"
-    alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
-    return {
-        "its processes": f"{sudo} survey --guest {quote(one.name) if alone else one.pid}",
-        "its own page tables": f"{sudo} dump vm {one.pid} -o {one.pid}.capture",
-    }
+    return {"its page tables": f"sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"}
 
 
 def measured(one: Surveyed) -> dict[str, str]:
@@ -342,109 +291,4 @@ def row(one: Surveyed) -> dict[str, Cell]:
         **as_row(one),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
         "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
-    }
-
-
-# `ptanalyze survey --guest VM`: the answer about the address spaces of a guest.
-
-
-def survey_guest_answer(guest: GuestSurvey, top: int | None, socket: str | None = None) -> Answer:
-    """top: as of `answer`; socket: that of QEMU which the user named, for the command that looks closer."""
-    from ..core.columns import Answer
-
-    def table() -> DataFrame:
-        from pandas import DataFrame
-
-        from ..core.columns import Finding, described
-
-        return described(
-            DataFrame([flat(survey_guest_record(one)) for one in guest.found[:top]]),
-            [Finding("survey", one) for one in guest.notes],
-        )
-
-    def drawn() -> DataFrame:
-        """An address space without a PID is called by its CR3."""
-        found = table()
-        found["pid"] = found["pid"].astype(object).where(found["pid"].notna(), found["cr3"])
-        return found
-
-    return Answer(
-        "survey-guest",
-        table,
-        lambda: as_json(guest, top),
-        lambda: view_survey_guest(guest, top or ROWS, socket),
-        {"survey": drawn},
-    )
-
-
-def as_json(guest: GuestSurvey, top: int | None) -> dict[str, object]:
-    return {
-        "vmm_pid": guest.pid,
-        "by": "kernel" if guest.by_kernel else "cr3",
-        "samples": guest.samples,
-        "notes": [*guest.notes],
-        "found": [survey_guest_record(one) for one in guest.found[:top]],
-    }
-
-
-def survey_guest_record(one: GuestProcess) -> dict[str, object]:
-    return {
-        "cr3": f"{one.cr3:#x}",
-        "pid": one.pid,
-        "name": one.name,
-        "tables": one.tables,
-        "mapped_bytes": one.mapped_bytes,
-        "huge_bytes": one.huge_bytes,
-        **as_record(one),
-        "seen": one.seen,
-        "unread": one.unread,
-    }
-
-
-def view_survey_guest(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
-    """A sentence, the table with its notes, and what to type next."""
-    from ..core.columns import Section
-    from ..show.terminal import next_steps
-
-    found, lines = guest.found, [*guest.notes]
-    if worst := next((one for one in found if one.remote_bytes), None):
-        named = f"guest PID {worst.pid} ({worst.name})" if guest.by_kernel else f"CR3 {worst.cr3:#x}"
-        share = f"{100 * (worst.remote_share or 0.0):.0f} %"
-        said = f"Most remote: {named}, {share} of its walks read a remote leaf table."
-    else:
-        said = "No leaf table is expected to be remote: all are on the nodes where the vCPUs run."
-    yield Section(lines=[said, ""])
-    if len(found) > top:
-        lines.append(f"{len(found) - top} more: --top {len(found)}")
-    if unread := sum(one.unread for one in found):
-        lines.append(
-            f"not counted: {unread} tables that lie outside the guest's memory, were freed meanwhile, or are "
-            "too many"
-        )
-    how = "its kernel's list" if guest.by_kernel else f"CR3s in {guest.samples} samples"
-    yield Section(
-        f"Page tables of the guest of PID {guest.pid}, by {how}",
-        [survey_guest_row(one, guest.by_kernel) for one in found[:top]],
-        lines,
-    )
-    if found:
-        yield Section(lines=[""])
-        yield next_steps({"dump the first": survey_guest_closer(guest.pid, found[0], socket)})
-
-
-def survey_guest_closer(pid: int, one: GuestProcess, socket: str | None) -> str:
-    by = f" --qmp {socket}" if socket else ""
-    return f"sudo {this_program()} dump vm {pid} --guest-tables{by} --cr3 {one.cr3:#x} -o {pid}.capture"
-
-
-def survey_guest_row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:
-    named: dict[str, Cell] = (
-        {"guest PID": str(one.pid), "name": one.name} if by_kernel else {"seen": one.seen}
-    )
-    return {
-        "CR3": f"{one.cr3:#x}",
-        **named,
-        "tables": one.tables,
-        **as_row(one),
-        "huge, %": percent(one.huge_bytes / one.mapped_bytes if one.mapped_bytes else None),
     }

@@ -38,7 +38,7 @@ def dump_vm(
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
     guest    read the guest's own tables too, into captures OUT/cr3-FRAME: those that its vCPUs use now
     qmp      QEMU's QMP socket, for the vCPUs' CR3s, and means `guest`; None: those that KVM knows
-    cr3      guest-physical addresses of the root tables to read in their place, as survey_guest finds them
+    cr3      guest-physical addresses of the root tables to read in their place
     memory   bytes of nested tables to collect before they go to the disk, in whole MiB; None: 4 GiB
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
