@@ -12,7 +12,6 @@ from .style import (
     WIDE,
     broken,
     context,
-    is_narrow,
     legend_beside,
     must_have,
     name_rows,
@@ -86,9 +85,8 @@ def fragmentation(table: DataFrame) -> Figure:
     shares = counts.assign(percent=100 * counts["count"] / total.where(total > 0))
     shown = [lines for lines in LINES if counts.loc[counts["lines"] == lines, "count"].sum()]
     must_have(bool(shown), "no 4 KiB page that the host maps", "dump a VM that has some")
-    down, across = (len(shown), 1) if is_narrow() else (1, len(shown))
-    figure = new_figure(1.4 + 3.2 * down)
-    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    figure = new_figure(4.6)
+    axes = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
     states = [state for state in LOOKS if state in set(table["state"])]
     for axis, lines in zip(axes, shown, strict=True):
         of = shares[shares["lines"] == lines]

@@ -20,12 +20,10 @@ from .style import (
     SKY,
     VERMILION,
     WEIGHTS,
-    beside,
     binary_unit,
     broken,
     by_policy,
     context,
-    is_narrow,
     legend_beside,
     must_have,
     name_rows,
@@ -33,7 +31,6 @@ from .style import (
     node_looks,
     node_named,
     note,
-    scaled,
     step_of,
     styled,
     title,
@@ -63,7 +60,7 @@ def locality(table: DataFrame) -> Figure:
     )
     panels = panels_of(table)
     shown = panels[: MOST_PANELS if "policy" in table else MOST_GROUPS]
-    rows = -(-len(shown) // (2 if is_narrow() else COLUMNS))
+    rows = -(-len(shown) // COLUMNS)
     columns = -(-len(shown) // rows)
     counted = counts_of(table)
     written = "\n" + fill(f"below: {counted}", NARROW) if has_room(table, columns) else ""
@@ -125,7 +122,7 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
             linewidth=1 if len(sockets) <= MOST_WRITTEN else 0.2,
             width=0.85,
         )
-        if len(sockets) * columns <= scaled(MOST_WRITTEN):
+        if len(sockets) * columns <= MOST_WRITTEN:
             texts = [f"{h:.0f}" if h >= LEAST_WRITTEN else "" for h in heights]
             for text in axis.bar_label(bars, texts, label_type="center"):
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
@@ -135,8 +132,8 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
         kinds = ", ".join(f"{100 * row[kind]:.1f} % {kind}" for kind in CLASSES if row.get(kind, 0) > 0)
         says = f"{name + ', ' if name else ''}socket {socket}: {kinds} of {counted[socket]:,}"
         note(axis, says, (at - 0.43, at + 0.43), (0, 100))
-    step = step_of(sockets, beside(PANELS) / columns)
-    if len(sockets) * columns <= scaled(MOST_WRITTEN):
+    step = step_of(sockets, PANELS / columns)
+    if len(sockets) * columns <= MOST_WRITTEN:
         sockets = [f"{socket}\n{short(counted[socket])}" for socket in shares.index]
     axis.set_xticks(range(0, len(sockets), step), sockets[::step])
     axis.set_ylim(0, 100)
@@ -146,7 +143,7 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
 
 def has_room(table: DataFrame, columns: int) -> bool:
     """Whether numbers fit into the bars and below them."""
-    return bool(table["socket"].nunique() * columns <= scaled(MOST_WRITTEN))
+    return bool(table["socket"].nunique() * columns <= MOST_WRITTEN)
 
 
 def counts_of(table: DataFrame) -> str:
@@ -379,12 +376,12 @@ def reads(table: DataFrame, source: str = "DRAM") -> Figure:
         "choose another kind of plot, or record a longer trace",
     )
     panels = [(name, shares(of)) for name, of in by_policy(chosen) if of["count"].sum()]
-    columns = min(len(panels), 2 if is_narrow() else READS_COLUMNS)
+    columns = min(len(panels), READS_COLUMNS)
     rows = -(-len(panels) // columns)
     figure = new_figure(1.5 + 2.5 * rows)
     axes = figure.subplots(rows, columns, squeeze=False)
     most = max(float(of.to_numpy().max()) for _, of in panels)
-    step = step_of([str(node) for node in panels[0][1].index], min(beside(READS_PANELS) / columns, HIGH))
+    step = step_of([str(node) for node in panels[0][1].index], min(READS_PANELS / columns, HIGH))
     for axis, (name, of) in zip(axes.flat, panels, strict=False):
         draw_reads(axis, name, of, most, step, square=columns > 1)
     for axis in axes.flat[len(panels) :]:

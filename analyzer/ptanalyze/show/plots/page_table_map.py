@@ -19,7 +19,6 @@ from .style import (
     GREY,
     context,
     ink,
-    is_narrow,
     legend_beside,
     must_have,
     new_figure,
@@ -27,7 +26,6 @@ from .style import (
     node_named,
     note,
     point_labels,
-    scaled,
     styled,
     title,
     vma_names,
@@ -105,7 +103,7 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
     axis.set_yticks(middles, [f"L{number}" for number in levels])
     axis.set_ylabel(f"{name} level")
     heading = f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}"
-    axis.set_title(fill(heading, scaled(100)), loc="left")
+    axis.set_title(fill(heading, 100), loc="left")
     axis.set_xlabel("guest-physical address" if name == "ePT" else "virtual address")
     addresses(axis, of["base"].to_numpy(), level, start)
 
@@ -151,7 +149,7 @@ def addresses(axis: Axes, base: np.ndarray, level: np.ndarray, start: np.ndarray
     """Ticks at addresses, and dotted lines at gaps of more than 1 GiB."""
     childless = np.append(level[1:] >= level[:-1], True)
     first, slot = base[childless].astype(np.float64), start[childless]
-    ticks = np.unique(np.linspace(0, len(slot) - 1, 2 if is_narrow() else TICKS).astype(np.int64))
+    ticks = np.unique(np.linspace(0, len(slot) - 1, TICKS).astype(np.int64))
     axis.set_xticks(slot[ticks], [f"{int(base[childless][tick]):#x}" for tick in ticks])
     labels = axis.get_xticklabels()
     labels[0].set_horizontalalignment("left")

@@ -27,7 +27,6 @@ from .style import (
     broken,
     context,
     fitted,
-    is_narrow,
     legend_beside,
     logarithmic,
     looks,
@@ -278,10 +277,7 @@ def footprint(table: DataFrame) -> Figure:
     axis.set_xlim(0, 1.03 * total.max() / unit)
     axis.set_xlabel(f"{name} of page tables")
     name_rows(axis, names, [size_in_words(int(value)) for value in total])
-    if is_narrow():
-        legend_beside(axis)
-    else:
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     title(figure, headline_footprint(labels.tolist(), total.tolist()))
     context(figure, table)
     return figure

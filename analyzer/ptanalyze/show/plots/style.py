@@ -4,8 +4,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
 from itertools import cycle, islice
@@ -22,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
-from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 from pandas import DataFrame, Series
 
@@ -33,88 +31,7 @@ from ...formats.atomic import atomic_write, must_be_writable
 from ...policies import BOUND, label
 from ...world.address_space import NO_VMA
 
-# What a narrow figure changes: labels that break, fewer ticks, a legend below everything.
-
-LABEL, PANEL, TICKS = 30, 46, 3  # characters of a line of a label or of a panel's title; intervals of an axis
-GAP = 0.08  # inches above a legend
-
-
-def fit(figure: Figure) -> None:
-    """Break labels of axes and titles of panels; leave out ticks that would touch."""
-    label = LABEL // (1 if panels_beside(figure) == 1 else 2)
-    for axis in figure.axes:
-        axis.set_xlabel(fill(axis.get_xlabel().replace("\n", " "), label))
-        axis.set_ylabel(fill(axis.get_ylabel().replace("\n", " "), LABEL))
-        for where in ("left", "center"):
-            axis.set_title(
-                "\n".join(fill(line, PANEL) for line in axis.get_title(where).split("\n")), loc=where
-            )
-        if isinstance(axis.xaxis.get_major_locator(), AutoLocator):
-            axis.locator_params(axis="x", nbins=TICKS)
-
-
-def panels_beside(figure: Figure) -> int:
-    """The most panels beside each other."""
-    return max(
-        (spec.get_gridspec().ncols for axis in figure.axes if (spec := axis.get_subplotspec())), default=1
-    )
-
-
-def legend_below(figure: Figure, handles: Any, labels: Any, **how: Any) -> None:
-    """A legend below the lowest axes on the left and what is written there."""
-    fit(figure)
-    axis = lowest(figure)
-    renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    written = axis.xaxis.get_tightbbox(renderer)
-    down = (axis.bbox.y0 - written.y0) / figure.dpi if written is not None else 0.0
-    moved = axis.transAxes + ScaledTranslation(0, -down - GAP, figure.dpi_scale_trans)
-    axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=moved, **how)
-
-
-def lowest(figure: Figure) -> Axes:
-    def place(axis: Axes) -> tuple[int, int]:
-        spec = axis.get_subplotspec()
-        return (spec.rowspan.stop, -spec.colspan.start) if spec else (0, 0)
-
-    return max(figure.axes, key=place)
-
-
-# How wide plots are drawn: for a slide or a page, or narrow for a phone.
-
-WIDTH, NARROW = 9.0, 4.2  # inches
-NARROW_NAME = 20  # characters per line of a row's name
-
-_width: ContextVar[float] = ContextVar("width", default=WIDTH)
-
-
-@contextmanager
-def narrow() -> Iterator[None]:
-    """Plots drawn within are NARROW inches wide: names break earlier, panels are below each other."""
-    before = _width.set(NARROW)
-    try:
-        yield
-    finally:
-        _width.reset(before)
-
-
-def width() -> float:
-    """Inches."""
-    return _width.get()
-
-
-def is_narrow() -> bool:
-    return width() < WIDTH
-
-
-def scaled(wide: int) -> int:
-    """So many of what fits `wide` times into WIDTH."""
-    return max(int(wide * width() / WIDTH), 1)
-
-
-def beside(inches: float) -> float:
-    """Of `inches` for panels within WIDTH, what a plot of this width has: the rest beside them stays."""
-    return max(width() - (WIDTH - inches), NARROW / 2)
-
+WIDTH = 9.0  # inches, for a slide or a page
 
 # Texts of a table as a plot may show them: printable, and what TeX would be a formula as it is.
 
@@ -204,8 +121,6 @@ def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concat
         with matplotlib.rc_context(LOOK):
             figure = draw(literal_table(table), *args, **kwargs)
             FigureCanvasAgg(figure)
-            if is_narrow():
-                fit(figure)
             if engine := figure.get_layout_engine():
                 engine.execute(figure)
         return figure
@@ -230,13 +145,13 @@ def png(figure: Figure) -> bytes:
 
 
 def new_figure(height: float) -> Figure:
-    """An empty Figure, room.width() by `height` inches."""
-    return Plot(figsize=(width(), height), dpi=120, layout="constrained")
+    """An empty Figure, WIDTH by `height` inches."""
+    return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
 
 
 def title(figure: Figure, text: str) -> None:
     text = re.sub(r" (%|[KMG]iB)", "\N{NO-BREAK SPACE}\\1", text)
-    figure.suptitle(fill(text, scaled(TITLE_CHARACTERS), break_on_hyphens=False), x=0.01, ha="left")
+    figure.suptitle(fill(text, TITLE_CHARACTERS, break_on_hyphens=False), x=0.01, ha="left")
 
 
 def said(table: DataFrame, *codes: str) -> str:
@@ -261,31 +176,22 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     parts += ["as traced, caches empty at first"] * bool(said(table, AS_TRACED))
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:
-        lines = fill(text, scaled(CONTEXT_CHARACTERS), break_on_hyphens=False)
+        lines = fill(text, CONTEXT_CHARACTERS, break_on_hyphens=False)
         figure.supxlabel(lines, x=0.01, ha="left", fontsize=SIZE, color=GREY)
         figure.set_figheight(figure.get_figheight() + max(lines.count("\n") + 1 - FREE_LINES, 0) * LINE)
 
 
 def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
-    """A legend to the right of the axes, where it hides nothing; long legends are above. The figure grows.
-
-    Of a narrow figure it is below everything.
-    """
+    """A legend to the right of the axes, where it hides nothing; long legends are above. The figure grows."""
     if handles is None:
         handles, labels = axis.get_legend_handles_labels()
     figure = axis.figure
-    beside = len(handles) <= MOST_BESIDE and not is_narrow()
+    beside = len(handles) <= MOST_BESIDE
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = 1 if beside else 3 if longest <= SHORT else 2
-    if is_narrow():
-        columns = (
-            2 if longest <= SHORT / 2 and isinstance(figure, Figure) and panels_beside(figure) == 1 else 1
-        )
     high = LINE * (bool(heading) + sum(1 + label.count("\n") for label in labels) / columns)
     how: dict[str, Any] = {"title": heading, "ncols": columns, "borderaxespad": 0, "alignment": "left"}
-    if is_narrow() and isinstance(figure, Figure):
-        legend_below(figure, handles, labels, **how)
-    elif beside:
+    if beside:
         axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.02), **how)
     else:
         axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.005), **how)
@@ -368,11 +274,7 @@ def usable(names: Iterable[str]) -> list[str]:
 
 
 def broken(label: str, width: int = 18) -> str:
-    """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere.
-
-    Of a narrow plot at most NARROW_NAME.
-    """
-    width = min(width, NARROW_NAME) if is_narrow() else width
+    """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere."""
     parts = label.replace("+", "+ ").replace(":", ": ")
     return fill(parts, width).replace("+ ", "+").replace(": ", ":")
 
@@ -498,106 +400,36 @@ def spots(figure: Figure) -> Iterator[Spot]:
         yield Spot(left, 100 - top, right - left, top - bottom, says)
 
 
-# Labels of points: to the right of the axes, each with a line to its point, none over another.
+# Labels of points: a column to the right of the axes, each with a line to its point.
 
 LABEL_LINE, AROUND = 0.2, 2.4  # inches: of a line of a label; of the figure above and below the axes
 LEAD = 14.0  # points between the axes and the labels
-COVERED = 0.012  # of the axes: points nearer to each other are one
 
 
 def point_labels(
     axis: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float], values: Sequence[str] = ()
 ) -> None:
-    """Label points of an axis, drawn before, with their values; the figure grows until all have room.
-
-    Points that cover each other share a label.
-    """
+    """Label points of an axis, drawn before, with their values, evenly from the top; the figure grows."""
     figure = axis.figure
     assert isinstance(figure, Figure)
     axis.autoscale_view()  # limits that are still to come
-    points = axis.transLimits.transform(axis.transScale.transform(np.column_stack([x, y])))
-    groups = sorted(together(points), key=lambda of: uncrossed(*points[of[0]]))
-    labels = [
-        broken(joined([names[k] for k in of], [values[k] for k in of] if values else []), WIDE)
-        for of in groups
-    ]
+    down = -axis.transData.transform(np.column_stack([x, y]).astype(float))[:, 1]
+    order = np.lexsort((np.asarray(x), down)).tolist()
+    labels = [broken(" ".join([names[k], *values[k : k + 1]]), WIDE) for k in order]
     lines = np.array([1.2 + label.count("\n") for label in labels])
-    high = max(figure.get_figheight() - AROUND, LABEL_LINE * float(lines.sum()))
-    figure.set_figheight(high + AROUND)
-    at = spread(levelled(points[[of[0] for of in groups], 1]), LABEL_LINE * lines / high)
+    figure.set_figheight(max(figure.get_figheight(), LABEL_LINE * float(lines.sum()) + AROUND))
+    at = 1 - (np.cumsum(lines) - lines / 2) / lines.sum()
     right = axis.twinx()
     right.set_ylim(0, 1)
     right.set_yticks(at, labels)
     right.tick_params(axis="y", length=0, pad=LEAD)
     right.grid(False)
     beside = axis.transAxes + ScaledTranslation((LEAD - 2) / 72, 0, figure.dpi_scale_trans)
-    for of, place in zip(groups, at.tolist(), strict=True):
-        point = (x[of[0]], y[of[0]])
-        line = ConnectionPatch(
-            point, (1, place), axis.transData, beside, color=GREY, linewidth=0.7, alpha=0.7
-        )
+    for k, place in zip(order, at.tolist(), strict=True):
+        ends = (x[k], y[k]), (1, place)
+        line = ConnectionPatch(*ends, axis.transData, beside, color=GREY, linewidth=0.7, alpha=0.7)
         line.set_in_layout(False)
         axis.add_artist(line)
-
-
-def uncrossed(x: float, y: float) -> float:
-    """In what order, from the top, labels of points at one height have lines that do not cross.
-
-    Labels of points in the lower half make room upwards: there the leftmost point has the highest label.
-    """
-    return x if y < 0.5 else -x
-
-
-def levelled(heights: np.ndarray) -> np.ndarray:
-    """Heights of which those that follow each other within COVERED are the same."""
-    order = np.argsort(heights)
-    lowest = np.diff(heights[order], prepend=-np.inf) >= COVERED
-    levels = np.empty_like(heights)
-    levels[order] = heights[order][lowest][np.cumsum(lowest) - 1]
-    return levels
-
-
-def together(points: np.ndarray) -> list[list[int]]:
-    """Indices of points (shares of the axes) by the first that each lies on."""
-    groups: list[list[int]] = []
-    for k, point in enumerate(points):
-        near = (of for of in groups if np.abs(points[of[0]] - point).max() < COVERED)
-        of = next(near, None)
-        groups.append([k]) if of is None else of.append(k)
-    return groups
-
-
-def joined(names: Sequence[str], values: Sequence[str]) -> str:
-    """Names with their values; one value for all where it is the same."""
-    if len(set(values)) > 1:
-        return ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-    return " ".join([", ".join(names), *values[:1]])
-
-
-def spread(wanted: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Middles in 0..1, as near as can be to `wanted`, of labels that heights[k] keep apart.
-
-    Equal ones stay in the given order, the first on top. The heights together are at most 1.
-    """
-    order = np.lexsort((np.arange(len(wanted)), -wanted))
-    own = heights[order]
-    packed = np.cumsum(own) - own / 2  # from the top, without gaps
-    moved = isotonic(1 - wanted[order] - packed)
-    places = np.empty(len(wanted))
-    places[order] = 1 - packed - np.clip(moved, 0, 1 - own.sum())
-    return places
-
-
-def isotonic(values: np.ndarray) -> np.ndarray:
-    """The nearest values that never fall, by pooling adjacent violators."""
-    pools: list[tuple[float, int]] = []
-    for value in values.tolist():
-        mean, count = value, 1
-        while pools and pools[-1][0] > mean:
-            before, many = pools.pop()
-            mean, count = (before * many + mean * count) / (many + count), many + count
-        pools.append((mean, count))
-    return np.repeat([mean for mean, _ in pools], [count for _, count in pools])
 
 
 # Names of VMAs for people: their file or kind and size, with the address where that is not enough.

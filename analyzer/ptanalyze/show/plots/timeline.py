@@ -20,7 +20,6 @@ from .style import (
     broken,
     by_policy,
     context,
-    is_narrow,
     legend_beside,
     looks,
     must_have,
@@ -234,8 +233,7 @@ def roofline(table: DataFrame) -> Figure:
     most = max(float(x.max()) * 1.15, 1e-3)
     ceilings(axis, float(base["reads_per_walk"]), machine, most)
     names = policy_labels(table).tolist()
-    columns = 1 if is_narrow() else 3
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=columns, borderaxespad=0)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     for name, a, b in zip(names, x, y, strict=True):
         axis.plot(
             a, b, "o", color=BLUE, markersize=9, markeredgewidth=1.6, markerfacecolor="none", label=name
