@@ -16,13 +16,13 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 206,
-    "core package: lines": 59_600,
+    "core package: files": 205,
+    "core package: lines": 59_000,
     "satellites: lines": 18_000,
     "satellites: lines of the largest": 5_500,
     "satellites: names of the core": 436,
-    "tests: files": 168,
-    "tests: lines": 50_600,
+    "tests: files": 167,
+    "tests: lines": 50_350,
     "whatif: calls into another file": 2_510,
     "whatif: files executed": 55,
     "whatif: functions executed": 1_047,
