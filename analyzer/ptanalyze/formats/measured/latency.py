@@ -393,7 +393,9 @@ def square(
 
 def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], np.ndarray]:
     """(CPU numbers, float64[n, n] with nan where unknown) of a plain table."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip(" ")]
+    lines = [
+        (number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() or "\t" in line
+    ]
     lines = [(number, line) for number, line in lines if not line.startswith("#")]
     if not lines:
         raise InputError(path, "contents", repr(text[:30]), "no latencies in it")
