@@ -3,7 +3,7 @@
 Tests marked `twin` prove what kernels compute: against a naive twin, by a property, by a closed form. They
 run compiled and again as plain Python (NUMBA_DISABLE_JIT=1), where an index out of range is an error and not
 a number; `make test` runs all others once, compiled. Plain Python has all examples of a property; compiled
-code, which only must compute the same, has a third.
+code, which only must compute the same, has FEW.
 """
 
 import gc
@@ -17,12 +17,11 @@ from hypothesis import HealthCheck, settings
 from numba import config as numba
 
 # Of a busy machine, time says nothing. In CI the same examples are drawn each time, new ones outside of it.
-QUICK = 5
-COMPILED = 3
+FEW = 5
 EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("outside", **EVERYWHERE)
 settings.register_profile("ci", derandomize=True, **EVERYWHERE)
-settings.register_profile("quick", max_examples=QUICK, **EVERYWHERE)  # make check
+settings.register_profile("quick", max_examples=FEW, **EVERYWHERE)  # make check
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
@@ -54,7 +53,7 @@ LONGEST = (
     "unit",
 )  # first those that wait
 LONG = (  # of unit
-    "plots_readable", "bench", "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
+    "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
     "plots_values", "validate", "vmitosis", "hydra",
 )  # fmt: skip
 
@@ -76,8 +75,8 @@ def pytest_collection_modifyitems(config, items):
     quick = config.getoption("--hypothesis-profile", None) == "quick"
     for function in {item.function: None for item in items if quick or compiled_twin(item)}:
         if asked := getattr(function, "_hypothesis_internal_use_settings", None):
-            most = QUICK if quick else -(-asked.max_examples // COMPILED)
-            function._hypothesis_internal_use_settings = settings(asked, max_examples=most)
+            few = min(asked.max_examples, FEW)
+            function._hypothesis_internal_use_settings = settings(asked, max_examples=few)
     for item in items:
         if directory(item) == "native":
             item.add_marker("native")

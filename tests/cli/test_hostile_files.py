@@ -52,8 +52,7 @@ def becomes(path, what):
         os.truncate(path, 1 << 40)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("command", "name"), [*zip(COMMANDS * 2, FILES, strict=False)], ids=str)
 @pytest.mark.parametrize(
     "what", ["pipe", "directory", "link to a device", "link to the same", "empty", "of a tebibyte"]
 )
@@ -120,9 +119,7 @@ GIVEN = [
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=" ".join)
-@pytest.mark.parametrize(
-    "what", ["/dev/zero", "/dev/null", "/tmp", "/proc/self/mem", sys.executable, "/dev/full"]
-)
+@pytest.mark.parametrize("what", ["/dev/zero", "/tmp", sys.executable])
 def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given, what):
     monkeypatch.chdir(tmp_path)
     ran = pt(*(part.format(what) for part in given))
@@ -173,7 +170,7 @@ def test_what_is_imported_is_private(pt, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt.entries", "gpt.tables", "trace.ptt", "maps", "snapshot.json"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", COMMANDS[:1], ids=lambda command: command[0])
 def test_a_tebibyte_that_was_sealed_is_one_line(pt, capture, command, name):
     os.truncate(capture / name, 1 << 40)
     seal(capture, "process", {})

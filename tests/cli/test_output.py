@@ -385,17 +385,8 @@ def test_two_forms_at_once_are_refused(pt):
 
 # `--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it.
 
-ON_NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
-NESTED = [
-    "linux", "first-touch", "interleave", "ideal", "mitosis", "steering", "domains", "five-level", "thp",
-    "hydra",
-    "vmitosis-migrate", "vmitosis-replicate", "hydra-2d", "shadow", "ptemagnet", "ptemagnet+hydra",
-    "ptemagnet+vmitosis-replicate", ("hydra+vmitosis-replicate", {"layers": "ept"}),
-]  # fmt: skip
 SAMPLES = {
-    "lookup": ["linux", "mitosis", "hydra"],
-    "sysbench-memory": ON_NATIVE,
-    "vm-numa-visible": NESTED,
+    "sysbench-memory": ["linux", "mitosis", "hydra", "thp", "ideal"],
     "vm-numa-oblivious": ["linux", "vmitosis-migrate", ("vmitosis-replicate", {"mode": "no-f"}), "shadow"],
 }
 BY_PREFETCH = ("mitosis", "hydra"), {"prefetch": [0, 3, 9], "nodes": [4, 8]}

@@ -44,7 +44,7 @@ def agree(name, found):
     """Compare with the stored answer, or store it."""
     path = HERE / f"{name}.json"
     if os.environ.get("GOLDEN") == "write":
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
     assert found == json.loads(path.read_text())
 
 
