@@ -457,6 +457,12 @@ def test_the_watcher_of_a_trace_is_no_child_of_the_program(tmp_path):
                 assert forks.poll() is None
             assert len(children_of(forks.pid)) == listed
             forks.communicate(b"\n\n")
+    ending = "import ctypes, os; ctypes.CDLL(None).prctl(15, b'pt-watcher')\nwhile p := os.fork(): os.wait()"
+    with subprocess.Popen([sys.executable, "-S", "-c", ending]) as forks:
+        while Path(f"/proc/{forks.pid}/comm").read_text() != "pt-watcher\n":
+            assert forks.poll() is None
+        assert not any(children_of(forks.pid) for _ in range(1000)), "it may end before its name is read"
+        forks.kill()
 
 
 def test_a_program_that_goes_through_a_wrapper_is_told_to_be_named_itself(tmp_path):

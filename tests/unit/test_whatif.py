@@ -11,22 +11,24 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
-from ptanalyze import analysis, cost, show
+from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
+from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.kernels.replay import LL, LR, RL, RR
 from ptanalyze.show.whatif import groups, sentence
 from ptanalyze.world.mm_events import within_region
+from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
@@ -463,3 +465,21 @@ def test_of_one_policy_and_of_points_of_a_sweep_findings_need_no_name():
     assert owned_lines([result("linux", "alone")]) == ["alone", "idle latencies"]
     points = [result("thp", "at one node"), result("thp", "at two nodes")]
     assert owned_lines(points, assumptions=False) == ["at one node", "at two nodes"]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("of", [*bundled_samples(), "whole run", "moving data"])
+def test_answers_do_not_depend_on_others_asked(of, tmp_path):
+    """A whole run of one node has its data where they were first touched, before its steady part."""
+    shape = {"nodes": 1, "threads": 4, "accesses": 60_000, "init": "single", "init_trace": True}
+    known = bundled_samples().get(of) or synth(tmp_path / of, "24M", munmap_every=64, **shape)
+    moves = Moves(autonuma=True, scan_period_ms=0.1, delay_ms=0) if of == "moving data" else None
+    names = [name for name in policies.POLICIES if name not in ("bind", "linux")]
+    together = {one.policy: one for one in replay(known, names, autonuma=moves).results}
+
+    def numbers(result):
+        return {key: value for key, value in result.to_json().items() if key not in ("findings", "notes")}
+
+    for name in [*together][::3]:
+        for alone in replay(known, name, autonuma=moves).results:
+            assert numbers(alone) == numbers(together[alone.policy])

@@ -144,9 +144,15 @@ class Scenario(TracedProgram):
         object.__setattr__(again, "findings", (*self.findings, *findings))
         return again
 
+    def steady_state(self) -> Self:
+        """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
+        return replace(self, origin=self, after=self)
+
     @cached_property
     def _past(self) -> History:
         """History, data that move left out."""
+        if self.after is not None:
+            return steady_history(self.after._past, self.stream, self.space, self.undone, self.begin)
         return history(
             self.snapshot,
             self.trace,
@@ -174,23 +180,10 @@ class Scenario(TracedProgram):
 
     @cached_property
     def data(self) -> DataNodes:
-        """DataNodes: nodes of the data when the trace begins."""
+        """DataNodes: nodes of the data when the run begins."""
+        if self.after is not None:
+            return data_undone(self.after.data_after or self.after.data, self._past.undone)
         return data_nodes(self, self._past)
-
-    def steady_state(self) -> Self:
-        """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
-        (_, data), then = self._moved, copy(self)
-        passes = vars(then)
-        passes["begin"], passes["stream"] = self.steady.chunk, self.steady_stream
-        passes["_past"] = steady_history(
-            self._past, self.steady_stream, self.space, self.undone, self.steady.chunk
-        )
-        passes.pop("_moved")
-        for name in ("history", "walks_by_chunk"):
-            passes.pop(name, None)
-        if data is not None:
-            passes["data"] = data_undone(data, passes["_past"].undone)
-        return then
 
     @cached_property
     def entries(self) -> np.ndarray:

@@ -65,7 +65,7 @@ class TracedProgram:
     growth   of the memory, in the run that the capture stands for; `machine` is scaled already
     origin   the TracedProgram from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
-    begin    first chunk that is run: that of the steady part in a further run
+    after    the run that this one follows, of the steady part once more; None: the run as traced
     linux    whose memory manager carries out the trace's calls
     phase    of the trace, asked for; answered: its steady part where the trace was cut at its end
     """
@@ -80,7 +80,7 @@ class TracedProgram:
     growth: Growth = AS_IT_IS
     origin: Self | None = None
     left_out: bool = False
-    begin: int = 0
+    after: Self | None = None
     phase: str = LAST
     answered: SteadyPart | None = None
     linux: Linux = UNNAMED
@@ -107,6 +107,11 @@ class TracedProgram:
     def traced(self) -> bool:
         """Whether there is a trace at all; without one every mapped page counts once for each node."""
         return bool(self.placement.how)
+
+    @property
+    def begin(self) -> int:
+        """First chunk that is run."""
+        return 0 if self.after is None else self.steady.chunk
 
     @cached_property
     def readers(self) -> tuple[int, ...]:
@@ -140,6 +145,8 @@ class TracedProgram:
     @cached_property
     def stream(self) -> WalkStream:
         """WalkStream; that of the original TracedProgram where page sizes are the same."""
+        if self.after is not None:
+            return self.after.steady_stream
         if not self.traced:
             return WalkStream(
                 np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3), np.int64)

@@ -374,21 +374,21 @@ def dump(dumper: Path, pid: int, place: Path) -> str:
 
 def children_of(pid: int) -> dict[int, str]:
     """{PID: name} of a process's children now without its tracer's watcher (watcher.cpp); none where the
-    kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    kernel does not tell (CONFIG_PROC_CHILDREN). One that ends before its name is read may be the watcher."""
     try:
         listed = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return {}
-    named = {int(word): comm(word) for line in listed for word in line.split()}
-    return {child: name for child, name in named.items() if name != "pt-watcher"}
+    named = ((int(word), comm(word)) for line in listed for word in line.split())
+    return {child: name for child, name in named if name not in (None, "pt-watcher")}
 
 
-def comm(pid: str) -> str:
-    """Name of a process as the kernel keeps it, "" if it has ended."""
+def comm(pid: str) -> str | None:
+    """Name of a process as the kernel keeps it, None if it has ended."""
     try:
         return readable(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"))
     except OSError:
-        return ""
+        return None
 
 
 def readable(word: str | bytes) -> str:
