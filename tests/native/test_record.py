@@ -449,14 +449,6 @@ def test_the_watcher_of_a_trace_is_no_child_of_the_program(tmp_path):
         assert kept.keys() == {"pt-watcher", "qemu-x86_64"}
         assert not children_of(int(kept["qemu-x86_64"].name))
         recording.communicate()
-    for name, listed in (("pt-watcher", 0), ("worker", 1)):
-        named = f"import ctypes, os; ctypes.CDLL(None).prctl(15, {name.encode()!r}); os.fork(); input()"
-        with subprocess.Popen([sys.executable, "-S", "-c", named], stdin=subprocess.PIPE) as forks:
-            tasks = Path(f"/proc/{forks.pid}/task/{forks.pid}/children")
-            while not tasks.read_text():
-                assert forks.poll() is None
-            assert len(children_of(forks.pid)) == listed
-            forks.communicate(b"\n\n")
     ending = "import ctypes, os; ctypes.CDLL(None).prctl(15, b'pt-watcher')\nwhile p := os.fork(): os.wait()"
     with subprocess.Popen([sys.executable, "-S", "-c", ending]) as forks:
         while Path(f"/proc/{forks.pid}/comm").read_text() != "pt-watcher\n":

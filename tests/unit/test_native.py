@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import time
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.capture.live import native, tracers
 from ptanalyze.capture.live.record import emulator_ranges
-from ptanalyze.capture.live.supervise import TICK, RssPeak, Tracee
+from ptanalyze.capture.live.supervise import RssPeak
 from ptanalyze.core import errors
 from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
@@ -116,16 +114,6 @@ def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_trac
             kept.append(resident / mib)
     assert kept == [40, 42, 44]
     assert not peak.larger_now()
-
-
-def test_a_short_program_is_looked_at_often_enough_to_see_its_peak():
-    """sort of 2 MB takes half a second under its tracer, and frees all of it at its end."""
-    ran = SimpleNamespace(started=time.monotonic(), peak=None)
-    assert Tracee.pause(ran) == TICK
-    ran.peak = RssPeak(1)
-    assert Tracee.pause(ran) < TICK / 5
-    ran.started -= 100
-    assert Tracee.pause(ran) == TICK
 
 
 # Which QEMU traces: that of PTANALYZE_NATIVE, of the PATH, or of the package; and which are refused.
