@@ -15,7 +15,7 @@ QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks rendered test check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
+.PHONY: demo notebooks rendered test test-all check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -26,6 +26,13 @@ test: deps $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint native warm
 	$(PYTEST) $(SPREAD)
 	$(MAKE) --no-print-directory test-uncompiled
+
+# before an issue is called resolved: also the whole lab, storms, all notebooks and pages of the manual, a long fuzz
+test-all: deps $(VENV)/.installed-test
+	$(MAKE) --no-print-directory -j 3 --output-sync=target lint native warm
+	$(PYTEST) $(SPREAD) --full
+	$(MAKE) --no-print-directory test-uncompiled
+	$(MAKE) --no-print-directory fuzz SECONDS=600
 
 test-compiled: $(VENV)/.installed-test warm
 	$(PYTEST) $(SPREAD)
@@ -117,7 +124,7 @@ fuzz: warm
 	cd tests && ../$(VENV)/bin/python -m fuzz $(SECONDS) $(FIRST)
 
 lab: deps $(VENV)/.installed-test native
-	$(PYTEST) tests/lab --lab=full
+	$(PYTEST) tests/lab --full
 
 sample: $(VENV)/.installed native
 	dumps/samples/record_lookup.sh

@@ -70,8 +70,15 @@ def file(tmp_path):
     return write
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="also what make test leaves to make test-all")
+
+
 def pytest_collection_modifyitems(config, items):
     """The longest begin. In make check every property has few examples, also one that asks for more."""
+    if not config.getoption("--full") and (left := [item for item in items if of_test_all(item)]):
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     quick = config.getoption("--hypothesis-profile", None) == "quick"
     for function in {item.function: None for item in items if quick or compiled_twin(item)}:
         if asked := getattr(function, "_hypothesis_internal_use_settings", None):
@@ -81,6 +88,11 @@ def pytest_collection_modifyitems(config, items):
         if directory(item) == "native":
             item.add_marker("native")
     items.sort(key=length)
+
+
+def of_test_all(item):
+    lab = item.get_closest_marker("lab")
+    return item.get_closest_marker("full") or (lab and lab.kwargs.get("full"))
 
 
 def length(item):

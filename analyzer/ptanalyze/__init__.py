@@ -31,92 +31,21 @@ if os.environ.get("SUDO_UID", "0") != "0" and os.geteuid() == 0:
     except OSError:
         pass
 
-from .core.version import __version__
-
-TYPE_CHECKING = False  # as type checkers know it; `typing` takes 10 ms, in which Ctrl-C is a traceback
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ptanalyze_synth.capture import synth
-
-    from .analysis.advise import advise
-    from .analysis.catalogue import list_machines, list_policies
-    from .analysis.classify import classify, fragmentation
-    from .analysis.compare import compare
-    from .analysis.frames import page_tables
-    from .analysis.run_time import calibrate, predict
-    from .analysis.setup import Setup
-    from .analysis.size import sizes, two_sizes
-    from .analysis.sweep import sweep
-    from .analysis.walk import walk, walk_map
-    from .analysis.whatif import reads, replay, timeline, whatif
-    from .formats.capture import load
-    from .show import plots
-    from .show.explore import explore
-    from .show.report.page import report
-
-API = {  # name -> the module that defines it, imported when the name is first asked for
-    "load": "formats.capture",
-    "Setup": "analysis.setup",
-    "classify": "analysis.classify",
-    "whatif": "analysis.whatif",
-    "replay": "analysis.whatif",
-    "reads": "analysis.whatif",
-    "timeline": "analysis.whatif",
-    "sizes": "analysis.size",
-    "sweep": "analysis.sweep",
-    "two_sizes": "analysis.size",
-    "compare": "analysis.compare",
-    "advise": "analysis.advise",
-    "report": "show.report.page",
-    "fragmentation": "analysis.classify",
-    "walk": "analysis.walk",
-    "walk_map": "analysis.walk",
-    "page_tables": "analysis.frames",
-    "calibrate": "analysis.run_time",
-    "predict": "analysis.run_time",
-    "synth": "ptanalyze_synth.capture",
-    "list_policies": "analysis.catalogue",
-    "list_machines": "analysis.catalogue",
-    "plots": "show",
-    "explore": "show.explore",
-}
-__all__ = [
-    "Setup",
-    "__version__",
-    "advise",
-    "calibrate",
-    "classify",
-    "compare",
-    "explore",
-    "fragmentation",
-    "list_machines",
-    "list_policies",
-    "load",
-    "page_tables",
-    "plots",
-    "predict",
-    "reads",
-    "replay",
-    "report",
-    "sizes",
-    "sweep",
-    "synth",
-    "timeline",
-    "two_sizes",
-    "walk",
-    "walk_map",
-    "whatif",
-]
+API = {}  # name -> the module that defines it, imported when the name is first asked for
+with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as stub:
+    for line in stub:
+        if line.startswith("from "):
+            _, module, _, name, *_ = line.split()
+            API[name] = module
+__all__ = list(API)
 
 
-def __getattr__(name: str) -> "Any":
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    own = not API[name].startswith("ptanalyze_")
-    module = import_module(f".{API[name]}" if own else API[name], __name__)
+    module = import_module(API[name], __name__)
     value = globals()[name] = getattr(module, name, None) or import_module(f".{name}", module.__name__)
     return value
 

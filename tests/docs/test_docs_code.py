@@ -44,7 +44,16 @@ def place(captures, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
+FEW = (
+    "tutorial/first-look.md",
+    "tutorial/virtual-machine.md",
+    "howto/compare-placements.md",
+    "howto/plots.md",
+)
+SHORT = [pytest.param(page, marks=() if page in FEW else pytest.mark.full) for page in RUNNABLE]
+
+
+@pytest.mark.parametrize("page", SHORT)
 def test_the_code_of_a_page_runs(page, place, capfd):
     names = {}
     for block in blocks(page):

@@ -1,4 +1,4 @@
-"""The booted lab: `pytest tests/lab` is the small run, `pytest tests/lab --lab=full` the whole matrix."""
+"""The booted lab: `pytest tests/lab` is the small run, `pytest tests/lab --full` the whole matrix."""
 
 import subprocess
 
@@ -8,24 +8,12 @@ from . import images, runs
 
 
 def pytest_addoption(parser):
-    parser.addoption("--lab", choices=("small", "full"), default="small", help="how much of the lab to boot")
     parser.addoption("--lab-keep", metavar="DIR", help="leave the machines' files and memory in DIR")
     parser.addoption("--lab-kernel", metavar="DEB", help="boot the kernel of this package, not Debian's own")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "lab(full=False): boots emulated machines; full: only with --lab=full")
-
-
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("--lab", "small") == "full":
-        return
-    left_out = [
-        item for item in items if (mark := item.get_closest_marker("lab")) and mark.kwargs.get("full")
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    config.addinivalue_line("markers", "lab(full=False): boots emulated machines; full: only with --full")
 
 
 def pytest_terminal_summary(terminalreporter):

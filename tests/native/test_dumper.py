@@ -487,6 +487,7 @@ def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, 
         assert noisy
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", ["dump_churn", "dump_unmap"])
 def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_path, program):
     build_sanitized()
