@@ -38,6 +38,7 @@ from ptanalyze.formats.record import damaged_files, read_manifest, read_sites
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.mm_events import advice
+from ptanalyze.world.part import fills
 from ptanalyze.world.trees import within
 
 pytestmark = needs_root
@@ -120,16 +121,15 @@ def test_why_there_are_no_page_tables_is_said_once_and_is_so(tmp_path, code, at,
 
 
 def test_a_fill_is_told_from_the_lookups_of_four_threads(tmp_path):
-    """The lookups, not the fill with most of the walks, are answered; the fill is named."""
     tracing.build_plugin()
     record([tracing.build(tmp_path, "phases"), "1000000", "50000"], tmp_path / "c")
     capture = load(tmp_path / "c")
     scenario = Setup.of().scenario(capture.snapshot, capture.trace)
-    lookups = slice(scenario.steady.chunk, scenario.steady.end)
-    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=scenario.walks_by_chunk[lookups])
+    (said,) = fills(scenario.trace, scenario.stream, scenario.space.regions)
+    asked = Setup.of(begin=f"{100 * said.numbers['share']:.2f}%").scenario(capture.snapshot, capture.trace)
+    lookups = slice(asked.steady_from, None)
+    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=asked.walks_by_chunk[lookups])
     assert walks[0] < 0.1 * walks.sum() and len(walks) == 5 and walks[1:].all()
-    (said,) = scenario.steady.found
-    assert " phases: 1 has " in said.text and "(thread 0 alone, " in said.text
 
 
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):

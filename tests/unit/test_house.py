@@ -17,16 +17,16 @@ FLOOR = {
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
     "core package: files": 205,
-    "core package: lines": 59_000,
+    "core package: lines": 58_600,
     "satellites: lines": 18_000,
     "satellites: lines of the largest": 5_500,
     "satellites: names of the core": 436,
     "tests: files": 167,
-    "tests: lines": 50_050,
-    "whatif: calls into another file": 2_510,
+    "tests: lines": 49_750,
+    "whatif: calls into another file": 2_505,
     "whatif: files executed": 55,
-    "whatif: functions executed": 1_047,
-    "walk: lines reached by import": 32_700,
+    "whatif: functions executed": 1_041,
+    "walk: lines reached by import": 32_200,
 }
 
 

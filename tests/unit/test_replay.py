@@ -35,7 +35,6 @@ from ptanalyze.kernels.replay import (
 )
 from ptanalyze.policies import plan_for
 from ptanalyze.world.mm_events import region_of_interest, within_region
-from ptanalyze.world.phases import first_walks, steady_part
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import Effort
 from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of
@@ -78,7 +77,6 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
             placement=type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
         )
     )
-    vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
     run, _, _ = twice(scenario, "mitosis", {"mode": "migrate"})
     done = [run.first.events, run.counters.events]
     tables = int(run.counters.pages[0])
@@ -125,7 +123,6 @@ def test_what_map_fixed_lands_on_in_a_further_run_is_of_the_node_that_mapped_it_
     )
     trace = build_trace([(0, pages), (1, pages), (0, pages), (0, pages[2:])], calls, 2)
     scenario = scenario_of(case(snapshot, trace, 2))
-    vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
     steps = [one.history.steps for one in (scenario, scenario.steady_state())]
     owners = [one.was[np.isin(one.kind, (CLEAR, UPDATE))].tolist() for one in steps]
     assert owners == [[0, 0, 1, 0] + [1] * (gone > 0), further]
@@ -160,7 +157,7 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
     every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
     scenario = scenario_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
     again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
-    vars(scenario).update(steady_stream=again, steady=scenario.steady._replace(chunk=begin))
+    vars(scenario).update(steady_stream=again, steady_from=begin)
     steps = scenario.steady_state().history.steps
     assert steps.at[steps.kind == CLEAR].tolist() == at
 
@@ -191,9 +188,6 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
         )
     )
     scenario = scenario_of(drawn)
-    vars(scenario)["steady"] = steady_part(
-        drawn.trace, drawn.stream, drawn.space.regions, scenario.walks_by_chunk
-    )._replace(chunk=0)
     run, first, second = twice(scenario, name)
     if not first:
         return
@@ -306,50 +300,6 @@ def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew
         assert (known, asked) == (1, read)
 
 
-def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
-    pages = [HEAP + k * PAGE for k in range(50)]
-    chunks = [(0, pages[:25]), (0, pages[25:]), (1, pages), (0, pages)]
-    scenario = scenario_of(
-        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
-    )
-    assert first_walks(scenario.stream, scenario.space.regions).tolist() == [25, 25, 0, 0]
-    assert (scenario.steady.chunk, scenario.steady.walks) == (2, 100)
-    assert "last 100 of 150 accesses" in scenario.steady.found[0].text
-
-
-def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_run(tmp_path):
-    """Of one 2 MiB page all is touched with its first; its small pages are not before the fifth chunk ends.
-
-    Passes of an earlier run with another steady part are not taken for those of this one.
-    """
-    pages = [HEAP + k * PAGE for k in range(512)]
-    snapshot = build_snapshot(
-        [(va, 512 + k) for k, va in enumerate(pages)], nodes=2, vmas=[(HEAP, HEAP + 512 * PAGE, "[heap]")]
-    )
-    chunks = [(0, pages[k : k + 64]) for k in range(0, 320, 64)] + [(0, pages[:320])] * 4
-    scenario = real_scenario(build_trace(chunks), snapshot)
-    scenario = Scenario(snapshot, scenario.trace, scenario.machine, scenario.placement, Effort(1, tmp_path))
-    thp = plan_for("thp").reshape(scenario)
-    assert thp.refiltered and first_walks(thp.stream, thp.space.regions).tolist() == [1] + [0] * 8
-    before = steady_part(thp.trace, thp.stream, thp.space.regions, thp.walks_by_chunk)
-    assert before.chunk != 5
-    thp._filter.again(before.chunk)
-    linux, large = replay_scenario(
-        scenario, [plan_for("linux"), plan_for("thp")], Setup.of(machine=scenario.machine, costs=COSTS)
-    )
-    assert linux.hits.sum() == large.hits.sum() == 4 * 320
-    assert linux.walks > large.walks
-
-
-def test_a_run_that_grows_until_it_ends_has_no_steady_part():
-    pages = [HEAP + k * PAGE for k in range(50)]
-    chunks = [(0, pages[k : k + 10]) for k in range(0, 50, 10)]
-    scenario = scenario_of(
-        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
-    )
-    assert scenario.steady.chunk == 0 and "until it ends" in scenario.steady.found[0].text
-
-
 def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
     """Of threads on two nodes, with every page mapped before the region."""
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(pages)], nodes=2)
@@ -393,7 +343,8 @@ def test_cold_counts_the_run_as_traced():
 def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those_within_it():
     cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
     for traced, steady in zip(cold, warm, strict=True):
-        assert traced.price.speedup == traced.one_time.traced_speedup == steady.one_time.traced_speedup
+        assert traced.price.speedup == traced.one_time.traced_speedup
+        assert traced.price.speedup.middle == steady.one_time.traced_speedup.middle
     linux, mitosis, hydra = cold
     assert mitosis.one_time.cycles > 0 == hydra.one_time.cycles
     assert mitosis.price.management_cycles == pytest.approx(

@@ -128,7 +128,6 @@ def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on()
     for accesses, there in (([1000] * 8, True), ([10_000] * 8, False)):
         drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
         scenario = scenario_of(drawn)
-        vars(scenario)["steady"] = scenario.steady._replace(chunk=0)
         done, *_ = twice(scenario, NAME, {"slowdown": 1})
         assert done.first.classes[1, 2] == 80, "it ends long before the daemon's first sample"
         assert done.counters.classes[1, 2] == (0 if there else 80)

@@ -67,7 +67,6 @@ PASSES = {
     "stored streams are looked at": load_again,
     "history": lambda scenario, _: scenario.history,
     "nodes of data": lambda scenario, _: scenario.data,
-    "steady part": lambda scenario, _: scenario.steady,
     "cache pass": lambda scenario, _: [len(reads.page) for _, reads in scenario.reads()],
     "classes of walks": lambda scenario, _: classify_walks(
         scenario.space, scenario.stream, scenario.placement

@@ -19,11 +19,19 @@ from ..core.options import Keywords
 from ..formats.capture import Capture, CaptureLike, load
 from ..policies import plan_for
 from ..world.address_space import address_space
-from ..world.phases import ALL
 from ..world.reservations import Fragmentation, measure
 from .frames import classes_frame, fragmentation_frame
 from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
-from .setup import Settings, Setup, heated, open_replay_capture, others, provenance_of, setup_of
+from .setup import (
+    Settings,
+    Setup,
+    from_the_beginning,
+    heated,
+    open_replay_capture,
+    others,
+    provenance_of,
+    setup_of,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -150,14 +158,14 @@ def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple
     if not trace.facts.get("sampled"):
         raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
     unfiltered = replace(trace, facts={**trace.facts, "walks": True})
-    scenario = replace(setup, phase=ALL).scenario(capture.snapshot, unfiltered)
+    scenario = from_the_beginning(setup).scenario(capture.snapshot, unfiltered)
     classes = classify_walks(scenario.space, scenario.stream, scenario.placement, trace=scenario.trace, by=by)
     return replace(classes, weight="samples"), scenario.placement.how
 
 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
-    scenario = replace(setup, phase=ALL).scenario(capture.snapshot, capture.trace, capture.cache)
+    scenario = from_the_beginning(setup).scenario(capture.snapshot, capture.trace, capture.cache)
     where = scenario.space, scenario.stream, scenario.placement
     return classify_walks(*where, trace=scenario.trace, by=by), scenario.placement.how
 

@@ -25,7 +25,8 @@ from ..core.errors import UsageError, plural, size_in_words
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
-from .replay import by_socket, missed, sampled_lines
+from ..world.part import fills
+from .replay import missed, sampled_lines
 
 if TYPE_CHECKING:
     from ..world.scenario import Scenario
@@ -266,15 +267,16 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     """Findings on a run; counted: how its instructions were."""
     scenario, series = done.scenario, done.run.series
     space, history, facts = scenario.space, scenario.history, scenario.trace.facts
-    classes = by_socket(done.counted, scenario.domains).classes
+    classes, region = done.counted.classes, region_of_interest(scenario.trace.events)
     found = [
         counted,
         *scenario.findings,
-        *region_of_interest(scenario.trace.events).findings,
+        *region.findings,
         *moves_told(scenario, done.steady.data_after),
     ]
     found.append(STEADY if done.warm else TRACED)
-    found += scenario.steady.found if done.warm else ()
+    if done.warm and region.begin is None and not scenario.steady_from:
+        found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
     found += idle_nodes(classes, scenario.placement.cpu_node, scenario.domains)
     found += turns_by_chance(done)
     found += moved(series) if series is not None else []

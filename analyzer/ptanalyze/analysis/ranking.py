@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.columns import CACHED, CAREFUL, EACH_ONCE, GONE, NO_RATE, PHASES, SHORT, UNSEEN, Column
+from ..core.columns import CACHED, CAREFUL, EACH_ONCE, FILLS, GONE, NO_RATE, SHORT, UNSEEN, Column
 from ..core.errors import UNKNOWN_NODE, Budget, size_as_read, size_in_words
 from ..core.interval import (
     FROM_DRAM,
@@ -597,10 +597,10 @@ def missing(base: Result) -> str:
     return " ".join(one.sentence for one in first)
 
 
-def answered_phase(base: Result) -> str:
-    """Which phases the trace has, and which is answered; "" of a trace without."""
-    phases = base.finding(PHASES)
-    return phases.sentence if phases else ""
+def filling(base: Result) -> str:
+    """That the first part of a whole run fills memory; "" where it does not."""
+    found = base.finding(FILLS)
+    return found.sentence if found else ""
 
 
 def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:

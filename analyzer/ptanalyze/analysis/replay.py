@@ -221,7 +221,7 @@ class FinishedRun:
     @property
     def chunk(self) -> int:
         """First chunk of what is counted."""
-        return self.scenario.steady.chunk if self.warm else 0
+        return self.scenario.steady_from if self.warm else 0
 
     @property
     def single_copy(self) -> int:

@@ -9,7 +9,7 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding
-from ..core.errors import UsageError, is_whole, plural
+from ..core.errors import UsageError, plural
 from ..core.machine import (
     Costs,
     Machine,
@@ -26,7 +26,6 @@ from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured.machine import read_calibration
 from ..policies import Policy
-from ..world.phases import ALL, LAST
 from ..world.scaling import StandsFor, stands_for
 from ..world.scenario import ScenarioOptions, captured_scenario
 from ..world.traced_program import ASSUMED, bare_snapshot
@@ -155,7 +154,6 @@ class Setup(ScenarioOptions):
             "costs": costs_of(machine, asked.costs),
             "calibration": calibration_of(asked.calibration),
             "autonuma": moves_of(asked.autonuma),
-            "phase": phase_of(asked),
             "jobs": asked.jobs or usable_cpus(),
         }
         return cls(**(vars(asked) | read))
@@ -168,7 +166,7 @@ class Setup(ScenarioOptions):
         cache_dir  directory where the walk stream is kept, None: not kept
         """
         weighted, walked = weighed(snapshot, trace, self.weigh)
-        asked = replace(self, phase=ALL) if self.as_traced else self
+        asked = from_the_beginning(self) if self.as_traced else self
         if self.cache_share is None and self.stands_for.larger and walked is not None:
             asked = replace(asked, machine=at_least_share(self.machine))
         return captured_scenario(weighted, walked, asked, cache_dir, left_out=walked is not trace)
@@ -186,18 +184,11 @@ def setup_of(setup: Setup | None, options: Keywords) -> Setup:
     return setup
 
 
-def phase_of(options: Options) -> str:
-    """Options.phase; UsageError for what is no phase, and where the run is counted as traced."""
-    phase = str(options.phase)
-    if phase in (LAST, ALL):
-        return phase
-    if not is_whole(phase) or not int(phase):
-        raise UsageError(f"phase {phase}: give {LAST}, {ALL} or the number of a phase, from 1 on")
-    if options.cold or options.move_threads:
-        raise UsageError(
-            f"phase {phase}: the run as traced has all phases; leave --cold and --move-threads out"
-        )
-    return phase
+def from_the_beginning(setup: Setup) -> Setup:
+    """The Setup of a question about the run as traced; UsageError for a later begin."""
+    if setup.begin:
+        raise UsageError(f"--from {setup.begin}: the run as traced begins with the trace; leave it out")
+    return setup
 
 
 def machine_of(machine: MachineLike) -> Machine:

@@ -211,12 +211,12 @@ def needed_curve(
 def _shortened(scenario: Scenario, trace: Trace) -> tuple[Trace, str]:
     """(the trace up to MOST_TOUCHES of its steady part, what that is in words)"""
     touches = np.cumsum(trace.chunks["touches"])
-    before = int(touches[scenario.steady.chunk - 1]) if scenario.steady.chunk else 0
+    before = int(touches[scenario.steady_from - 1]) if scenario.steady_from else 0
     last = int(np.searchsorted(touches, before + MOST_TOUCHES)) + 1
     if last >= len(touches):
         return trace, ""
-    accesses = trace.chunks["accesses"][scenario.steady.chunk :]
-    share = 100 * int(trace.chunks["accesses"][scenario.steady.chunk : last].sum()) / int(accesses.sum())
+    accesses = trace.chunks["accesses"][scenario.steady_from :]
+    share = 100 * int(trace.chunks["accesses"][scenario.steady_from : last].sum()) / int(accesses.sum())
     return part_of(trace, 0, last), f"of the first {share:.0f} % of its steady state"
 
 

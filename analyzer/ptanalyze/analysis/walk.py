@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
@@ -15,10 +15,9 @@ from ..core.snapshot import NO_PARENT, Snapshot, Tree
 from ..core.trace import REGION_SHIFT
 from ..formats.capture import CaptureLike, load
 from ..world import address_space
-from ..world.phases import ALL
 from .frames import walk_frame
 from .replay import windows_of
-from .setup import Setup, open_replay_capture, provenance_of, setup_of
+from .setup import Setup, from_the_beginning, open_replay_capture, provenance_of, setup_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,7 +184,7 @@ def walk_map(
     how = setup_of(setup, options)
     if known.trace is None:
         raise UsageError(f"{known.capture.directory}: no trace, so no walks over time: record the program")
-    table = counted(known.scenario(replace(how, phase=ALL)), how.windows or WINDOWS, rows)
+    table = counted(known.scenario(from_the_beginning(how)), how.windows or WINDOWS, rows)
     return described(table, provenance=known.provenance | {"machine": how.machine.name})
 
 

@@ -20,7 +20,6 @@ from ..kernels.jit import compile_beside, compile_together, lacking, say_compili
 from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
-from ..world.phases import ALL, LAST
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
 from .findings import must_be_enough
@@ -278,8 +277,6 @@ def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -
     """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
     known.trace  # noqa: B018 - UsageError without a trace
-    if setup.phase not in (LAST, ALL):
-        raise UsageError(f"phase {setup.phase}: a timeline shows all phases of the trace; leave --phase out")
     windows = setup.windows or WINDOWS
     cold = replace(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
     return replay(known, policies, cold)

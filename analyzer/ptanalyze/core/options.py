@@ -109,14 +109,18 @@ class Options:
             "a policy, before the first access or later, count.",
         ),
     )
-    phase: str = field(
-        default="last",
+    begin: str = field(
+        default="",
         metadata=option(
-            "--phase",
-            "Phase of the trace to count in steady state, if it has several, such as a fill and then the "
-            "work. The answer lists them.",
-            metavar="last|all|N",
+            "--from",
+            "Count the steady state from there on: a share of the accesses (40%), a time (2.5s) or a "
+            "number of accesses. Default: the region that was marked, else all.",
+            metavar="PLACE",
         ),
+    )
+    end: str = field(
+        default="",
+        metadata=option("--to", "Leave out what follows, as of --from. Default: nothing.", metavar="PLACE"),
     )
     contended: bool = field(
         default=False, metadata=option("--contended", "Use loaded instead of idle DRAM latencies.")
@@ -234,7 +238,8 @@ class Keywords(TypedDict, total=False):
     cache_share: str | float | None
     calibration: Any
     cold: bool
-    phase: str
+    begin: str
+    end: str
     contended: bool
     stands_for: Any
     fixed: str

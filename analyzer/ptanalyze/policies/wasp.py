@@ -102,7 +102,7 @@ def decisions(program: TracedProgram, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a program. UsageError for an interval that would be sampled too often."""
     chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.steady_walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
-    first = program.steady.chunk
+    first = program.steady_from
     counted = accesses[first:].sum()
     misses = warm[first:].sum() / counted if counted else 0.0
     span = int(time[-1] - time[first]) if len(time) > first else 0

@@ -12,8 +12,8 @@ from ..analysis.ranking import (
     COLUMNS,
     Advice,
     Report,
-    answered_phase,
     effect,
+    filling,
     label_of,
     missing,
     share_sentence,
@@ -53,7 +53,7 @@ def view(
     placed = report.placement if limits is None else ""
     told = ranking.sentence(report.ranked, report.base, report.workload, bool(limits and limits.nothing))
     advised = "" if limits and limits.cached else told
-    said = " ".join(filter(None, (missing(report.base), placed, advised, answered_phase(report.base))))
+    said = " ".join(filter(None, (missing(report.base), placed, advised, filling(report.base))))
     sized = by_size(curve)
     if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
         worthwhile = [*filter(None, [share_sentence(report.base)])]

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..analysis.findings import HOST_MODEL, owned
 from ..analysis.ranking import (
-    answered_phase,
     best_first,
     best_of,
     candidate,
     careful,
     effect,
+    filling,
     label_of,
     missing,
     peak_bytes,
@@ -303,7 +303,7 @@ def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
         "" if base.finding(CACHED) or limits else placement_alone(ranked[0].policy, candidates, named, timed)
     )
     best = sentence(results, bool(limits and limits.nothing))
-    return " ".join(filter(None, (missing(base), placed, best, answered_phase(base))))
+    return " ".join(filter(None, (missing(base), placed, best, filling(base))))
 
 
 def recommended(results: Sequence[Result]) -> list[Finding]:

@@ -341,12 +341,12 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
         reads, walks = runs[0].counters.reads, len(again.stream)
         if not missed:
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
-            made = system_calls(again, still, scenario.steady.chunk)
+            made = system_calls(again, still, scenario.steady_from)
             spent = [
                 float(cost.taken_ns(run.counters, machine, setup.costs, made).sum()) / walks for run in runs
             ]
         missed.append(float(reads[..., 1].sum()) / walks)
-    chunks = scenario.trace.chunks[scenario.steady.chunk :]
+    chunks = scenario.trace.chunks[scenario.steady_from :]
     return Replayed(
         program, graph, name, scale, machine.nodes * machine.cpus_per_node, walks,
         float(chunks["instructions"].sum()) / walks, float(reads.sum()) / walks,

@@ -306,7 +306,7 @@ def page_up(length: np.ndarray) -> np.ndarray:
 # The region of interest of a trace: which of its touches and events are replayed and priced.
 
 UNTIL_THE_END = "it is taken to last until the trace ends"
-PHASE_END = 1  # a of an ROI_END where a phase of a whole run ends
+PART_END = 1  # a of an ROI_END where the part of a trace that is asked for ends
 
 
 class RegionOfInterest(NamedTuple):
@@ -336,9 +336,9 @@ def region_of_interest(events: np.ndarray) -> RegionOfInterest:
         if not len(ends):
             return RegionOfInterest(None, len(events))
         text = "the region of interest ends and never begins: it is taken to begin with the trace"
-        of_phase = int(events["a"][ends[-1]]) == PHASE_END
+        of_part = int(events["a"][ends[-1]]) == PART_END
         return RegionOfInterest(
-            None, int(ends[-1]), () if of_phase else (Finding("region-never-begins", text),)
+            None, int(ends[-1]), () if of_part else (Finding("region-never-begins", text),)
         )
     begin = int(starts[0])
     closing = ends[ends > starts[-1]]

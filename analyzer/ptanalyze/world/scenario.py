@@ -42,7 +42,7 @@ from .page_homes import (
     table_homes,
     with_data_moves,
 )
-from .phases import ALL, SteadyPart, may_end_sooner, until
+from .part import asked_part
 from .scaling import AS_CAPTURED, StandsFor, growth, mapped_bytes, scaled_by, scaled_machine, scaled_moves
 from .thread_placement import ACTIVE, place
 from .traced_program import Effort, TracedProgram
@@ -295,7 +295,6 @@ class ScenarioOptions(Options):
     machine: Machine = field()
     autonuma: Moves | None = None
     stands_for: StandsFor = AS_CAPTURED
-    phase: str = ALL
     jobs: int = 1
 
 
@@ -306,7 +305,7 @@ def captured_scenario(
     cache_dir: str | PathLike[str] | None = None,
     left_out: bool = False,
 ) -> Scenario:
-    """The Scenario of a Snapshot and a Trace's region of interest, up to the end of the requested phase.
+    """The Scenario of a Snapshot and a Trace's region of interest, up to the end that is asked for.
 
     trace      None: no page is touched and no event happens; a larger run needs a Footprint then
     cache_dir  directory where the walk stream is kept, None: not kept
@@ -321,25 +320,15 @@ def captured_scenario(
     if trace is None:
         scenario = untouched(snapshot, scaled_machine(asked.machine, larger.factor), left_out)
         return replace(scenario, growth=larger).with_findings(*scaled_by(larger.factor), *larger.findings)
-    trace, version = within_region(trace), linux(asked.kernel, snapshot.facts.get("kernel"))
-    scale = snapshot.scale * larger.factor
+    trace, first = asked_part(within_region(trace), asked.begin, asked.end)
+    version, scale = linux(asked.kernel, snapshot.facts.get("kernel")), snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
-    said = *scaled_by(scale), *larger.findings
-
-    def on_machine(trace: Trace, answered: SteadyPart | None = None) -> Scenario:
-        filtered = adding_up(asked.progress, trace.touches, "filtering touches")
-        again = adding_up(asked.progress, trace.touches, "filtering touches again")
-        placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
-        effort = Effort(asked.jobs, cache_dir, filtered, again)
-        scenario = Scenario(
-            snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said
-        )
-        return with_advice(flushed(replace(scenario, phase=asked.phase, answered=answered, linux=version)))
-
-    scenario = on_machine(trace)
-    if may_end_sooner(trace, asked.phase) and scenario.steady.end < len(trace.chunks):
-        return on_machine(until(trace, scenario.steady.end), scenario.steady)
-    return scenario
+    filtered = adding_up(asked.progress, trace.touches, "filtering touches")
+    again = adding_up(asked.progress, trace.touches, "filtering touches again")
+    placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
+    effort, said = Effort(asked.jobs, cache_dir, filtered, again), (*scaled_by(scale), *larger.findings)
+    scenario = Scenario(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
+    return with_advice(flushed(replace(scenario, steady_from=first, linux=version)))
 
 
 def flushed(scenario: Scenario) -> Scenario:

@@ -14,7 +14,7 @@ from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topo
 from ..core.trace import Fold, Placement, Trace, WalkStream
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
-from .phases import LAST, SteadyPart, first_walks, steady_part
+from .part import first_walks
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
 from .tlb_filter import FarFilter, TlbFilter, near_tlb
 
@@ -67,7 +67,7 @@ class TracedProgram:
     left_out  whether the capture has a trace that was left out, as asked
     after    the run that this one follows, of the steady part once more; None: the run as traced
     linux    whose memory manager carries out the trace's calls
-    phase    of the trace, asked for; answered: its steady part where the trace was cut at its end
+    steady_from  first chunk of the steady part: of what a further run repeats
     """
 
     snapshot: Snapshot
@@ -81,8 +81,7 @@ class TracedProgram:
     origin: Self | None = None
     left_out: bool = False
     after: Self | None = None
-    phase: str = LAST
-    answered: SteadyPart | None = None
+    steady_from: int = 0
     linux: Linux = UNNAMED
 
     @property
@@ -111,7 +110,7 @@ class TracedProgram:
     @property
     def begin(self) -> int:
         """First chunk that is run."""
-        return 0 if self.after is None else self.steady.chunk
+        return 0 if self.after is None else self.steady_from
 
     @cached_property
     def readers(self) -> tuple[int, ...]:
@@ -161,24 +160,14 @@ class TracedProgram:
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.steady_stream
         self._filter.progress = self.effort.again
-        return self._filter.again(self.steady.chunk, self.undone)
+        return self._filter.again(self.steady_from, self.undone)
 
     @cached_property
     def undone(self) -> np.ndarray:
         """mm_events.undoing before the steady part runs once more."""
         if self.origin is not None and self.origin.trace is self.trace:
             return self.origin.undone
-        return undoing(self.trace.events, self.steady.chunk)
-
-    @cached_property
-    def steady(self) -> SteadyPart:
-        """The part of the trace that `steady_stream` is of: that before any reshaping, so that all policies
-        are compared over the same work."""
-        if self.origin is not None:
-            return self.captured.steady
-        if self.answered is not None:
-            return self.answered
-        return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk, self.phase)
+        return undoing(self.trace.events, self.steady_from)
 
     @property
     def times_captured(self) -> float:

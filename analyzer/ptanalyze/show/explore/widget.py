@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,11 @@ from ...core import snapshot
 from ...core.errors import UsageError
 from ...core.snapshot import EMULATOR, Topology, Tree
 from ...policies import plan_for
-from ...world.phases import ALL
 from ..plots.page_table_map import extents, page_table_map
 from ..plots.style import node_looks, node_named, png
 
 if TYPE_CHECKING:
-    from ...analysis.setup import ReplayCapture, Setup
+    from ...analysis.setup import ReplayCapture, Setup, from_the_beginning
     from ...world.scenario import Scenario
 
 
@@ -274,7 +273,7 @@ def looks(one: TableMap) -> dict[str, tuple[str, str]]:
 def maps_of(known: ReplayCapture, policy: str, setup: Setup) -> dict[str, TableMap]:
     """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
     snapshot = known.snapshot
-    scenario = known.scenario(replace(setup, phase=ALL))
+    scenario = known.scenario(from_the_beginning(setup))
     walks, near = walks_of(scenario) if known.trace else None, near_of(scenario, policy) if policy else None
     split = len(snapshot.guest)
     guest = table_map(

@@ -1,0 +1,104 @@
+"""The part of a trace that is asked for with --from and --to, and what is said of a run that fills memory."""
+
+import pytest
+
+from ptanalyze.analysis.setup import Setup, open_replay_capture
+from ptanalyze.analysis.whatif import replay, timeline
+from ptanalyze.core.columns import FILLS
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.trace import Event
+from ptanalyze.world.part import chunk_at, first_walks
+from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from ptanalyze_synth.capture import synth
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+HEAP = 0x1000_0000_0000
+FIRST, MORE = [HEAP + k * PAGE for k in range(50)], [HEAP + k * PAGE for k in range(25)]
+CHUNKS = [(0, FIRST[:25]), (0, FIRST[25:]), (1, FIRST), (0, FIRST), (0, MORE), (1, MORE)]  # 200 accesses
+
+
+def run(begin="", end="", events=()):
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(FIRST)], nodes=2)
+    asked = ScenarioOptions(machine=small_machine(2), begin=begin, end=end)
+    return captured_scenario(snapshot, build_trace(CHUNKS, [*events]), asked)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "first", "last"),
+    [
+        ("", "", 0, 6),
+        ("25%", "", 2, 6),
+        ("50", "", 2, 6),
+        ("51", "75%", 3, 4),
+        ("", "100%", 0, 6),
+        ("0", "25%", 0, 2),
+    ],
+)
+def test_parts_begin_and_end_with_chunks(begin, end, first, last):
+    scenario = run(begin, end)
+    assert (scenario.steady_from, len(scenario.trace.chunks)) == (first, last)
+    assert len(scenario.steady_stream) == int(scenario.walks_by_chunk[first:].sum())
+    assert not any(one.code == "region-never-begins" for one in scenario.findings)
+
+
+def test_times_count_from_the_first_chunk():
+    trace = build_trace(CHUNKS)
+    trace.chunks["time"] = [5_000_000 + k * 1_000_000 for k in range(6)]
+    assert [chunk_at(trace, "--from", text) for text in ("0s", "2ms", "0.0035s", "5ms")] == [0, 2, 4, 5]
+    trace.chunks["time"] = 7
+    with pytest.raises(UsageError, match="has no times; give a share"):
+        chunk_at(trace, "--from", "2ms")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("x", ""),
+        ("-1", ""),
+        ("1e3", ""),
+        ("", "40 %"),
+        ("101%", ""),
+        ("100%", ""),
+        ("999", ""),
+        ("50%", "25%"),
+        ("9s", ""),
+    ],
+)
+def test_places_that_are_not_there_are_refused(begin, end):
+    with pytest.raises(UsageError, match=r"^--(from|to) "):
+        run(begin, end)
+
+
+def test_a_run_as_traced_has_no_later_begin(tmp_path):
+    made = synth(tmp_path / "made", "8M", accesses=2000)
+    for asked in ({"cold": True}, {"move_threads": "0:1@50%"}):
+        with pytest.raises(UsageError, match="--from 40%: the run as traced begins with the trace"):
+            open_replay_capture(made).scenario(Setup.of(begin="40%", **asked))
+    with pytest.raises(UsageError, match="--from 40%"):
+        timeline(made, "linux", begin="40%")
+
+
+def test_memory_freed_after_the_part_stays(tmp_path):
+    """A munmap after the part is no call of its further run, which would fault all pages in again."""
+    scenario = run("", "75%", [(4, 0, Event.MUNMAP, (HEAP, 50 * PAGE), 0)])
+    assert not len(scenario.steady_state().history.steps.at)
+
+
+def test_first_walks_are_counted_by_chunk():
+    scenario = run()
+    assert first_walks(scenario.stream, scenario.space.regions).tolist() == [25, 25, 0, 0, 0, 0]
+
+
+def test_a_fill_is_said_and_left_out_as_said(tmp_path):
+    """The work's walks are those that the same capture without its fill has."""
+    asked = {"threads": 2, "accesses": 36_000, "init": "single", "placement": "first-touch"}
+    whole = synth(tmp_path / "whole", "40M", init_trace=True, **asked)
+    work = synth(tmp_path / "work", "40M", init_trace=False, **asked)
+    share = replay(whole, "mitosis").results[0].finding(FILLS).numbers["share"]
+    assert share == pytest.approx(10240 / 46240, abs=0.01)
+    assert replay(work, "mitosis").results[0].finding(FILLS) is None
+    part = replay(whole, "mitosis", begin=f"{100 * share:.3f}%").results
+    assert part[0].finding(FILLS) is None
+    for mine, theirs in zip(part, replay(work, "mitosis").results, strict=True):
+        assert mine.walks == pytest.approx(theirs.walks, abs=4096), "a part begins with a chunk"
+        assert mine.price.speedup.middle == pytest.approx(theirs.price.speedup.middle, abs=0.005)
