@@ -6,13 +6,11 @@ import shutil
 
 import pytest
 
-import ptanalyze
 from captures import one_node_capture
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine, sharing
-from ptanalyze.show import plots
-from ptanalyze.show.report import change, where
+from ptanalyze.show.report import change
 from ptanalyze.show.report.cautions import alone, cautions, glance
 from ptanalyze.show.report.change import everything, side_by_side
 from ptanalyze.show.report.change import lead as policies_differ
@@ -59,27 +57,6 @@ def one_line(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
-def test_first_of_all_is_said_that_the_answer_is_about_another_machine_and_last_how_to_ask_about_this_one(
-    once, hot, command
-):
-    name, *options = command
-    said = once(name, hot.directory, *options).out
-    assert said.startswith(f"Note: {ELSEWHERE}")
-    assert "ptanalyze machines --from-host host.toml" in said.partition("\nNext")[2]
-    assert any(line.endswith("-m host.toml") for line in said.splitlines())
-    assert ELSEWHERE in once(name, hot.directory, *options, "--full").out
-
-
-def test_on_a_machine_with_as_many_nodes_nothing_is_said_of_another(pt, hot, tmp_path):
-    model = tmp_path / "host.toml"
-    assert pt("machines", "--from-host", model).code == 0
-    if "nodes = 1\n" not in model.read_text():
-        pytest.skip("this host has several nodes")
-    said = pt("whatif", hot.directory, "-p", "mitosis", "-m", model).out
-    assert "fit the caches: placement can gain next to nothing" in said and "host.toml  (run" not in said
-
-
 def test_walks_are_those_that_were_estimated_times_the_nodes_that_do_them(once, hot):
     walks = int(hot.snapshot.heat.walks.sum())
     assert f"{walks:,} from each of 4 nodes, {4 * walks:,} walks" in once("whatif", hot.directory).out
@@ -91,21 +68,6 @@ def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_nar
     less = said.partition("With mitosis at most ")[2].partition(" % fewer walk cycles")[0]
     row = next(line for line in said.splitlines() if line.startswith(" mitosis"))
     assert f"at most -{less} %" in row and float(less) > 10
-
-
-@pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
-def test_what_is_saved_is_a_bound_that_says_what_it_takes_for_granted_and_nothing_is_advised(
-    once, hot, plain, command
-):
-    name, *options = command
-    for capture in (hot, plain):
-        ran = once(name, capture.directory, *options, "--cache-share", TINY)
-        said = one_line(ran.out)
-        assert re.search("mitosis,? at most 40.3 % fewer walk cycles", said)
-        assert f"fewer walk cycles than linux, {FROM_DRAM}" in said
-        assert EQUALLY in said and f"at most: {FROM_DRAM}." in said and "at most -40.3 %" in said
-        assert "Best" not in said and "estimated at" not in said and FITS not in said
-        assert "a bound" in one_line(once(name, capture.directory, *options, "--full").out)
 
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
@@ -137,28 +99,12 @@ def test_of_placement_alone_it_is_a_bound_too(once, plain):
     assert f"{alone} With thp at most" in said and "Best" not in said
 
 
-def test_assumptions_of_run_times_are_left_out_where_there_are_none(once, hot):
-    for how in ((), ("--full",)):
-        said = one_line(once("whatif", hot.directory, "-p", "mitosis", *how).out)
-        assert "stall the program" not in said and ("idle latencies, costs of" in said) == bool(how)
-
-
-def test_advice_says_how_much_and_has_no_empty_lines_in_a_row_nor_a_bare_unknown(once, hot, plain):
-    for capture in (hot, plain):
-        said = once("advise", capture.directory, "--cache-share", TINY).out
-        assert "% fewer walk cycles than linux" in said and "\n\n\n" not in said and "unknown:" not in said
-
-
 def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_without(once, hot, plain):
     assert "--weight leaf" in once("whatif", hot.directory, "-p", "thp").err
     assert "--weight leaf ranks thp too" in once("advise", hot.directory).out
     doubt = "Each mapped page counts once, used or not"
     assert doubt in once("whatif", plain.directory, "-p", "thp:min_pages=1").out
     assert doubt not in once("whatif", plain.directory, "-p", "mitosis").out
-
-
-def test_the_report_says_walk_cycles_where_no_run_time_is_known(study):
-    assert "% fewer walk cycles" in change.research(study) and "as fast" not in change.research(study)
 
 
 def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
@@ -179,36 +125,6 @@ def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
     assert (held.value, held.what) == ("nothing", "to gain by placement") and held.more.endswith(FITS)
     assert fitting.sentence == held.more and not change.today(fitting) and not alone(fitting)
     assert "No policy of a research kernel is estimated to gain" in change.research(fitting)
-
-
-def test_the_report_says_that_reads_are_from_dram_not_that_those_of_caches_are_left_out(study):
-    (reads,) = [one for draw in where.pictures(study) if (one := draw()).key == "reads"]
-    assert "Without a trace every leaf entry is taken to be read from DRAM;" in reads.how
-    assert "left out" not in reads.how
-
-
-def test_the_title_of_the_plot_is_a_bound_or_that_the_caches_hold_all(hot, tiny):
-    title = plots.speedup(ptanalyze.whatif(hot, ["mitosis"], tiny)).get_suptitle()
-    assert one_line(title) == (
-        "No trace, so no run time: with mitosis at most 40.3 % fewer walk cycles than linux"
-    )
-    held = plots.speedup(ptanalyze.whatif(hot, ["mitosis"])).get_suptitle()
-    assert one_line(held) == f"Its leaf entries, 2 KiB of page-table lines, {FITS[:-1]}"
-
-
-def test_of_a_capture_with_a_trace_and_one_without_the_comparison_says_so(once, hot, sample):
-    said = one_line(once("compare", hot.directory, sample).out)
-    assert said.startswith("Note: B has a trace, A has none: ")
-    assert "Note" not in once("compare", hot.directory, hot.directory).out
-    assert "Note" not in once("compare", sample, f"{sample}@mitosis").out
-
-
-def test_the_report_says_what_pages_count_by_and_which_machine_it_is_about(study, plain):
-    words = " ".join(caution.text for caution in cautions(study))
-    assert "estimated from 40 samples of accessed bits" in words and "counts once" not in words
-    assert ELSEWHERE in words and "--from-host" in words
-    (other,) = studies([plain], Setup.of())
-    assert any("every mapped page counts once" in caution.text for caution in cautions(other))
 
 
 # The bundled VM captures: lookups in a guest that sees the host's four nodes, and in one that does not.

@@ -7,15 +7,11 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from command_line import is_one_line
-from ptanalyze.analysis.findings import gone
-from ptanalyze.analysis.ranking import Report, Workload, best_first, rank, share_sentence, verdict
-from ptanalyze.analysis.ranking import sentence as advised_sentence
+from ptanalyze.analysis.ranking import best_first, rank, share_sentence, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
@@ -23,10 +19,8 @@ from ptanalyze.core.interval import Interval, as_read, gains, interval
 from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
-from ptanalyze.show import advise
 from ptanalyze.show.terminal import drawn
-from ptanalyze.show.whatif import advice as said_first
-from ptanalyze.show.whatif import counted, earned, further, sentence, table, worth
+from ptanalyze.show.whatif import counted, earned, sentence
 from ptanalyze.show.whatif import memory_cell as memory
 
 # What `whatif` prints for people: a sentence, one table with policies across, notes.
@@ -56,27 +50,6 @@ FASTER = "Best placement: mitosis, 1.05x (1.03-1.07) over first-touch"
 MEMORY = "for 1.7 MiB more page tables at peak"
 
 
-def test_the_first_line_says_what_is_best_by_how_much_at_what_price_and_when_that_is_earned_back(results):
-    base = replace(results[0], one_time=replace(results[0].one_time, cycles=1e6))
-    line = sentence([base, earning(results[1], (2, 3, 4), 2.345e6)])
-    once = "its one-time cost, 1.34 million cycles, is recovered after 1.5 s"
-    assert line == f"{FASTER} in steady state, {MEMORY}; {once}."
-
-
-def test_the_first_line_says_that_there_is_no_one_time_cost_or_that_it_is_never_earned_back(results):
-    free = sentence([results[0], earning(results[1], (0, 0, 0), 0)])
-    assert free == f"{FASTER} in steady state, {MEMORY}, at no one-time cost."
-    never = sentence([results[0], earning(results[1], (2, NEVER, NEVER), 3.2e9)])
-    assert (
-        never
-        == f"{FASTER} in steady state, {MEMORY}; its one-time cost, 3.2 billion cycles, is never recovered."
-    )
-
-
-def test_of_the_run_as_traced_the_first_line_says_nothing_about_warmth_and_one_time_cost(results):
-    assert sentence([results[0], earning(results[1], None, 5)]) == f"{FASTER}, {MEMORY}."
-
-
 def test_the_first_line_says_that_nothing_gains(results):
     line = sentence([results[0], sped_up(results[1], 0.9, 0.95, 1.0)])
     nothing = "Stay with first-touch: no policy is faster"
@@ -96,11 +69,6 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhe
     price = r"for [\d.]+ MiB more page tables at peak; its one-time cost, [\d.]+ million cycles"
     said = re.match(rf"{gain}, {price}, is recovered after [\d.]+ m?s\.", first)
     assert said and float(said[1]) > 1.05, first
-
-
-def test_the_first_line_says_when_the_interval_reaches_below_one(results):
-    line = sentence([results[0], sped_up(results[1], 0.98, 1.02, 1.05)])
-    assert line.endswith("; it may be no gain.")
 
 
 def told(result, policy, speedup, pages, once=0.0):
@@ -163,13 +131,6 @@ def test_a_policy_that_nobody_can_have_is_never_best(results):
     assert "name another policy" in sentence(results[:1])
 
 
-def test_without_a_trace_the_first_line_is_about_walk_cycles(sample):
-    cold = replay(sample, ["mitosis"], cold=True).results  # warm, all it walks is in the caches
-    untimed = [replace(one, price=replace(one.price, speedup=None)) for one in cold]
-    at_most = r"With mitosis at most [\d.]+ % fewer walk cycles than first-touch, if .+ DRAM, for 1.7 MiB"
-    assert re.match(at_most, sentence(untimed))
-
-
 def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     ran = pt("whatif", vm_sample, *(word for name in SIX for word in ("-p", name)), "--full")
@@ -206,21 +167,6 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
     assert "ptanalyze report" in out and " record -o app -- ./app" in out
 
 
-def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
-    out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
-    assert "thp today, for memory from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
-    assert (
-        "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise"
-        in " ".join(out.split())
-    )
-
-
-def test_everything_and_advice_say_what_the_baseline_is_and_of_which_time_the_memory_is(results):
-    lines = [str(line) for one in table({"linux": results[0], "mitosis": results[1]}) for line in one.lines]
-    [said] = [line for line in lines if line.startswith("first-touch, the baseline: ")]
-    assert "the node of the CPU that first needs the table page" in said and said.endswith("at its peak.")
-
-
 def share_of(base, low, middle, high, kernel=(0, 0, 0), both=None):
     walks = low, middle, high
     shares = {"walk_share": walks, "kernel_share": kernel, "table_share": both or walks}
@@ -235,76 +181,6 @@ def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_int
     assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == NO_GAIN
     assert "negligible" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
     assert verdict([replace(base, price=replace(base.price, table_share=None)), gaining]) is None
-
-
-@pytest.mark.parametrize(
-    ("dram", "said"),
-    [(0, "all its"), (4, "all its"), (10, "99.9 % of its"), (499, "95.0 % of its"), (500, None)],
-)
-def test_that_placement_gains_nothing_has_its_reason_where_the_caches_answer(results, dram, said):
-    reads = np.zeros_like(results[0].reads)
-    reads[0, 0, 0] = 10_000 - dram, dram
-    base = replace(share_of(results[0], 0.1, 0.2, 0.5), reads=reads)
-    line = verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)])
-    reason = f" The caches answer {said} page-table reads, wherever its tables are." if said else ""
-    assert line == f"Not worth it: it does not gain.{reason}"
-
-
-def test_what_can_be_won_at_most_counts_the_kernels_work_too(results):
-    """Larger pages save page faults: a bound of walks alone would be below what they gain."""
-    base = share_of(results[0], 0.004, 0.009, 0.029, (0.013, 0.022, 0.053), (0.017, 0.031, 0.082))
-    said = share_sentence(base)
-    assert "page faults and system calls on memory 1.3-5.3 % (best guess 2.2 %)" in said
-    assert said.endswith("Without both: at most 1.09x, without walks alone 1.03x.")
-    few = share_sentence(
-        share_of(results[0], 0.001, 0.001, 0.004, (0.004, 0.007, 0.017), (0.005, 0.008, 0.02))
-    )
-    assert few.endswith("at most 1.02x, without walks alone 1.00x."), "1x, it said"
-    tiny = share_of(results[0], 0.8, 0.85, 0.89, (0, 0.0002, 0.0009), (0.8, 0.8502, 0.8909))
-    assert share_sentence(tiny).endswith(
-        "page faults and system calls on memory less than 0.1 %. Without both: at most 9.2x, without walks "
-        "alone 9.1x."
-    )
-    assert verdict([share_of(results[0], 0, 0, 0.001, (0, 0.1, 0.2), (0, 0.1, 0.2)), results[1]]) is not None
-
-
-@pytest.mark.parametrize(
-    ("shares", "said"),
-    [
-        ((0.21, 0.5, 0.99), "Page walks take at least 21 % of this run; perf counters tell how much more."),
-        ((0.45, 0.8, 0.93), "Page walks take at least 45 % of this run; perf counters tell how much more."),
-        ((0.01, 0.1, 0.6), "Perf counters can tell what share of this run page walks take (calibrate)."),
-        (
-            (0, 0.1, 0.3, (0.4, 0.6, 0.9), (0.5, 0.7, 0.95)),
-            "Page faults and system calls on memory take at least 40 % of this run; perf counters tell how "
-            "much more.",
-        ),
-    ],
-)
-def test_of_a_share_that_may_be_nearly_anything_no_bound_is_told_but_what_narrows_it(results, shares, said):
-    line = share_sentence(share_of(results[0], *shares))
-    assert line == said and "99" not in line
-
-
-def test_no_bound_is_told_that_no_program_can_reach(results):
-    nearly_all = share_of(results[0], 0, 0, 0, (0.9999, 1, 1), (0.9999, 1, 1))
-    said = "Page walks take 0.0 % of this run (best guess 0.0 %); page faults and system calls on memory"
-    assert share_sentence(nearly_all) == f"{said} 100 % (best guess 100 %)."
-
-
-def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(results):
-    def walked(share):
-        return gone(SimpleNamespace(space=SimpleNamespace(inferred_tables=9), unmapped_walk_share=share))
-
-    base = replace(share_of(results[0], 0.1, 0.2, 0.5), findings=walked(0.42))
-    slow = replace(sped_up(results[1], 0.9, 0.95, 1.0), policy="thp")
-    said = said_first([base, slow])
-    assert said.startswith("Careful: 42 % of the walks go to memory that was freed before")
-    assert "--dump-at peak. Stay with first-touch: no policy is faster;" in said
-    assert worth([base, slow])[0].endswith("As far as the capture shows, nothing is gained.")
-    known = [replace(base, findings=walked(0.02)), slow]
-    assert said_first(known).startswith("Stay with first-touch: no policy is faster;")
-    assert worth(known)[0].endswith(NO_GAIN)
 
 
 def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(results):
@@ -337,18 +213,6 @@ def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(res
     assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
 
 
-def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_named(results):
-    base, small = share_of(results[0], 0.1, 0.2, 0.5), sped_up(results[1], 1.017, 1.03, 1.085)
-    other = replace(sped_up(results[1], 0.9, 1.0, 1.01), policy="hydra")
-    assert (
-        verdict([base, small])
-        == "A small gain: mitosis, 1.03x (1.02-1.08). Measure it before you rely on it."
-    )
-    sure = sped_up(results[1], 1.1, 1.2, 1.3)
-    assert verdict([base, sure, other]) == "Worth trying: mitosis helps under every assumption."
-    assert verdict([base, sure, replace(sure, policy="hydra")]) == verdict([base, sure, other])
-
-
 def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
     base, thp = results[0], replace(sped_up(results[1], 1.1, 1.2, 1.3), policy="thp")
     base, lost = share_of(base, 0.1, 0.2, 0.5), sped_up(results[1], 0.9, 0.95, 1.0)
@@ -357,44 +221,6 @@ def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
     assert verdict(every, {1}) == "Not worth it: none within the budget gains."
     assert verdict(every, {2}) == "Worth trying: thp helps under every assumption."
     assert verdict(every, {1, 2}) is None
-
-
-def test_advice_to_stay_within_the_budget_calls_nothing_beyond_it_worth_a_try(results):
-    base = share_of(results[0], 0.1, 0.2, 0.5)
-    every = [base, replace(sped_up(results[1], 1.1, 1.2, 1.3), policy="thp")]
-    about = Workload(np.zeros(2, np.int64), np.zeros(3, np.int64), 0, 0)
-    for limit, worth_a_try in ((Budget(), True), (Budget(bytes=4096), False)):
-        ranked = rank(every, limit)
-        report = Report(ranked, {}, base, about, advised_sentence(ranked, base, about), "", {})
-        said = "\n".join(
-            str(line) for one in advise.view(report, further("app", base, False, True)) for line in one.lines
-        )
-        assert ("Worth trying: thp helps" in said) is worth_a_try is not ("Over the budget: thp." in said)
-        assert ("Stay with first-touch: no policy within the budget" in said) is not worth_a_try
-
-
-def test_advice_gives_no_reason_where_none_can_be_read(results):
-    base = share_of(results[0], 0.1, 0.2, 0.5)
-    alike = replace(base, policy="hydra", price=sped_up(results[1], 1.1, 1.2, 1.3).price)
-    said = advised_sentence(
-        rank([base, alike], Budget()), base, Workload(np.zeros(2, np.int64), np.zeros(3, np.int64), 0, 0)
-    )
-    assert said.startswith("Best: hydra, 1.20x (1.10-1.30) over first-touch: it ")
-    assert "remote" not in said
-
-
-def test_what_placement_alone_gains_comes_first_where_the_best_policy_changes_pages(results):
-    base, thp = results[0], replace(sped_up(results[1], 1.02, 1.03, 1.08), policy="thp")
-    lost = sped_up(results[1], 0.99, 0.999, 1.0)
-    nothing = "Placement alone, with pages and paging as they are, gains nothing over first-touch. Best: thp,"
-    assert said_first([base, lost, thp]).startswith(nothing)
-    some = said_first([base, sped_up(results[1], 1.01, 1.02, 1.03), thp])
-    assert some.startswith(
-        "Best by placement alone, with pages and paging as they are: mitosis, 1.02x (1.01-1.03). Best: thp,"
-    )
-    assert said_first([base, thp]).startswith("Best: thp") and said_first([base, lost]) == sentence(
-        [base, lost]
-    )
 
 
 def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_bounds():
