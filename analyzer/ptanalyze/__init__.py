@@ -4,9 +4,10 @@
     ptanalyze.whatif("app", ["mitosis", "hydra"])
 
 Every question of the command line is a function here that returns a tidy pandas.DataFrame; `plots` draws
-them. A capture is a directory, a Capture from `load`, or None: the newest capture here, else the bundled
-sample. A machine is a name of `list_machines`, a TOML file or a Machine. A Setup holds the machine, its costs
-and all other options of a replay. Every table has attrs with plain values: "units" {column: unit}, "findings"
+them. A capture is a directory, a Capture from `load`, or None: this directory, the newest capture in it, or
+the bundled sample. A machine is a name of `list_machines`, a TOML file or a Machine. A Setup holds the
+machine, its costs and all other options of a replay. Every table has attrs with plain values: "units"
+{column: unit}, "findings"
 (what a reader should know, line by line), "provenance" (what makes it reproducible).
 
 All functions raise core.errors.UsageError for what cannot be asked (it names the parameter and the way out),

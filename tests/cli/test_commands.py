@@ -158,12 +158,24 @@ def test_results_do_not_depend_on_the_number_of_threads(pt, own_sample, tmp_path
     assert one == two and one.count("\n") == 4
 
 
-def test_without_a_capture_the_newest_here_is_taken_else_the_sample(pt, sample, tmp_path, monkeypatch):
+def test_without_a_capture_only_four_commands_take_the_sample(pt, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for command in (["check"], ["info"], ["walk", "1000"], ["timeline"], ["hugepages"]):
+        assert is_one_line(pt(*command), 2)
+    named = pt("classify")
+    assert named.code == 0 and named.out.startswith("SAMPLE lookup") and not named.err
+    read = pt("classify", "--json")
+    assert json.loads(read.out)["what"] == "classify" and read.err.startswith("SAMPLE lookup")
+
+
+def test_without_a_capture_this_directory_comes_first(pt, sample, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert "no capture here, so the bundled sample: lookup" in pt("info").err
     monkeypatch.chdir(sample.parent)
-    assert "newest capture here: sample" in pt("info").err
+    newest = json.loads(pt("info", "--json").out)["result"]["capture"]
+    monkeypatch.chdir(sample)
+    here = json.loads(pt("info", "--json").out)["result"]["capture"]
+    assert here == {**newest, "directory": "."}
+    assert pt("check", "--quick").code == 0 and "SAMPLE" not in pt("classify").out
 
 
 @pytest.mark.parametrize(
@@ -586,8 +598,8 @@ def test_without_a_capture_a_page_about_the_bundled_sample_is_written_and_said_w
 ):
     monkeypatch.chdir(tmp_path)
     ran = pt("report")
-    sample = "ptanalyze: no capture here, so the bundled sample: lookup\n"
-    assert ran.code == 0 and not ran.out and ran.err == f"{sample}ptanalyze: wrote report.html\n"
+    assert ran.code == 0 and ran.out.startswith("SAMPLE lookup") and ran.out.count("\n") == 1
+    assert ran.err == "ptanalyze: wrote report.html\n"
     page = ReportPage((tmp_path / "report.html").read_text("utf-8"))
     assert "lookup" in page.text()
     assert repeated(page).startswith("ptanalyze report")
@@ -682,7 +694,7 @@ def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, mon
             raise ValueError("Invalid affine transformation matrix") from None
 
     monkeypatch.setattr(check, "check_capture", drawn)
-    ran = pt("check")
+    ran = pt("check", "lookup")
     assert ran.code == 130 and ran.err.splitlines()[-1] == "ptanalyze: interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -399,7 +399,7 @@ def test_a_capture_that_the_caches_hold_is_answered_for_larger_runs_too(pt, tmp_
     assert [size["stands_for"] for size in rows[1]["sizes"]] == [1, 16, 512]
     assert rows[1]["sizes"][2]["speedup"] > 1.05
     for command in ("whatif", "advise"):
-        larger = pt(command, tmp_path / "made", "-p", "mitosis", "--stands-for", "16").out
+        larger = pt(command, tmp_path / "made", "-p", "mitosis", "--stands-for", "16x").out
         assert "a run of 16 times the captured memory" in " ".join(larger.split()) and "a run of" not in none
     assert [size["speedup"] for size in rows[0]["sizes"]] == [1, 1, 1]
     advised = result_of(pt("advise", tmp_path / "made", "-p", "mitosis", "--sizes", "512", "--json"))
@@ -419,13 +419,13 @@ def test_an_answer_for_a_larger_run_says_so_and_what_it_cannot_answer(pt, tmp_pa
     ran = pt("whatif", tmp_path / "made", "-p", "mitosis", "--stands-for", "8G", "--full")
     assert "stands for a program of 512 times its memory" in ran.out and "of one size" in ran.out
     assert ran.out.startswith("Best placement: mitosis") and "for 66.0 MiB more page tables" in ran.out
-    for wrong in (("--stands-for", "1M"), ("--stands-for", "x"), ("--stands-for", "16", "--cold")):
+    for wrong in (("--stands-for", "1M"), ("--stands-for", "x"), ("--stands-for", "16x", "--cold")):
         assert is_one_line(pt("whatif", tmp_path / "made", *wrong), 2)
-    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16", "--weight", "leaf"), 2)
-    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16", "--fixed", "nowhere"), 2)
-    swept = pt("sweep", tmp_path / "made", "-p", "hydra", "--set", "prefetch=0,9", "--stands-for", "512")
+    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16x", "--weight", "leaf"), 2)
+    assert is_one_line(pt("whatif", tmp_path / "made", "--stands-for", "16x", "--fixed", "nowhere"), 2)
+    swept = pt("sweep", tmp_path / "made", "-p", "hydra", "--set", "prefetch=0,9", "--stands-for", "512x")
     assert swept.code == 0 and "speed-up" in swept.out
-    assert pt("timeline", tmp_path / "made", "-p", "mitosis", "--stands-for", "512").code == 0
+    assert pt("timeline", tmp_path / "made", "-p", "mitosis", "--stands-for", "512x").code == 0
 
 
 def test_two_captures_of_one_program_answer_for_a_third_size(pt, tmp_path):
@@ -436,7 +436,7 @@ def test_two_captures_of_one_program_answer_for_a_third_size(pt, tmp_path):
     ran = pt("whatif", *both, "-p", "mitosis", "--stands-for", "8G")
     assert ran.out.startswith("Best placement: mitosis")
     assert "in a line with both" in pt("whatif", *both, "-p", "mitosis", "--stands-for", "8G", "--full").out
-    for wrong in (both, (both[0], both[0], "--stands-for", "4"), (*both, "--stands-for", "20M")):
+    for wrong in (both, (both[0], both[0], "--stands-for", "4x"), (*both, "--stands-for", "20M")):
         assert is_one_line(pt("whatif", *wrong), 2)
 
 

@@ -51,8 +51,8 @@ EVERYWHERE = ("whatif {} {policies}", "whatif {} {policies} --cold", "whatif {} 
 ELSEWHERE = (
     f"whatif short {FEW} --cache-share 0.02",
     f"whatif sampled {FEW}",
-    f"whatif native {FEW} --stands-for 16",
-    f"whatif oblivious {OBLIVIOUS} --stands-for 16",
+    f"whatif native {FEW} --stands-for 16x",
+    f"whatif oblivious {OBLIVIOUS} --stands-for 16x",
     f"whatif native {FEW} --calibration measured.toml",
     f"whatif native {FEW} --calibration remote.toml",
     f"whatif timed {FEW}",

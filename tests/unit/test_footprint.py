@@ -477,7 +477,7 @@ def test_where_sampling_took_too_long_the_advice_says_up_to_which_size_or_by_whi
     assert refused.ranked[0].result.price.speedup is None
     said = refused.sentence
     assert said.startswith("No recommendation: with mitosis at most") and "13000 ns longer here" in said
-    most = float(re.search(r"ask for --stands-for ([\d.]+) at most", said)[1])
+    most = float(re.search(r"ask for --stands-for ([\d.]+)x at most", said)[1])
     assert 1.1 <= most < 64
     assert advised(stands_for=0.9 * most).ranked[0].result.price.speedup is not None
     counts = {name: n for name, n in COUNTS.items() if "ept" not in name}

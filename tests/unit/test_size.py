@@ -136,12 +136,28 @@ def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
 
 def test_a_factor_or_a_size_is_asked_for(tmp_path):
     capture = made(tmp_path / "made", size=64 * MIB, accesses=1000)
-    assert stands_for(None) == StandsFor() and stands_for("16") == stands_for("16x") == stands_for(16)
+    assert stands_for(None) == StandsFor() and stands_for("16x") == stands_for(16)
     assert growth(capture.snapshot, stands_for("1G")).factor == pytest.approx(16)
-    assert growth(capture.snapshot, stands_for("2.5")).factor == 2.5
+    assert growth(capture.snapshot, stands_for("2.5x")).factor == 2.5
     assert stands_for("1G").factor(96 * MIB, 32 * MIB) == pytest.approx((1024 - 32) / 64)
-    for wrong in ("", "x", "-4", "0.5", "0", "200Q", "1e9", "inf", "4 times", 10**9):
-        with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|write how many)") as caught:
+    for wrong in (
+        "",
+        "x",
+        "-4",
+        "0.5x",
+        "0",
+        "64",
+        "2.5",
+        "67108864",
+        "200Q",
+        "1e9",
+        "inf",
+        "4 times",
+        10**9,
+    ):
+        with pytest.raises(
+            UsageError, match=r"^--stands-for .*(1 to 1000000|factor as 64x, a size as 64G)"
+        ) as caught:
             stands_for(wrong)
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB; give"):
@@ -193,7 +209,7 @@ def test_memory_that_no_vma_is_called_is_refused(asked):
 
 def test_a_larger_run_of_which_nothing_would_grow_is_refused():
     with pytest.raises(UsageError, match=r"^--fixed 8M: .* all the capture maps, so nothing would grow;.*$"):
-        growth(several(), stands_for("4", "8M"))
+        growth(several(), stands_for("4x", "8M"))
 
 
 @pytest.mark.parametrize(("how", "why"), [

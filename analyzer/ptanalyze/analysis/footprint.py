@@ -173,7 +173,7 @@ def answered(found: Footprint, lines: float, factor: float) -> str:
         middle = (low + high) / 2
         low, high = (low, middle) if found.taken(middle) <= MOST_TAKEN else (middle, high)
     most = factor * lines / high
-    return f"ask for --stands-for {about(most)} at most, " if most >= LEAST_TIMES else ""
+    return f"ask for --stands-for {about(most)}x at most, " if most >= LEAST_TIMES else ""
 
 
 def lines_left(machine: Machine) -> Interval:

@@ -31,7 +31,7 @@ TOP = 20  # leaf tables shown
 def command(capture: str | None, shared: bool, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
-    Without CAPTURE: the newest capture in this directory, else the bundled sample. Of several processes
+    Without CAPTURE: this directory, or the newest capture in it. Of several processes
     (dump process --tree, record --follow-fork) also what each shares with the others.
 
     \b

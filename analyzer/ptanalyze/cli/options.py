@@ -121,14 +121,28 @@ def pair_of(setting: str) -> tuple[str, str]:
     return key, value
 
 
+ON_THE_SAMPLE = frozenset({"whatif", "advise", "classify", "report"})  # commands that show what they do
+
+
 def open_or_default(directory: str | None) -> Capture:
-    """The named capture, or the newest here, or a bundled sample; says on stderr which it took."""
+    """The named capture, or this directory's, or the newest here, which is said on stderr; else the bundled
+    sample, before the answer, of commands that may take it."""
     from ..formats.capture import default_capture, open_capture
 
     if directory is not None:
         return open_capture(directory)
     capture, which = default_capture()
-    echo(f"ptanalyze: {which}", err=True)
+    if which:
+        echo(f"ptanalyze: {which}", err=True)
+        return capture
+    asked, sample = click.get_current_context(), capture.directory.name
+    if (name := asked.command.name) not in ON_THE_SAMPLE:
+        raise UsageError(f"no capture here; `{program()} {name} {sample}` is about the bundled sample")
+    for_programs = bool(asked.params.get("form") or asked.params.get("sheet"))
+    echo(
+        f"SAMPLE {sample}, not your program: there is no capture in this directory",
+        err=for_programs,
+    )
     return capture
 
 

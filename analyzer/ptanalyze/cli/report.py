@@ -43,8 +43,8 @@ def command(
     """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
 
     The page says how sure it is, explains its words, and is self-contained: mail it, print it, keep it.
-    Options are explained by `ptanalyze advise --help`. Without CAPTURE: the newest capture here, else the
-    bundled sample.
+    Options are explained by `ptanalyze advise --help`. Without CAPTURE: this directory, the newest
+    capture in it, or the bundled sample.
 
     Exit codes are those of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
     still written and says so, unless files of a capture are damaged.

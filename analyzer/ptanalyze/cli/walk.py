@@ -40,7 +40,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     """Explain how ADDRESS is translated in CAPTURE: every table read, its node, and the nodes it is local to.
 
     ADDRESS is hexadecimal, with or without 0x, as perf and /proc/PID/maps print it. Without CAPTURE: the
-    newest capture here, else the bundled sample. Exit code 1 when the address is not mapped.
+    capture of this directory, or the newest in it. Exit code 1 when the address is not mapped.
 
     \b
     Examples:

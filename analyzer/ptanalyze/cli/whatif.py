@@ -54,7 +54,7 @@ def command(
     """Replay CAPTURE's page walks under other placements of its page tables.
 
     With OTHER, a capture of the same program at another size, both predict the run given by --stands-for.
-    Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
+    Without CAPTURE: this directory, the newest capture in it, or the bundled sample. `ptanalyze policies` and
     `ptanalyze machines` list the choices. `ptanalyze compare` reads the files that -o writes.
 
     \b

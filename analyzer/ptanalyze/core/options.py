@@ -129,9 +129,9 @@ class Options:
         default=None,
         metadata=option(
             "--stands-for",
-            "Answer for a run N times as large as CAPTURE, or of SIZE, such as 200G, with caches scaled to "
+            "Answer for a run N times as large as CAPTURE, 64x, or of SIZE, 200G, with caches scaled to "
             "1/N. Default: the run as captured.",
-            metavar="N|SIZE",
+            metavar="Nx|SIZE",
         ),
     )
     fixed: str = field(

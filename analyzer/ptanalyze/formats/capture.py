@@ -234,7 +234,9 @@ def bundled_samples() -> dict[str, Path]:
 
 
 def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
-    """(Capture, a line that says which): the newest capture in `where`, else the bundled sample."""
+    """(Capture, a line that says which): `where` itself, the newest capture in it, or the bundled sample."""
+    if (Path(where) / MANIFEST).is_file():
+        return open_capture(where), f"this directory's capture: {Path(where).resolve().name}"
     manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
     if manifests:
         newest = max(manifests, key=lambda path: path.stat().st_mtime)
@@ -242,14 +244,15 @@ def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
     sample = bundled_samples().get(DEFAULT_SAMPLE)
     if sample is None:
         raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
-    return open_capture(sample), f"no capture here, so the bundled sample: {DEFAULT_SAMPLE}"
+    return open_capture(sample), ""
 
 
 def load(capture: CaptureLike = None) -> Capture:
     """The Capture in a directory; .snapshot and .trace are read on first use.
 
     capture  a directory; where there is none of that name, a bundled sample: "lookup", "sysbench-memory",
-             "vm-numa-visible" or "vm-numa-oblivious"; None: the newest capture here, else "lookup"
+             "vm-numa-visible" or "vm-numa-oblivious"; None: this directory, the newest
+             capture in it, else "lookup"
     """
     if isinstance(capture, Capture):
         return capture

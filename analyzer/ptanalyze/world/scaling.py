@@ -97,7 +97,7 @@ def scaled_by(scale: float) -> tuple[Finding, ...]:
 
 # What is asked: a factor or a size, and the memory that does not grow.
 
-FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
+FACTOR = re.compile(r"(\d+(?:\.\d+)?)x")
 ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,16}")
 ALL_GROWS = "none"
 SMALL = 0.02  # of the mapped memory: VMAs that hold no more together are taken for what does not grow
@@ -153,15 +153,15 @@ AS_CAPTURED = StandsFor()
 
 
 def stands_for(asked: str | float | None, fixed: str = "") -> StandsFor:
-    """StandsFor of "16", "16x", 16 or "200G"; UsageError for anything else."""
+    """StandsFor of "16x" or 16, of "200G"; UsageError for anything else, "16" too: 16x or 16G?"""
     if asked is None:
         return StandsFor(fixed=fixed)
-    text = str(asked).strip()
+    text = asked.strip() if isinstance(asked, str) else f"{asked}x"
     if found := FACTOR.fullmatch(text):
         return StandsFor(_in_range(float(found[1]), text), 0.0, fixed)
-    if size := parse_size(text):
+    if (size := parse_size(text)) and text[-1:].isalpha():
         return StandsFor(1.0, size, fixed)
-    raise UsageError(f"--stands-for {text}: write how many times as large the run is, 16, or its size, 200G")
+    raise UsageError(f"--stands-for {text}: write a factor as 64x, a size as 64G")
 
 
 def _in_range(times: float, text: str) -> float:
@@ -386,11 +386,11 @@ def must_say_something(growth: Growth, tlb: Tlb, regions: Regions, pages: int) -
     """
     if not len(regions.va) or (regions.tlb_level > 1).all():
         raise TooSmallError(
-            f"--stands-for {growth.factor:g}: all touched memory has huge pages, whose few leaf entries tell "
-            "nothing about a larger run; record without them"
+            f"--stands-for {growth.factor:g}x: all touched memory has huge pages, whose few leaf entries "
+            "tell nothing about a larger run; record without them"
         )
     if pages < LEAST_TOUCHED * tlb.l1_4k.entries:
         raise TooSmallError(
-            f"--stands-for {growth.factor:g}: {pages} pages are touched beyond the first TLB level, less "
+            f"--stands-for {growth.factor:g}x: {pages} pages are touched beyond the first TLB level, less "
             f"than {LEAST_TOUCHED} times its {tlb.l1_4k.entries} entries; record a larger run"
         )
