@@ -14,10 +14,8 @@ from captures import write_bits, write_rounds
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.foreign import table_dump
-from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
-from ptanalyze.formats.foreign.perf_samples import HEADER as PERF_HEADER
-from ptanalyze.formats.foreign.perf_samples import MAGIC as PERF_MAGIC
+from ptanalyze.formats.perf_samples import HEADER as PERF_HEADER
+from ptanalyze.formats.perf_samples import MAGIC as PERF_MAGIC
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.formats.trace import INDEX, read_index, write_index
@@ -25,6 +23,8 @@ from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
+from ptanalyze_formats import table_dump
+from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_latency, test_perf_stat
 

@@ -12,24 +12,24 @@ from captures import sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
-from ptanalyze.formats.foreign import table_dump
-from ptanalyze.formats.foreign.champsim import RECORD as CHAMPSIM
-from ptanalyze.formats.foreign.champsim import import_champsim
-from ptanalyze.formats.foreign.drmemtrace import RECORD as DRMEMTRACE
-from ptanalyze.formats.foreign.drmemtrace import import_drmemtrace
-from ptanalyze.formats.foreign.perf_samples import import_perf_script, must_be_whole
-from ptanalyze.formats.foreign.ptdump_text import import_ptdump
-from ptanalyze.formats.foreign.recognise import read_mapped_pages, recognise
-from ptanalyze.formats.foreign.text_traces import import_lackey, import_pinatrace
 from ptanalyze.formats.measured.hmat import read_hmat
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
 from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
+from ptanalyze.formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import INDEX, read_trace, stored_index, trace_of
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
+from ptanalyze_formats import table_dump
+from ptanalyze_formats.champsim import RECORD as CHAMPSIM
+from ptanalyze_formats.champsim import import_champsim
+from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze_formats.drmemtrace import import_drmemtrace
+from ptanalyze_formats.ptdump_text import import_ptdump
+from ptanalyze_formats.recognise import read_mapped_pages, recognise
+from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
 
 from .attempt import function
 from .changes import (

@@ -122,7 +122,7 @@ def test_without_the_extra_it_says_what_to_install(vm, monkeypatch):
 
 def test_without_page_tables_there_is_nothing_to_explore(tmp_path):
     (tmp_path / "lackey.txt").write_text(" L 10000000,8\n" * 10)
-    from ptanalyze.capture.import_ import import_capture
+    from ptanalyze_formats.importing import import_capture
 
     import_capture("lackey", tmp_path / "lackey.txt", tmp_path / "bare")
     with pytest.raises(UsageError, match="no page tables to explore"):

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import ptanalyze
-from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.columns import Finding as Told
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.show.report import change
@@ -23,6 +22,7 @@ from ptanalyze.show.report import page as page_module
 from ptanalyze.show.report.page import Page, html
 from ptanalyze.show.report.picture import memory
 from ptanalyze.show.report.study import studies
+from ptanalyze_formats.importing import import_capture
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"

@@ -22,7 +22,6 @@ from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, l
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.whatif import replay, replay_scenario, replay_snapshot
-from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.columns import DATA_NODES
 from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
 from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
@@ -33,6 +32,7 @@ from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.policies import plan_for
+from ptanalyze_formats.importing import import_capture
 from strategies import build_snapshot, build_topology, small_machine
 
 pytestmark = pytest.mark.twin

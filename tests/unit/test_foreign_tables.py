@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.capture.import_ import import_capture, infer_tree
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.foreign.ptdump_text import import_ptdump
-from ptanalyze.formats.foreign.recognise import PAIR, read_mapped_pages
-from ptanalyze.formats.foreign.table_dump import HEADER, RECORD, import_table_dump, read_nodes
 from ptanalyze.formats.snapshot import read_snapshot, read_tree, write_tree
-from ptanalyze.kernels import parse
+from ptanalyze_formats import kernels as parse
+from ptanalyze_formats.importing import import_capture, infer_tree
+from ptanalyze_formats.ptdump_text import import_ptdump
+from ptanalyze_formats.recognise import PAIR, read_mapped_pages
+from ptanalyze_formats.table_dump import HEADER, RECORD, import_table_dump, read_nodes
 from samples import read_dump
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 

@@ -16,12 +16,11 @@ from naive.decode import copies_of
 from ptanalyze.analysis.classify import classified, weight_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.describe import describe
-from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.foreign.perf_samples import (
+from ptanalyze.formats.perf_samples import (
     MOST_COPIES,
     MOST_PERIOD,
     NOT_PRINTED,
@@ -34,11 +33,12 @@ from ptanalyze.formats.foreign.perf_samples import (
     pieces,
     print_samples,
 )
-from ptanalyze.formats.foreign.recognise import recognise
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_formats.importing import import_capture
+from ptanalyze_formats.recognise import recognise
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
 from strategies import place

@@ -17,7 +17,6 @@ from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Batches, Event, Piece, Touches, WalkStream
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.foreign.text_traces import import_lackey
 from ptanalyze.formats.trace import read_index, read_trace, trace_of
 from ptanalyze.kernels.trace_codec import REACH, keep
 from ptanalyze.world import tlb_filter
@@ -27,6 +26,7 @@ from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
 from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb, parts_of
 from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_formats.text_traces import import_lackey
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.

@@ -18,7 +18,6 @@ from naive.walker import Dimension, Pointers, published_counts
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.import_ import import_capture
 from ptanalyze.capture.vm import join as fitting
 from ptanalyze.capture.vm.diff import diff, diff_trees
 from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_strangers
@@ -42,6 +41,7 @@ from ptanalyze.formats.snapshot import (
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
+from ptanalyze_formats.importing import import_capture
 from samples import touched
 from strategies import (
     PAGE,

@@ -15,8 +15,8 @@ import numpy as np
 from ...core.errors import PartialDataError, UsageError, about
 from ...core.safe_files import is_own, temporary_directory, unfinished_directory
 from ...formats.capture import open_capture
-from ...formats.foreign.perf_samples import import_perf_script, print_samples
 from ...formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
+from ...formats.perf_samples import import_perf_script, print_samples
 from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import read_snapshot
 from ...formats.trace import add_index

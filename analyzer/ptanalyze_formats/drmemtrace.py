@@ -15,9 +15,9 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from ...core.errors import CaptureError, Strip
-from ...core.trace import Event
-from ..trace_writer import (
+from ptanalyze.core.errors import CaptureError, Strip
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace_writer import (
     UNKNOWN_THREAD,
     Damaged,
     TraceWriter,
@@ -26,6 +26,7 @@ from ..trace_writer import (
     passed_over,
     trace_writer,
 )
+
 from . import Head
 
 RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.errors import CaptureError, UsageError
-from ...core.safe_files import open_inside, read_given
-from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..record import TRACE, copy_private
-from ..snapshot import FILE as SNAPSHOT
-from ..snapshot import VM_FILE, read_snapshot, write_snapshot
-from ..trace import read_trace
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.safe_files import open_inside, read_given
+from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.formats.record import TRACE, copy_private
+from ptanalyze.formats.snapshot import FILE as SNAPSHOT
+from ptanalyze.formats.snapshot import VM_FILE, read_snapshot, write_snapshot
+from ptanalyze.formats.trace import read_trace
+
 from . import Head
 from .ptdump_text import LEVELS, assemble, table_nodes, tree_of
 

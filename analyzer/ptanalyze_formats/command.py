@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from ..formats.foreign import FORMATS
-from . import complete, echo, next_step
-from .options import free_name, new_capture_option, strip_option
+from ptanalyze.cli import complete, echo, next_step
+from ptanalyze.cli.options import free_name, new_capture_option, strip_option
+
+from . import FORMATS
 
 LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
 
@@ -73,9 +74,10 @@ def command(
     salvage: bool,
     strip: str,
 ) -> int:
-    from ..capture.import_ import import_capture
-    from ..core.errors import Strip
-    from ..formats.trace_writer import salvaging
+    from ptanalyze.core.errors import Strip
+    from ptanalyze.formats.trace_writer import salvaging
+
+    from .importing import import_capture
 
     *named, file = source
     if len(named) > 1 or not set(named) <= set(FORMATS):
@@ -106,7 +108,7 @@ def command(
 
 def of_samples(output: str) -> list[str]:
     """What the periods and data sources of perf's samples said, or which dump of several was taken."""
-    from ..formats.record import read_manifest
+    from ptanalyze.formats.record import read_manifest
 
     said = read_manifest(output).provenance
     lines = {
@@ -122,7 +124,7 @@ def of_samples(output: str) -> list[str]:
 
 def kept(output: str) -> str:
     """How much a capture's trace holds."""
-    from ..formats.capture import load
+    from ptanalyze.formats.capture import load
 
     trace = load(output).trace
     threads = len(trace.threads)

@@ -16,12 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import UNKNOWN_NODE, CaptureError, UsageError
-from ...core.snapshot import ADDRESS, HUGE, PROTNONE, VMA_DTYPE, Snapshot, Topology, Tree, frame, leaf, table
-from ...kernels import parse
-from ..atomic import map_new
-from ..snapshot import NodeRecord, enclosing_tables, topology_of, write_snapshot
+from ptanalyze.core.errors import UNKNOWN_NODE, CaptureError, UsageError
+from ptanalyze.core.snapshot import (
+    ADDRESS,
+    HUGE,
+    PROTNONE,
+    VMA_DTYPE,
+    Snapshot,
+    Topology,
+    Tree,
+    frame,
+    leaf,
+    table,
+)
+from ptanalyze.formats.atomic import map_new
+from ptanalyze.formats.snapshot import NodeRecord, enclosing_tables, topology_of, write_snapshot
+
 from . import Head
+from . import kernels as parse
 
 # Tables of a dump, known only by frame and level, assembled: which points to which, at which address.
 

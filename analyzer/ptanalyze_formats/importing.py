@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..core.errors import UNKNOWN_NODE, Strip, UsageError
-from ..core.safe_files import open_inside
-from ..core.snapshot import (
+from ptanalyze.core.errors import UNKNOWN_NODE, Strip, UsageError
+from ptanalyze.core.safe_files import open_inside
+from ptanalyze.core.snapshot import (
     ENTRIES_PER_TABLE,
     HUGE,
     INFERRED,
@@ -22,15 +22,16 @@ from ..core.snapshot import (
     Topology,
     Tree,
 )
-from ..formats.atomic import map_new
-from ..formats.capture import open_capture
-from ..formats.foreign import DUMP, FORMATS, SAMPLES, TRACE, imported, names
-from ..formats.foreign.recognise import REGION, MappedPages, read_mapped_pages, recognise
-from ..formats.record import TRACE as TRACE_FILE
-from ..formats.record import copy_private, new_capture, seal
-from ..formats.snapshot import enclosing_tables, read_snapshot, write_snapshot
-from ..formats.trace import add_index
-from ..formats.trace_writer import Damaged, damage
+from ptanalyze.formats.atomic import map_new
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.record import TRACE as TRACE_FILE
+from ptanalyze.formats.record import copy_private, new_capture, seal
+from ptanalyze.formats.snapshot import enclosing_tables, read_snapshot, write_snapshot
+from ptanalyze.formats.trace import add_index
+from ptanalyze.formats.trace_writer import Damaged, damage
+
+from . import DUMP, FORMATS, SAMPLES, TRACE, imported, names
+from .recognise import REGION, MappedPages, read_mapped_pages, recognise
 
 # A snapshot from pages that another tool listed: leaves as it says, tables above them inferred.
 
@@ -145,13 +146,13 @@ def import_capture(
 ) -> str:
     """Make the capture directory `out` from `source`; returns the format that it was read in.
 
-    form    of formats.foreign.FORMATS; None: recognised
+    form    of ptanalyze_formats.FORMATS; None: recognised
     nested  the VM's nested table beside it
-    nodes   file that says where physical memory is (formats.foreign.table_dump.read_nodes), gptdump only
+    nodes   file that says where physical memory is (ptanalyze_formats.table_dump.read_nodes), gptdump only
     strip   what touches to leave out of a trace of all accesses; others are never stripped
     dump    number from 1 of a dump of several in a file, vmitosis only; None: the last that is whole
     pages   page tables beside a trace: a capture of them, or a file of mapped pages
-            (formats.foreign.recognise)
+            (ptanalyze_formats.recognise)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     for file in (source, pages):

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+COMMANDS = {"Capture": {"import": ("ptanalyze_formats.command", "Import traces and dumps of other tools.")}}
+
 TRACE, SAMPLES, DUMP = "trace of all accesses", "samples of accesses", "page tables"
 
 
@@ -52,9 +54,9 @@ class Format(NamedTuple):
 
 
 def imported(name: str) -> Any:
-    """The function "module:function" of this package."""
+    """The function "module:function", of this package where no other is named."""
     module, _, function = name.partition(":")
-    return getattr(import_module(f".{module}", __name__), function)
+    return getattr(import_module(module if "." in module else f".{module}", __name__), function)
 
 
 FORMATS = {  # the first that knows a file reads it
@@ -79,7 +81,7 @@ FORMATS = {  # the first that knows a file reads it
             "perf-data",
             "perf.data, through the installed perf",
             b"PERFILE2",
-            "perf_samples:import_perf_data",
+            "ptanalyze.formats.perf_samples:import_perf_data",
             SAMPLES,
         ),
         Format(
@@ -122,7 +124,7 @@ FORMATS = {  # the first that knows a file reads it
             "perf-script",
             "perf script -F tid,cpu,time,period,event,addr (samples)",
             re.compile(rb".*\s\d+\.\d{6,9}:\s"),
-            "perf_samples:import_samples",
+            "ptanalyze.formats.perf_samples:import_samples",
             SAMPLES,
             ("--salvage",),
         ),

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.errors import CaptureError, UsageError
-from ...core.snapshot import FRAME
-from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.snapshot import FRAME
+from ptanalyze.core.snapshot import PAGEMAP_PRESENT as PRESENT
+
 from . import FORMATS, Head
 
 HEAD = 1 << 16

@@ -15,10 +15,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...core.errors import CaptureError, UsageError
-from ...core.trace import Event
-from ...kernels.parse import BY_NAME, GONE, TLB_MISSED, parse_perf
-from ..trace_writer import UNKNOWN_THREAD, TraceWriter, bad_line, blocks, open_input, trace_writer
+from ..core.errors import CaptureError, UsageError
+from ..core.trace import Event
+from ..kernels.parse import BY_NAME, GONE, TLB_MISSED, parse_perf
+from .trace_writer import UNKNOWN_THREAD, TraceWriter, bad_line, blocks, open_input, trace_writer
 
 # Which of perf's samples are TLB misses, and which accesses.
 

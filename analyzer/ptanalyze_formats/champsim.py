@@ -14,9 +14,10 @@ from typing import IO
 
 import numpy as np
 
-from ...core.errors import CaptureError, Strip
-from ...core.trace import Event
-from ..trace_writer import UNKNOWN_THREAD, Damaged, damage, open_compressed, trace_writer
+from ptanalyze.core.errors import CaptureError, Strip
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, Damaged, damage, open_compressed, trace_writer
+
 from . import Head
 
 RECORD = np.dtype(

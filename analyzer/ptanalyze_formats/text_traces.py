@@ -5,10 +5,11 @@ from typing import IO
 
 import numpy as np
 
-from ...core.errors import CaptureError, Strip
-from ...core.trace import Event
-from ...kernels.parse import parse_lackey, parse_pinatrace
-from ..trace_writer import UNKNOWN_THREAD, bad_line, blocks, open_input, trace_writer
+from ptanalyze.core.errors import CaptureError, Strip
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, bad_line, blocks, open_input, trace_writer
+
+from .kernels import parse_lackey, parse_pinatrace
 
 ROWS_A_LINE = 4
 SHORTEST_LINE = 6
