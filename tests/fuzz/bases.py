@@ -26,7 +26,7 @@ from ptanalyze.world.address_space import Nested
 from ptanalyze_formats import table_dump
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from strategies import Page, build_snapshot, build_tree, frames_on
-from unit import test_foreign_tables, test_foreign_traces, test_latency, test_perf_stat
+from unit import test_foreign_tables, test_foreign_traces, test_host, test_latency, test_perf_stat
 
 from .changes import reseal, zipped
 from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
@@ -234,9 +234,15 @@ def texts(place):
 
 HEAT = [(ms, {(k << 21, 2) for k in range(9)} | {(4096, 1)}) for ms in (1, 9, 9)]
 HMAT = {
-    f"node{node}/{kind}/initiators/{name}": content
+    f"sys/devices/system/node/node{node}/{kind}/initiators/{name}": content
     for node, kind in ((0, "access1"), (1, "access0"))
     for name, content in {"node0/online": b"1\n", "read_latency": b"80\n", "read_bandwidth": b"99\n"}.items()
+}
+KERNELS = {  # other files that doctor reads
+    "proc/self/status": b"CapEff:\t000001ffffffffff\n",
+    "proc/sys/kernel/perf_event_paranoid": b"3\n",
+    "sys/kernel/mm/transparent_hugepage/enabled": b"always [madvise] never\n",
+    "sys/bus/event_source/devices/cpu/type": b"4\n",
 }
 PAIRS = [(k << 12, 1 << 63 | k + 7) for k in range(9)]
 
@@ -248,7 +254,7 @@ def small_files(place, bases, texts):
     tables, nested = dumps(place)
     tar = test_foreign_traces.tarred(place / "t", one=accesses).read_bytes()
     found = {
-        "hmat": [HMAT],
+        "host": [host(place / f"{at}", *of) for at, (of, _) in enumerate(test_host.LAYOUTS.values())],
         "kept code": [code(place)],
         "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],
         "vm": [bases[name] for name in ("vm", "vm-host")],
@@ -288,6 +294,14 @@ def small_files(place, bases, texts):
         "pagemap": [test_foreign_tables.pagemap(*PAIRS)],
     }
     return {name: found[name] for name in READERS}
+
+
+def host(place, *layout):
+    """{name: content} of a copied tree of /sys and /proc, with HMAT."""
+    test_host.host_tree(place, *layout)
+    files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    hmat = {name: content for name, content in HMAT.items() if f"{name.split('/access')[0]}/cpulist" in files}
+    return hmat | KERNELS | files
 
 
 def code(place):

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from captures import sealed
+from ptanalyze.capture.live import host
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
-from ptanalyze.formats.measured.hmat import read_hmat
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
-from ptanalyze.formats.measured.machine import read_calibration
+from ptanalyze.formats.measured.machine import read_calibration, write_machine
 from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
 from ptanalyze.formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze.formats.record import read_manifest, read_rows
@@ -117,6 +117,31 @@ def named_otherwise(files, r):
     return rest | {name: changed_text(files[name], r)}
 
 
+def trees_changed(files, r):
+    for _ in range(r.choice([1, 1, 2, 5])):
+        files = named_otherwise(files, r)
+    return files
+
+
+def host_of(root):
+    """A machine file is written only of what load_machine reads again."""
+    machine = host.host_machine("m", system=root / "sys/devices/system", cpuinfo=root / "proc/cpuinfo")
+    (root / "m.toml").unlink(missing_ok=True)
+    write_machine(root / "m.toml", machine)
+    assert load_machine(root / "m.toml") == machine
+
+
+def distances_of(root):
+    read_latency(root / "sys/devices/system/node", 80.0)
+
+
+def parts_of(root):
+    for part in (host.btf, host.counters, host.nodes, host.huge_pages):
+        part(root)
+    cpus = [int(place.name[3:]) for place in root.glob("sys/devices/system/cpu/cpu[0-9]")]
+    host.kernel_groups(cpus, root / "sys/devices/system")
+
+
 def capture_changed(files, r):
     return hostile(files, [files], r)
 
@@ -144,7 +169,7 @@ dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 
 TABLE_FIELDS = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), *((32 + 8 * k, 8) for k in (0, 1, 2, 5, 255, 511))]
 
 READERS = {
-    "hmat": Reader((read_hmat,), named_otherwise),
+    "host": Reader((host_of, distances_of, parts_of), trees_changed),
     "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),

@@ -2,26 +2,35 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.analysis.ranking import Workload
 from ptanalyze.capture.live import survey
 from ptanalyze.capture.live.cacheline import walk_share
-from ptanalyze.capture.live.host import host_machine, nearest
+from ptanalyze.capture.live.host import examine, host_machine, nearest
 from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.core.process import parse_cpus
+from ptanalyze.core.snapshot import Topology
+from ptanalyze.core.sysfs import parse_cpus
+from ptanalyze.core.trace import Event
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze.policies import availability
 from ptanalyze.show.cpu_groups import prometheus_text, write_prometheus
+from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
+from strategies import build_snapshot, build_trace, small_machine
 
 # What a survey makes of counts and of /proc.
 
@@ -293,36 +302,156 @@ def write(path, text):
     path.write_text(f"{text}\n")
 
 
+def host_tree(root, cpus, apart, memory=None, l3="", cpuinfo=MILAN, khz=2_800_000):
+    """A copy of /sys/devices/system, which is returned, and of /proc/cpuinfo below `root`.
+
+    cpus  {node: list of its CPUs}; apart: row by row; memory: nodes with some; l3: CPUs that share 32 MiB
+    """
+    system, first = root / "sys/devices/system", re.search(r"\d+", " ".join(cpus.values()))[0]
+    for (node, own), row in zip(cpus.items(), apart.split(" / "), strict=True):
+        write(system / f"node/node{node}/cpulist", own)
+        write(system / f"node/node{node}/distance", row)
+    if memory is not None:
+        write(system / "node/has_memory", memory)
+    of = (1, "Data", "32K"), (1, "Instruction", "32K"), (2, "Unified", "512K"), (3, "Unified", "32M")
+    names = "level", "type", "size", "ways_of_associativity", "shared_cpu_list"
+    for index, values in enumerate(of):
+        for name, value in zip(names, (*values, 8 << index // 3, l3 or first), strict=True):
+            write(system / f"cpu/cpu{first}/cache/index{index}/{name}", value)
+    if khz:
+        write(system / f"cpu/cpu{first}/cpufreq/base_frequency", khz)
+    write(root / "proc/cpuinfo", cpuinfo)
+    return system
+
+
+def machine_at(root):
+    return host_machine("mine", system=root / "sys/devices/system", cpuinfo=root / "proc/cpuinfo")
+
+
 @pytest.fixture
 def system(tmp_path):
-    """/sys/devices/system of two nodes with CPUs and, as CXL memory is, one without."""
-    place = tmp_path / "system"
-    for node, (cpus, distance) in enumerate((("0-31", "10 32 50"), ("32-63", "32 10 50"), ("", "50 50 10"))):
-        write(place / f"node/node{node}/cpulist", cpus)
-        write(place / f"node/node{node}/distance", distance)
-    for index, (level, kind, size, ways) in enumerate(
-        (
-            (1, "Data", "32K", 8),
-            (1, "Instruction", "32K", 8),
-            (2, "Unified", "512K", 8),
-            (3, "Unified", "32M", 16),
-        )
-    ):
-        cache = place / f"cpu/cpu0/cache/index{index}"
-        for name, value in (
-            ("level", level),
-            ("type", kind),
-            ("size", size),
-            ("ways_of_associativity", ways),
-        ):
-            write(cache / name, value)
-    write(place / "cpu/cpu0/cpufreq/base_frequency", "2800000")
-    write(tmp_path / "cpuinfo", MILAN)
-    return place
+    """Two nodes with CPUs and, as CXL memory is, one without."""
+    return host_tree(tmp_path, {0: "0-31", 1: "32-63", 2: ""}, "10 32 50 / 32 10 50 / 50 50 10", l3="0-7")
+
+
+ALIKE = "10 20 20 20 / 20 10 20 20 / 20 20 10 20 / 20 20 20 10"
+NEAR = "10 12 12 12 / 12 10 12 12 / 12 12 10 12 / 12 12 12 10"
+
+
+def apart(a, b):
+    """Distance of two of 8 sockets, four by four."""
+    return 10 if a == b else 21 if a // 4 == b // 4 else 31
+
+
+SOCKETS = " / ".join(" ".join(str(apart(a, b)) for b in range(8)) for a in range(8))
+LAYOUTS = {
+    "CPUs without memory": (
+        ({0: "0-1", 1: "2-3", 2: "4-5", 3: "6-7"}, NEAR, "1-2"),
+        {"nodes": 2, "cpus_per_node": 4, "host_nodes": ((1, 0), (2, 3)), "idle": [[1.1, 1.2], [1.2, 1.1]]},
+    ),
+    "an L3 for two nodes": (
+        ({0: "0-1", 1: "2-3"}, "10 11 / 11 10", "0-1", "0-3"), {"mib": 16, "host_nodes": ()}
+    ),
+    "no node 0": (
+        ({4: "0-1", 5: "2-3", 6: "4-5", 7: "6-7"}, ALIKE, "4-7"), {"host_nodes": ((4,), (5,), (6,), (7,))}
+    ),
+    "gaps": (({0: "0", 8: "1"}, "10 40 / 40 10"), {"host_nodes": ((0,), (8,)), "idle": [[1, 4], [4, 1]]}),
+    "an empty node": (
+        ({0: "0", 1: "", 2: "1"}, "10 15 21 / 15 10 21 / 21 21 10", "0,2"),
+        {"nodes": 2, "host_nodes": ((0,), (2,)), "memory_nodes": (), "idle": [[1, 2.1], [2.1, 1]]},
+    ),
+    "memory alone": (
+        ({0: "0-3", 1: "", 3: ""}, "10 17 28 / 17 10 28 / 28 28 10", "0,3"),
+        {"nodes": 2, "host_nodes": ((0,), (3,)), "memory_nodes": (1,), "idle": [[1, 2.8], [2.8, 2.8]]},
+    ),
+    "CPU 0 offline": (({0: "1-3", 1: "4-7"}, "10 21 / 21 10"), {"ghz": 2.8, "mib": 32, "cpus_per_node": 4}),
+    "an L3 for a part of a node": (({0: "0-15"}, "10", None, "0-3"), {"mib": 32, "cpus_per_node": 16}),
+    "half of an L3's CPUs offline": (({0: "0", 1: "2-3"}, "10 11 / 11 10", None, "0,2-3"), {"mib": 10}),
+    "eight sockets": (
+        ({node: f"{2 * node}-{2 * node + 1}" for node in range(8)}, SOCKETS, "0-7"),
+        {"nodes": 8, "host_nodes": (), "idle": [[apart(a, b) / 10 for b in range(8)] for a in range(8)]},
+    ),
+    "CPUs alone, near and far": (  # node 3's CPUs read node 0 at 30, three quarters of all there
+        ({0: "0", 1: "1", 3: "2-4"}, "10 21 30 / 21 10 35 / 30 35 10", "0-1"),
+        {"host_nodes": ((0, 3), (1,)), "idle": [[2.5, 2.62], [2.62, 1]]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_nodes_as_hosts_have_them(tmp_path, layout):
+    described, expected = LAYOUTS[layout]
+    host_tree(tmp_path, *described)
+    machine = machine_at(tmp_path)
+    known = {
+        "idle": np.round(np.array(machine.latency.idle) / 118, 2).tolist(),
+        "mib": machine.llc.bytes >> 20,
+    }
+    assert {key: known.get(key, getattr(machine, key, None)) for key in expected} == expected
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(tmp_path / "mine.toml") == machine
+    alone = [node for _, *more in machine.host_nodes for node in more]
+    assert all(f"node {node} with node" in machine.sources["oddities"] for node in alone)
+
+
+def test_lines_to_type_have_the_hosts_numbers():
+    numbers = (4, 3), (5,), (7,)
+    machine = msgspec.structs.replace(small_machine(3), host_nodes=numbers, memory_nodes=(1,))
+    about = Workload(np.array([1, 2, 90]), np.zeros(4), 0, 0, threads=2, on_host=machine.on_host)
+    assert about.on_its_node == "numactl --cpunodebind=4,3 --membind=4 ./app" and about.walker == 7
+    assert "--membind=7 " in availability("bind", {"node": 2}, numbers).line
+    assert "--membind=4 " in availability("ept-reset", {"vcpus": "bind"}, numbers).line
+
+
+NUMBERS = (4, 7, 2, 9)
+
+
+def test_a_dump_of_the_host_is_read_in_the_machines_numbers():
+    snapshot = build_snapshot([(0x200000 * k, k) for k in range(8)], nodes=4)
+    ids = np.array([*NUMBERS, -1], np.int16)
+    nodes = tuple(replace(node, id=NUMBERS[node.id]) for node in snapshot.topology.nodes)
+    guest = replace(snapshot.guest, node=ids[snapshot.guest.node])
+    captured = replace(snapshot, guest=guest, topology=Topology(nodes))
+    events = [(0, 0, Event.MOVE_PAGES, (0, 4096, 2), 0)]
+    machine = msgspec.structs.replace(small_machine(4), host_nodes=tuple((n,) for n in NUMBERS))
+    found, trace = as_numbered(captured, build_trace([(0, [0x200000])], events), machine)
+    assert (found.guest.node == snapshot.guest.node).all() and trace.events["c"].tolist() == [2]
+    for ours, theirs in zip(found.topology.nodes, snapshot.topology.nodes, strict=True):
+        assert (ours.id, ours.cpus, ours.frames.tolist()) == (theirs.id, theirs.cpus, theirs.frames.tolist())
+    joined = msgspec.structs.replace(small_machine(2), host_nodes=((4, 7), (2, 9)))
+    assert [node.id for node in as_numbered(captured, None, joined)[0].topology.nodes] == [0, 1]
+    lacks = msgspec.structs.replace(small_machine(3), host_nodes=((4,), (2,), (9,)))
+    with pytest.raises(UsageError, match=r"captured node 7: machine .* host with nodes 2, 4, 9: name"):
+        captured_scenario(captured, None, ScenarioOptions(machine=lacks))
+
+
+@pytest.mark.parametrize("given", [((4,), (5, 4)), ((4,),), ((4,), ()), ((4,), (1024,)), ((-1,), (0,))])
+def test_numbers_that_no_host_has_are_refused(tmp_path, given):
+    write_machine(tmp_path / "m.toml", msgspec.structs.replace(load_machine("epyc-milan"), host_nodes=given))
+    with pytest.raises(UsageError, match="host_nodes = "):
+        load_machine(tmp_path / "m.toml")
+
+
+def test_threads_beside_memory_that_is_nearest_are_not_far_from_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(survey, "NODES", host_tree(tmp_path, *LAYOUTS["CPUs without memory"][0]) / "node")
+    assert survey.nodes_of_cpus() == dict(enumerate([1, 1, 1, 1, 2, 2, 2, 2]))
+    assert (survey.host_nodes(), survey.slow_nodes()) == (2, frozenset())
+
+
+def test_a_copied_tree_is_examined(tmp_path, capfd):
+    host_tree(tmp_path, *LAYOUTS["no node 0"][0])
+    assert run(["machines", "--from-host", str(tmp_path / "m.toml"), "--root", str(tmp_path)]) == 0
+    assert load_machine(tmp_path / "m.toml").host_nodes == ((4,), (5,), (6,), (7,))
+    assert {one.id: one.found for one in examine(root=tmp_path)}["nodes"] == "4"
+    write(tmp_path / "sys/devices/system/node/has_memory", "4-x")
+    assert (
+        run(["doctor", "--root", str(tmp_path)]) == 2 and "has_memory: list = '4-x'" in capfd.readouterr().err
+    )
+    assert run(["machines", "--root", str(tmp_path)]) == 2
 
 
 def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
     assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (3, 32, 2.8)
     assert machine.memory_nodes == (2,)
     assert (machine.l2.bytes, machine.l2.ways, machine.llc.bytes, machine.llc.ways) == (
@@ -338,7 +467,7 @@ def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_ma
 def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_called_estimates(
     system, tmp_path
 ):
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
     local = load_machine("epyc-milan").latency.idle[0][0]
     assert np.allclose(machine.latency.idle, local * np.array([[1, 3.2, 5], [3.2, 1, 5], [5, 5, 5]]))
     assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
@@ -346,7 +475,7 @@ def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_cal
 
 def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path):
     measured = NodeLatency((0, 1), np.array([[90.0, 170.0], [172.0, 92.0]]), None, "a chase")
-    machine = host_machine("mine", measured, system, tmp_path / "cpuinfo")
+    machine = host_machine("mine", measured, system, tmp_path / "proc/cpuinfo")
     assert (
         machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
         and machine.sources["latency_idle"] == "a chase"
@@ -374,7 +503,7 @@ def test_hmat_gives_latencies_of_the_nearest_readers_and_distances_those_of_othe
     write(system / "node/has_memory", "0-2")
     write(system / "node/node1/distance", "32 10 60")
     write(system / "node/node2/distance", "50 60 10")
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
     assert np.allclose(machine.latency.idle, [[110, 352, 250], [352, 110, 300], [250, 300, 250]])
     fast, slow = 200 * 1.073741824, 30 * 1.073741824
     assert np.allclose(machine.bandwidth, [[fast, 0, slow], [0, fast, 0], [0, 0, 0]])
@@ -386,7 +515,7 @@ def test_hmat_gives_latencies_of_the_nearest_readers_and_distances_those_of_othe
 def test_nodes_that_hmat_leaves_out_have_their_distances_and_nodes_without_memory_are_none(system, tmp_path):
     accesses(system, {0: ("access0", (0,), 100, 1), 1: ("access0", (5,), 100, 1), 2: ("access0", (0,), 0, 0)})
     write(system / "node/has_memory", "0-1")
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
     local = load_machine("epyc-milan").latency.idle[0][0]
     assert (machine.nodes, machine.memory_nodes) == (2, ())
     assert [row[k] for k, row in enumerate(machine.latency.idle)] == [100, local]
@@ -397,19 +526,19 @@ def test_nodes_that_hmat_leaves_out_have_their_distances_and_nodes_without_memor
 def test_what_no_kernel_writes_is_refused_by_file(system, tmp_path, text):
     accesses(system, {1: ("access0", (0,), text, 1)})
     with pytest.raises(CaptureError, match=r"node1/access0/initiators/read_latency.*expected a whole number"):
-        host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+        host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
 
 
 def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system, tmp_path):
     idle = np.array([[90.0, 170.0], [170.0, 170.0]])
     cut = NodeLatency((0, 1), idle, None, "Intel MLC, idle", (), (1,))
     with pytest.raises(UsageError, match="no latencies from node 1, which has CPUs here"):
-        host_machine("mine", cut, system, tmp_path / "cpuinfo")
+        host_machine("mine", cut, system, tmp_path / "proc/cpuinfo")
     more = NodeLatency((0, 1, 7), np.full((3, 3), 90.0), None, "Intel MLC, idle", (), (7,))
     with pytest.raises(
         UsageError, match=r"node 7 is not here \(nodes: \[0, 1, 2\]\): the text is of another"
     ):
-        host_machine("mine", more, system, tmp_path / "cpuinfo")
+        host_machine("mine", more, system, tmp_path / "proc/cpuinfo")
 
 
 MODELS = {  # {(vendor, family): {model: the machine of its core}}
@@ -436,23 +565,16 @@ def test_a_cpu_is_likened_to_its_core_by_vendor_family_and_model():
     [
         ("model name\t: Xeon @ 2.40GHz\ncpu MHz\t\t: 1200.000", 2.4),
         ("model name\t: C86 8-core\ncpu MHz\t\t: 1600.000\nbogomips\t: 5600.00", 2.8),
-        ("cpu MHz\t\t: 1200.000\nbogomips\t: 0.00", 2.45),  # the known machine's
+        ("cpu MHz\t\t: 1200.000", 2.45),  # the known machine's
+        ("model name\t: x @ 1.2.3GHz\nbogomips\t: 0.00", 2.45),
     ],
 )
-def test_the_clock_is_the_base_clock(system, tmp_path, more, ghz):
-    write(tmp_path / "cpuinfo", f"{MILAN.partition('model name')[0]}{more}\n\n")
-    (system / "cpu/cpu0/cpufreq/base_frequency").unlink()
-    assert host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo").ghz == ghz
-
-
-def test_of_a_cache_for_several_nodes_each_has_a_share_by_its_cpus(system, tmp_path):
-    for sharing, mib in (("0-63", 16), ("0-31", 32), ("0-7", 32), ("0-15,32-39", 21)):
-        write(system / "cpu/cpu0/cache/index3/shared_cpu_list", sharing)
-        machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
-        assert machine.llc.bytes >> 20 == mib
+def test_the_clock_is_the_base_clock(tmp_path, more, ghz):
+    host_tree(tmp_path, {0: "0"}, "10", cpuinfo=f"{MILAN.partition('model name')[0]}{more}\n\n", khz=0)
+    assert machine_at(tmp_path).ghz == ghz
 
 
 def test_where_nothing_is_shown_that_is_said(tmp_path):
-    write(tmp_path / "cpuinfo", MILAN)
+    write(tmp_path / "proc/cpuinfo", MILAN)
     with pytest.raises(UsageError, match="shows neither nodes nor CPUs"):
-        host_machine("mine", system=tmp_path / "none", cpuinfo=tmp_path / "cpuinfo")
+        host_machine("mine", system=tmp_path / "none", cpuinfo=tmp_path / "proc/cpuinfo")

@@ -15,8 +15,8 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import price as cost
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.measured.latency import NodeLatency
-from ptanalyze.formats.measured.machine import with_latency, with_walks, write_machine
+from ptanalyze.formats.measured.latency import NodeLatency, with_latency, with_walks
+from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.kernels.replay import at_share, counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario

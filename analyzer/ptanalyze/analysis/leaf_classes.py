@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.interval import share_bounds
 from ..core.snapshot import Tree
+from ..core.sysfs import SYSTEM, found, whole
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
@@ -232,14 +231,12 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     return nodes, of_table
 
 
-L1 = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")  # of data: "32K"
+L1 = SYSTEM / "cpu/cpu0/cache/index0/size"  # of data: "32K"
 
 
 def l1_bytes() -> int:
     """Of the first-level data cache, 0 where the kernel does not tell."""
-    with suppress(OSError, ValueError):
-        return int(L1.read_text().strip().removesuffix("K")) << 10
-    return 0
+    return whole(L1, "contents", (found(L1) or "0").removesuffix("K")) << 10
 
 
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:

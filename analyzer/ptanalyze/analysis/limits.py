@@ -299,7 +299,7 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if about.fits:
         return about.on_its_node, f"its {about.threads} threads fit a node; its memory must, too"
     if about.thin and kind == DATA:
-        return f"migratepages PID all {int(about.walks.argmax())}", "its data follow its threads"
+        return f"migratepages PID all {about.walker}", "its data follow its threads"
     if about.thin:
         return relocation(), "rebuilds its tables near its threads"
     if kind == DATA:
@@ -314,7 +314,7 @@ def _today_of_a_vm(
 ) -> tuple[str, str]:
     """The same of a VM. A guest that is shown the nodes places its own tables and data; without, they are the
     host's to place. Nested tables always are."""
-    node, guest = int(about.walks.argmax()), IN_GUEST if about.vm else ""
+    node, guest = about.walker, IN_GUEST if about.vm else ""
     if kind == PAGES and about.host_small > HOST_IS_HUGE:
         return (
             f"{IN_GUEST}{huge}; {HOST_HUGE}",
@@ -338,7 +338,7 @@ def _today_of_a_vm(
     if reset is not None and reset.price.speedup is not None:
         why = f"{interval(reset.price.speedup)}: KVM rebuilds its tables where the vCPUs run"
         rest = f"; the guest's own tables: {own[0]}" if about.thin else ""
-        return availability(RESET, reset.params).line, f"{why}{rest}"
+        return availability(RESET, reset.params, reset.host_nodes).line, f"{why}{rest}"
     if about.thin:
         return own
     return (f"{IN_GUEST}{huge}", availability(HUGE).when) if huge else ("", "")

@@ -273,6 +273,7 @@ def _result(
         policy=run.plan.name,
         params=run.plan.params,
         machine=scenario.machine.name,
+        host_nodes=scenario.machine.host_nodes,
         placement=scenario.placement.how or EVERY_NODE,
         baseline=baseline,
         walks=int(count.classes.sum()),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -62,6 +62,7 @@ class Workload:
     node           the first node with CPUs
     vm             of a VM's guest: whether it is shown the nodes; None: no VM
     host_small     of what the host maps, the share by 4 KiB pages, counted in 2 MiB
+    on_host        Machine.on_host
     """
 
     walks: np.ndarray
@@ -73,6 +74,7 @@ class Workload:
     node: int = 0
     vm: bool | None = None
     host_small: float = 0.0
+    on_host: Callable[[int], tuple[int, ...]] = lambda node: (node,)
 
     @property
     def thin(self) -> bool | None:
@@ -143,7 +145,13 @@ class Workload:
     @property
     def on_its_node(self) -> str:
         """What to type to run it on the node that it fits."""
-        return f"numactl --cpunodebind={self.node} --membind={self.node} ./app"
+        numbers = self.on_host(self.node)
+        return f"numactl --cpunodebind={','.join(map(str, numbers))} --membind={numbers[0]} ./app"
+
+    @property
+    def walker(self) -> int:
+        """The host's number of the node that most walks come from."""
+        return self.on_host(int(self.walks.argmax()))[0]
 
     @property
     def doubt(self) -> str:
@@ -171,7 +179,8 @@ def workload(scenario: Scenario) -> Workload:
     vm: tuple[bool, float] | tuple[()] = ()
     if not scenario.snapshot.native:
         vm = not scenario.snapshot.numa_oblivious, small_share(scenario.snapshot.nested)
-    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(scenario), *vm)
+    made = Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(scenario), *vm)
+    return replace(made, on_host=scenario.machine.on_host)
 
 
 def huge_bytes(snapshot: Snapshot) -> int:

@@ -134,8 +134,8 @@ def write_machine_file(
     from ..core.errors import UsageError
     from ..core.machine import load_machine
     from ..cost.calibrate import REFERENCE_MACHINE
-    from ..formats.measured.latency import read_latency
-    from ..formats.measured.machine import with_latency, write_machine
+    from ..formats.measured.latency import read_latency, with_latency
+    from ..formats.measured.machine import write_machine
 
     if latency_file is None:
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     help="Exit with 1 unless all of these can be used: trace, dump, survey, heat, relocate, btf, rights, "
     "counters, kvm, vms, numactl, nodes, thp, disk. Default: none.",
 )
-def command(as_json: bool, required: str | None) -> int:
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False),
+    help="Directory with a copy of another host's /sys and /proc: BTF, counters, nodes, huge pages are its. "
+    "Default: this host.",
+)
+def command(as_json: bool, required: str | None, root: str | None) -> int:
     """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
 
     For anything missing, it prints what that would enable and how to get it. What needs root is missing
@@ -45,10 +51,12 @@ def command(as_json: bool, required: str | None) -> int:
       sudo ptanalyze doctor --json
       sudo ptanalyze doctor --require trace,dump,rights
     """
+    from pathlib import Path
+
     from ..capture.live.host import examine
     from ..show.terminal import print_json, print_view
 
-    parts = {one.id: one for one in examine()}
+    parts = {one.id: one for one in examine(root=Path(root or "/"))}
     asked = [name.strip() for name in required.split(",")] if required is not None else []
     for name in asked:
         if name not in parts:

@@ -67,11 +67,12 @@ def measure_command(
     from ..capture.live import cacheline
     from ..capture.live.host import kernel_groups
     from ..core.columns import Answer
+    from ..core.sysfs import parse_cpus
     from ..formats.measured.latency import write_matrix
     from ..show.cpu_groups import measured
     from ..show.terminal import progress_bar
 
-    chosen = cacheline.usable(None if cpus is None else cacheline.parse_cpu_list(cpus))
+    chosen = cacheline.usable(None if cpus is None else parse_cpus(cpus, "--cpus"))
     options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
     if len(chosen) > SLOW:
         pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), **options)

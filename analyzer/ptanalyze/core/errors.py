@@ -282,6 +282,8 @@ class Strip(IntEnum):
 
 # The node of what lies on none that is known; without NumPy, which a survey of the host does not load.
 
+MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
+MOST_NODES = 1024  # MAX_NUMNODES of it
 UNKNOWN_NODE = -1
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .columns import Finding
-from .errors import CaptureError, UsageError, bundled, meant
+from .errors import MOST_CPUS, MOST_NODES, CaptureError, UsageError, bundled, meant
 from .interval import Interval
 from .safe_files import Undecodable, field_and_why, plain_toml, read_given, struct_of
 
@@ -29,7 +29,6 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
-MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 MOST_ENTRIES = 1 << 16  # of a TLB or page-walk cache: many times any that was built
 LEAST, MOST = 1e-9, 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_ENTRIES)]
@@ -149,6 +148,8 @@ class Machine(Strict):
     costs: str  # stem of the file in models/costs/
     sources: dict[str, str]  # of each number
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
+    # of each node, its host's number of it, then of nodes of CPUs alone that count with it; (): 0, 1, ...
+    host_nodes: tuple[tuple[int, ...], ...] = ()
     # GB/s of reads, [reader's node][serving node]; no replay uses it
     bandwidth: tuple[tuple[Nonnegative, ...], ...] | None = None
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
@@ -156,6 +157,10 @@ class Machine(Strict):
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
         return tuple(node for node in range(self.nodes) if node not in self.memory_nodes)
+
+    def on_host(self, node: int) -> tuple[int, ...]:
+        """The host's numbers of a node: first that of its memory. `numactl` takes these."""
+        return self.host_nodes[node] if self.host_nodes else (node,)
 
     def latency_cycles(self, contended: bool = False) -> np.ndarray:
         """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node].
@@ -197,7 +202,7 @@ class Machine(Strict):
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
         name = f"{self.name}, {nodes} nodes"
         return msgspec.structs.replace(
-            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, bandwidth=None
+            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, bandwidth=None, host_nodes=()
         )
 
 
@@ -332,6 +337,12 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     if len(known) != len(machine.memory_nodes) or len(known) == machine.nodes:
         why = f"must name nodes of 0..{machine.nodes - 1}, each once, and leave one with CPUs"
         yield "memory_nodes", list(machine.memory_nodes), why
+    if machine.host_nodes:
+        numbers = [number for each in machine.host_nodes for number in each]
+        fits = len(machine.host_nodes) == machine.nodes and all(machine.host_nodes)
+        if not fits or len({*numbers} & {*range(MOST_NODES)}) < len(numbers):
+            why = f"must have {machine.nodes} lists of numbers from 0 to {MOST_NODES - 1}, each once"
+            yield "host_nodes", [*map(list, machine.host_nodes)], why
     for group in ("tlb", "walk_caches"):
         for name, array in msgspec.structs.asdict(getattr(machine, group)).items():
             if isinstance(array, Array) and array.entries % array.ways:

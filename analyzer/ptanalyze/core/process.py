@@ -41,18 +41,6 @@ def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def parse_cpus(text: str) -> tuple[int, ...]:
-    """CPU numbers of a kernel list such as "0-3,8"."""
-    spans = [part.split("-") for part in text.strip().split(",") if part]
-    return tuple(cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1))
-
-
-def cpus_by_node(nodes: Path) -> dict[int, tuple[int, ...]]:
-    """{node: its CPUs} of /sys/devices/system/node, ascending; {} without NUMA."""
-    files = nodes.glob("node[0-9]*/cpulist")
-    return dict(sorted((int(file.parent.name[4:]), parse_cpus(file.read_text())) for file in files))
-
-
 def usable_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
     """CPUs of its affinity, or as many as the quotas of its cgroup and of those above it pay for, if fewer.
 

@@ -324,6 +324,7 @@ class Result:
     series        counts over time, None unless asked for
     data          int64[sockets, sockets, 2]  walks by [walker's socket, socket of their data, 1 = the entry
                   they end with comes from DRAM]; None but for the baseline of a trace
+    host_nodes    Machine.host_nodes
     """
 
     policy: str
@@ -350,6 +351,7 @@ class Result:
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
     data: np.ndarray | None = None
+    host_nodes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def stands_for(self) -> str:

@@ -250,7 +250,7 @@ BIND = Policy(
     *_parts(bind),
     BindParams,
     source=SOURCE,
-    availability=Availability("numactl --membind=0 ./app (its data, too)"),
+    available=lambda params: Availability(f"numactl --membind={params.node} ./app (its data, too)"),
     caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",
 )

@@ -151,9 +151,14 @@ class Policy(NamedTuple):
         """Names of NEEDS that the policy has with these parameters."""
         return (*self.needs, *(self.extra_needs(params) if self.extra_needs else ()))
 
-    def had_by(self, settings: Mapping[str, Any]) -> Availability:
-        """How to get it with these parameters, as configure takes them."""
-        return self.available(self.configure(settings)) if self.available else self.availability
+    def had_by(self, settings: Mapping[str, Any], host_nodes: Sequence[tuple[int, ...]] = ()) -> Availability:
+        """How to get it with these parameters, as configure takes them, on a host (Machine.host_nodes)."""
+        if self.available is None:
+            return self.availability
+        params: Any = self.configure(settings)
+        if host_nodes:
+            params = msgspec.structs.replace(params, node=host_nodes[params.node][0])
+        return self.available(params)
 
     def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
         """Names of what the policy acts on with these parameters."""

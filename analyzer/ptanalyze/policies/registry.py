@@ -372,8 +372,13 @@ def caveat(name: str) -> str:
     return "; ".join(filter(None, (policy.caveat for policy in members(name))))
 
 
-def availability(name: str, settings: Mapping[str, Any] | None = None) -> Availability:
-    """How to get a policy with its settings, or several as A+B with {policy.key: value}."""
+def availability(
+    name: str, settings: Mapping[str, Any] | None = None, host_nodes: Sequence[tuple[int, ...]] = ()
+) -> Availability:
+    """How to get a policy with its settings, or several as A+B with {policy.key: value}, on a host.
+
+    host_nodes  Machine.host_nodes
+    """
     found = members(name)
     parts = [
         one.had_by(
@@ -381,7 +386,8 @@ def availability(name: str, settings: Mapping[str, Any] | None = None) -> Availa
                 key.removeprefix(f"{one.name}."): value
                 for key, value in (settings or {}).items()
                 if len(found) == 1 or key.startswith(f"{one.name}.")
-            }
+            },
+            host_nodes,
         )
         for one in found
     ]

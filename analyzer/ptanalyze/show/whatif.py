@@ -89,7 +89,7 @@ def table(
         if (
             result is base
             or not may_gain(result)
-            or not (how := availability(result.policy, result.params)).line
+            or not (how := availability(result.policy, result.params, result.host_nodes)).line
         ):
             continue
         lines.append(f"{name} {how}")
@@ -97,7 +97,9 @@ def table(
             lines.append(f"  {first}.")
     beside = dict.fromkeys(finding for one in named.values() for finding in known(one, base))
     lines += [one.sentence for one in beside if one not in said]
-    if any(availability(result.policy, result.params) == RESEARCH for result in named.values()):
+    if any(
+        availability(result.policy, result.params, result.host_nodes) == RESEARCH for result in named.values()
+    ):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=[*[""] * explained, *lines] if lines else [])
 
@@ -135,7 +137,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.price.speedup, availability(result.policy, result.params)
+    speedup, how = result.price.speedup, availability(result.policy, result.params, result.host_nodes)
     needs = "nothing" if result is base else TODAY if how.line else str(how)
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..core.columns import CAREFUL, MADVISE, Finding
+from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.machine import LINE_BYTES, NOTHING_MOVES, Machine, Moves
 from ..core.options import Options
 from ..core.process import adding_up
-from ..core.snapshot import ENTRIES_PER_TABLE, Snapshot, Tree, leaf
+from ..core.snapshot import ENTRIES_PER_TABLE, Node, Snapshot, Topology, Tree, leaf
 from ..core.snapshot import blocks as snapshot_blocks
 from ..core.trace import (
     CHUNK_DTYPE,
@@ -22,6 +23,7 @@ from ..core.trace import (
     REGION_SHIFT,
     SLOT_BITS,
     THREAD_DTYPE,
+    Event,
     Placement,
     Reads,
     Trace,
@@ -314,6 +316,8 @@ def captured_scenario(
     For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
     scaled.
     """
+    if asked.machine.host_nodes:
+        snapshot, trace = as_numbered(snapshot, trace, asked.machine)
     if trace is None and (snapshot.heat is None or snapshot.heat.footprint is None):
         asked.stands_for.must_have_a_trace()
     larger = growth(snapshot, asked.stands_for)
@@ -329,6 +333,41 @@ def captured_scenario(
     effort, said = Effort(asked.jobs, cache_dir, filtered, again), (*scaled_by(scale), *larger.findings)
     scenario = Scenario(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
     return with_advice(flushed(replace(scenario, steady_from=first, linux=version)))
+
+
+def as_numbered(snapshot: Snapshot, trace: Trace | None, machine: Machine) -> tuple[Snapshot, Trace | None]:
+    """The capture with the machine's numbers of nodes in place of its host's; nodes of CPUs alone become the
+    node that they count with. UsageError for a node that the machine does not have.
+
+    The only node of a capture says nothing of the machine's: it is the first, if the machine lacks it.
+    """
+    node_of = {number: node for node in range(machine.nodes) for number in machine.on_host(node)}
+    captured = snapshot.topology.nodes
+    trees = [tree for tree in (snapshot.guest, snapshot.host) if tree is not None]
+    if len(captured) == 1:
+        node_of.setdefault(captured[0].id, 0)
+    events = trace.events.copy() if trace is not None and len(captured) > 1 else np.zeros(0, EVENT_DTYPE)
+    moved = events["kind"] == Event.MOVE_PAGES
+    targets = events["c"][moved].tolist()
+    known = {node.id for node in captured}.union(targets, *(np.unique(tree.node).tolist() for tree in trees))
+    if odd := sorted(known - {*node_of, UNKNOWN_NODE}):
+        raise UsageError(
+            f"captured node {odd[0]}: machine {machine.name} is of a host with nodes "
+            f"{', '.join(map(str, sorted(node_of)))}: name the machine that it was captured on"
+        )
+    table = np.full(max(node_of) + 2, UNKNOWN_NODE, np.int16)  # its last: unknown
+    table[[*node_of]] = [*node_of.values()]
+    guest, *host = (replace(tree, node=table[tree.node]) for tree in trees)
+    nodes = []
+    for node in sorted({node_of[one.id] for one in captured}):
+        same = [one for one in captured if node_of[one.id] == node]
+        cpus = tuple(cpu for one in same for cpu in one.cpus)
+        nodes.append(Node(node, cpus, np.concatenate([one.frames for one in same])))
+    topology = Topology(tuple(nodes))
+    if trace is not None and targets:
+        events["c"][moved] = table[targets]
+        trace = replace(trace, events=events)
+    return replace(snapshot, guest=guest, host=host[0] if host else None, topology=topology), trace
 
 
 def flushed(scenario: Scenario) -> Scenario:

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
-from ...core.process import Progress, cpus_by_node
+from ...core.process import Progress
 from ...core.safe_files import temporary_directory
+from ...core.sysfs import SYSTEM, found, groups_of, nodes_of
 from ...formats.measured.latency import LatencyMatrix, Method, NodeLatency, checked
 from ...formats.measured.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 from .native import native
@@ -81,17 +82,6 @@ def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
     return cpus
 
 
-def parse_cpu_list(text: str) -> set[int]:
-    """Set of CPU numbers from a list such as "0-7,9"; UsageError if malformed."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        span = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part, re.ASCII)
-        if not span or int(span[2] or span[1]) < int(span[1]):
-            raise UsageError(f"CPUs {text!r}: expected a list such as 0-7,9")
-        cpus.update(range(int(span[1]), int(span[2] or span[1]) + 1))
-    return cpus
-
-
 def cpu_list(cpus: Iterable[int]) -> str:
     """CPU numbers as the kernel writes them: "0-7,9"."""
     spans: list[list[int]] = []
@@ -146,7 +136,7 @@ def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
 
 
 def cpu_model() -> str:
-    named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    named = re.search(r"^model name\s*:(.*)", found(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return named[1].strip() if named else ""
 
 
@@ -156,7 +146,7 @@ CHASE_TOOL = "ptchase"
 BURSTS = 100  # of 20,000 reads
 LEAST_MEBIBYTES = 256
 CACHES = 6  # times the last-level cache, whose part of the buffer then hardly counts
-CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+CACHE_SIZE = SYSTEM / "cpu/cpu0/cache/index3/size"
 MOSTLY_HUGE = 90  # percent of the buffer; below, page walks are part of the latency
 
 Places: TypeAlias = Mapping[int, list[int]]  # usable CPUs of each node
@@ -227,23 +217,18 @@ def said_of_walks(walks: Mapping[tuple[int, int], float]) -> str:
 
 
 def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
-    """{node: CPUs that this process may run on} of the nodes with both CPUs and memory."""
-    allowed = os.sched_getaffinity(0)
-    places = {}
-    for node, cpus in cpus_by_node(nodes).items():
-        usable = sorted(allowed.intersection(cpus))
-        memory = re.search(r"MemTotal:\s+(\d+) kB", (nodes / f"node{node}/meminfo").read_text())
-        if usable and memory and int(memory[1]):
-            places[node] = usable
-    return places or {0: sorted(allowed)}
+    """{node: CPUs that this process may run on} of the nodes with memory, with those of nodes without."""
+    allowed, known = os.sched_getaffinity(0), nodes_of(nodes)
+    groups = groups_of(nodes, known)
+    places = {
+        group[0]: [cpu for node in group for cpu in known[node].cpus if cpu in allowed] for group in groups
+    }
+    return {node: cpus for node, cpus in places.items() if cpus} or {0: sorted(allowed)}
 
 
 def default_mebibytes() -> int:
     """Size of the buffer: several times the last-level cache."""
-    try:
-        size = re.fullmatch(r"(\d+)K", CACHE_SIZE.read_text().strip())
-    except OSError:
-        return LEAST_MEBIBYTES
+    size = re.fullmatch(r"(\d{1,9})K", found(CACHE_SIZE) or "", re.ASCII)
     return max(LEAST_MEBIBYTES, CACHES * int(size[1]) // 1024) if size else LEAST_MEBIBYTES
 
 

@@ -1,6 +1,7 @@
 """Snapshot a live process with `ptdump`: by eBPF where that works, else from /proc/PID/pagemap; say which."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
+from ...core.sysfs import text_of, whole
 from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
@@ -202,8 +204,8 @@ def long_stop(pid: int, memory: int | None) -> str:
 
 def free() -> int:
     """Bytes that can be had without swapping."""
-    [line] = [line for line in FREE.read_text().splitlines() if line.startswith("MemAvailable:")]
-    return int(line.split()[1]) * 1024
+    kib = re.search(r"^MemAvailable:\s*(.*) kB$", text_of(FREE), re.MULTILINE)
+    return whole(FREE, "MemAvailable", kib[1] if kib else "") * 1024
 
 
 # A process and all its descendants in one capture: theirs are captures inside its own.

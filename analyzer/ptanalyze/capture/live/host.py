@@ -8,27 +8,38 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
-from ...core.errors import UsageError
-from ...core.machine import Cache, Machine, load_machine
-from ...core.process import cpus_by_node, parse_cpus
-from ...formats.measured.hmat import read_hmat
-from ...formats.measured.latency import NodeLatency, with_columns_as_rows
-from ...formats.measured.machine import with_latency
+from ...core.errors import InputError, UsageError
+from ...core.machine import MOST_ENTRIES, Cache, Machine, load_machine
+from ...core.sysfs import (
+    LOCAL,
+    SYSTEM,
+    HostNode,
+    HostNodes,
+    found,
+    groups_of,
+    nodes_of,
+    number,
+    parse_cpus,
+    read_hmat,
+    text_of,
+    whole,
+    without_memory,
+)
+from ...formats.measured.latency import NodeLatency, apart, of_firmware, with_latency
 from .native import native
 from .record import GROWTH, rehearse
 from .tracers import qemu
 
-SYSTEM = Path("/sys/devices/system")
 CPUINFO = Path("/proc/cpuinfo")
-TIMED = ("latency_idle", "latency_contended", "bandwidth")  # sources of what is measured
+TIMED = ("latency_idle", "latency_contended", "bandwidth", "oddities")  # sources of what is measured
 BANDWIDTH = "HMAT: of each node's nearest readers; 0: not told"
-SLIT_LOCAL = 10  # ACPI: the distance to oneself
 AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
 ZEN3 = 0x19  # family
 ZEN4 = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))  # its models, arch/x86/kernel/cpu/amd.c
@@ -43,7 +54,9 @@ CORES = {
 NEWER = 143  # other models from Sapphire Rapids on
 GHZ = re.compile(r"@ (\d{1,2}(?:\.\d{1,3})?)GHz", re.ASCII)
 BOGOMIPS = re.compile(r"\d{1,6}(?:\.\d{1,3})?", re.ASCII)
+SIZE = re.compile(r"(\d{1,9})([KMG])", re.ASCII)
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MOST_CACHE = 1 << 32
 
 
 def host_machine(
@@ -51,47 +64,52 @@ def host_machine(
 ) -> Machine:
     """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
 
+    CPUs of nodes without memory count with the nearest node that has some.
+
     measured  latencies of `topology latency` or Intel MLC; None: what the firmware says (HMAT, SLIT)
     """
-    cpu = cpu_facts(cpuinfo.read_text())
-    like = load_machine(nearest(cpu))
-    nodes, slow = node_cpus(system), memory_nodes(system)
-    first = nodes[0][1]
-    own = {
-        "name": name,
-        "description": f"{cpu.get('model name', 'a host')}, as its kernel shows it",
-        "cpus_per_node": max(len(cpus) for _, cpus in nodes),
-    }
+    cpu = cpu_facts(text_of(cpuinfo))
+    like, nodes = load_machine(nearest(cpu)), host_nodes(system)
+    if measured is None:
+        latency = firmware_latency(system / "node", nodes, like)
+    else:
+        latency = measured_here(measured, groups_of(system / "node", nodes), nodes)
+    cpus = [tuple(cpu for node in group for cpu in nodes[node].cpus) for group in latency.groups]
+    first = next(each for each in cpus if each)
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
-    sources["nodes"] = "sysfs: node*/cpulist"
-    machine = msgspec.structs.replace(like.resized(len(nodes) + len(slow)), **own)
+    sources["nodes"] = "sysfs: node*/cpulist, has_memory"
     ghz, sources["ghz"] = clock(system, first[0], cpu, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
-    machine = msgspec.structs.replace(machine, ghz=ghz, l2=l2, llc=llc)
-    if measured is not None:
-        must_be_of(measured, [node for node, _ in nodes], slow)
-        timed = with_latency(machine, measured, name)
-        ours = {key: timed.sources[key] for key in TIMED if key in timed.sources}
-        return msgspec.structs.replace(timed, description=machine.description, sources=sources | ours)
-    latency = firmware_latency(system, [node for node, _ in nodes], slow, like)
-    sources["latency_contended"] = "not measured: no latencies under load"
-    sources["latency_idle"] = latency.source
-    known = with_latency(machine, latency, name)
-    if latency.bandwidth is not None:
+    timed = with_latency(like, latency, name)
+    sources |= {key: timed.sources[key] for key in TIMED if key in timed.sources}
+    if latency.bandwidth is not None and measured is None:
         sources["bandwidth"] = BANDWIDTH
-    return msgspec.structs.replace(known, description=machine.description, sources=sources)
+    return msgspec.structs.replace(
+        timed,
+        description=f"{cpu.get('model name', 'a host')}, as its kernel shows it",
+        cpus_per_node=max(map(len, cpus)),
+        ghz=ghz,
+        l2=l2,
+        llc=llc,
+        sources=sources,
+    )
 
 
-def must_be_of(measured: NodeLatency, nodes: list[int], slow: list[int]) -> None:
-    """UsageError where nodes with CPUs were measured as without: of another machine, or cut off."""
-    if odd := sorted(set(measured.memory_nodes) - set(slow)):
-        what = (
-            f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {nodes})"
-            if odd[0] in nodes
-            else f"node {odd[0]} is not here (nodes: {sorted([*nodes, *slow])})"
-        )
+def measured_here(measured: NodeLatency, groups: Sequence[tuple[int, ...]], nodes: HostNodes) -> NodeLatency:
+    """The NodeLatency with groups of this host; UsageError where it is of another machine, or cut off."""
+    homes = {group[0]: any(nodes[node].cpus for node in group) for group in groups}
+    what = ""
+    if odd := [node for node in measured.nodes if node not in homes]:
+        what = f"node {odd[0]} is not here (nodes: {[*homes]})"
+    elif odd := [node for node in measured.memory_nodes if homes[node]]:
+        with_cpus = [node for node, some in homes.items() if some]
+        what = f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {with_cpus})"
+    if what:
         raise UsageError(f"--latency: {measured.source}: {what}: the text is of another machine, or was cut")
+    own = {group[0]: group for group in groups}
+    flags = (*measured.flags, *filter(None, [without_memory(groups)]))
+    return replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
 
 
 def copied(like: Machine) -> str:
@@ -100,14 +118,14 @@ def copied(like: Machine) -> str:
 
 def cpu_facts(cpuinfo: str) -> dict[str, str]:
     """{field: value} of the first CPU."""
-    first = cpuinfo.split("\n\n")[0]
+    first = cpuinfo.strip().split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def nearest(cpu: dict[str, str]) -> str:
+def nearest(cpu: Mapping[str, str]) -> str:
     """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
-    family, model = (int(cpu.get(field, "0")) for field in ("cpu family", "model"))
+    family, model = (whole(CPUINFO, field, cpu.get(field, "0")) for field in ("cpu family", "model"))
     if cpu.get("vendor_id") in AMD:
         return "epyc-genoa" if family > ZEN3 or (family == ZEN3 and model in ZEN4) else "epyc-milan"
     if family >= DIAMOND_RAPIDS:
@@ -116,22 +134,21 @@ def nearest(cpu: dict[str, str]) -> str:
     return next((name for name, models in CORES.items() if model in models), others)
 
 
-def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
-    """[(node, its CPUs)] of the nodes with CPUs. UsageError where there are none to be seen."""
-    found = [(node, cpus) for node, cpus in cpus_by_node(system / "node").items() if cpus]
-    if not found:
-        online = system / "cpu/online"
-        if not online.exists():
-            raise UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
-        return [(0, parse_cpus(online.read_text()))]
-    return found
+def host_nodes(system: Path) -> dict[int, HostNode]:
+    """{node: HostNode}, one with all CPUs without NUMA. UsageError where there are no CPUs to be seen."""
+    nodes = nodes_of(system / "node")
+    if any(one.cpus for one in nodes.values()):
+        return nodes
+    cpus = parse_cpus(found(system / "cpu/online") or "", system / "cpu/online")
+    if not cpus:
+        raise UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
+    return {0: HostNode(cpus, True)}
 
 
-def clock(system: Path, cpu: int, facts: dict[str, str], like: Machine) -> tuple[float, str]:
+def clock(system: Path, cpu: int, facts: Mapping[str, str], like: Machine) -> tuple[float, str]:
     """(GHz, source): the base frequency, as TSC and DRAM latencies are in; never that of the moment."""
-    base = system / f"cpu/cpu{cpu}/cpufreq/base_frequency"
-    if base.exists():
-        return int(base.read_text()) / 1e6, "sysfs: cpufreq/base_frequency"
+    if khz := number(system / f"cpu/cpu{cpu}/cpufreq/base_frequency", 1, 10**9, missing=0):
+        return khz / 1e6, "sysfs: cpufreq/base_frequency"
     if (named := GHZ.search(facts.get("model name", ""))) and float(named[1]):
         return float(named[1]), "the CPU's name"
     bogomips = facts.get("bogomips", "")
@@ -145,8 +162,8 @@ def clock(system: Path, cpu: int, facts: dict[str, str], like: Machine) -> tuple
 def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
     """(level, its directory) of a CPU's data caches."""
     for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
-        if (place / "type").read_text().strip() != "Instruction":
-            yield int((place / "level").read_text()), place
+        if found(place / "type") != "Instruction":
+            yield number(place / "level", 1, 9), place
 
 
 def last_level(system: Path, cpu: int) -> int:
@@ -154,7 +171,7 @@ def last_level(system: Path, cpu: int) -> int:
 
 
 def data_cache(
-    system: Path, cpus: tuple[int, ...], known: Cache, level: int, like: Machine
+    system: Path, cpus: Sequence[int], known: Cache, level: int, like: Machine
 ) -> tuple[Cache, str]:
     """(cache of a level that `cpus` of a node have, source).
 
@@ -162,84 +179,58 @@ def data_cache(
     a share by its CPUs.
     """
     place = dict(caches(system, cpus[0])).get(level)
-    if place is None or not (place / "size").exists():
+    text = None if place is None else found(place / "size")
+    if place is None or text is None:
         return known, copied(like)
-    number, unit = re.fullmatch(r"(\d+)([KMG])", (place / "size").read_text().strip()).groups()  # type: ignore[union-attr]
-    ways = (
-        int((place / "ways_of_associativity").read_text())
-        if (place / "ways_of_associativity").exists()
-        else 0
-    )
-    shared = place / "shared_cpu_list"
-    sharing = parse_cpus(shared.read_text()) if shared.exists() and level > 2 else ()
-    part = len({*cpus} & {*sharing}) / len(sharing) if cpus[0] in sharing else 1.0
-    size = int(int(number) * SIZES[unit] * part)
-    taken = msgspec.structs.replace(known, bytes=size, ways=ways or known.ways)
+    size = SIZE.fullmatch(text)
+    if not size or not 1 <= int(size[1]) * SIZES[size[2]] <= MOST_CACHE:
+        raise InputError(place / "size", "contents", repr(text[:30]), "expected a size such as 32768K")
+    sharing = parse_cpus(found(place / "shared_cpu_list") or "", place / "shared_cpu_list")
+    part = len({*cpus} & {*sharing}) / len(sharing) if cpus[0] in sharing and level > 2 else 1.0
+    ways = number(place / "ways_of_associativity", 0, MOST_ENTRIES, missing=0) or known.ways
+    taken = msgspec.structs.replace(known, bytes=int(int(size[1]) * SIZES[size[2]] * part), ways=ways)
     said = f", {100 * part:.0f} % of it: other nodes share it" if part < 1 else ""
     return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}{said}; cycles {copied(like)}"
 
 
-def memory_nodes(system: Path) -> list[int]:
-    """Nodes with memory and without CPUs, as CXL memory has."""
-    has = system / "node/has_memory"
-    known = set(parse_cpus(has.read_text())) if has.exists() else None
-    none = [node for node, cpus in cpus_by_node(system / "node").items() if not cpus]
-    return [node for node in none if known is None or node in known]
-
-
-def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: Machine) -> NodeLatency:
+def firmware_latency(folder: Path, nodes: HostNodes, like: Machine) -> NodeLatency:
     """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
 
     A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
-    node's nearest readers, others have that, times the ratio of distances. No pair is below the reader's own.
+    node's nearest readers, others have that, times the ratio of distances.
     """
-    nodes = sorted([*cpu_nodes, *slow])
-    apart, hmat = distances(system, nodes), read_hmat(system / "node")
-    ns = apart * like.latency.idle[0][0] / SLIT_LOCAL
-    gb_per_s = np.zeros_like(ns)
-    memory, told = np.isin(nodes, slow), []
-    for at, node in enumerate(nodes):
-        access = hmat.get(node)
-        near = [nodes.index(one) for one in access.initiators if one in cpu_nodes] if access else []
+    far, hmat, ids = apart(folder, nodes), read_hmat(folder), [*nodes]
+    ns = far * like.latency.idle[0][0] / LOCAL
+    gb_per_s, told = np.zeros_like(ns), []
+    for at, node in enumerate(ids):
+        access = hmat.get(node) if nodes[node].memory else None
+        near = (
+            [ids.index(one) for one in access.initiators if one in nodes and nodes[one].cpus]
+            if access
+            else []
+        )
         if access and near:
             told.append(node)
-            ns[:, at] = access.ns * np.maximum(apart[:, at] / apart[near, at].min(), 1)
+            ns[:, at] = access.ns * np.maximum(far[:, at] / far[near, at].min(), 1)
             ns[near, at], gb_per_s[near, at] = access.ns, access.gb_per_s
-    both = np.ix_(~memory, ~memory)
-    ns[both] = (ns[both] + ns[both].T) / 2
-    own = np.where(memory, 0, ns.diagonal())
-    ns = np.maximum(ns, np.maximum.outer(own, own))
-    if slow:
-        ns = with_columns_as_rows(ns, memory)
     guess = (
         f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
         f"of {like.name}; `ptanalyze topology latency` measures it"
     )
     hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
-    source = guess if not told else hmats if told == nodes else f"{hmats}; of other nodes {guess}"
-    return NodeLatency(tuple(nodes), ns, None, source, (), tuple(slow), gb_per_s if gb_per_s.any() else None)
-
-
-def distances(system: Path, nodes: list[int]) -> np.ndarray:
-    """float64[n, n]: the firmware's distances between nodes, at least 10; both ways of a pair averaged."""
-    if len(nodes) == 1 and not (system / f"node/node{nodes[0]}/distance").exists():
-        return np.full((1, 1), float(SLIT_LOCAL))
-    every = sorted(int(path.name[4:]) for path in (system / "node").glob("node[0-9]*"))
-    rows = [
-        [int(text) for text in (system / f"node/node{node}/distance").read_text().split()] for node in nodes
-    ]
-    table = np.array([[row[every.index(node)] for node in nodes] for row in rows], np.float64)
-    return np.maximum((table + table.T) / 2, SLIT_LOCAL)
+    every = told == [node for node, one in nodes.items() if one.memory]
+    source = guess if not told else hmats if every else f"{hmats}; of other nodes {guess}"
+    return of_firmware(folder, nodes, ns, source, gb_per_s if gb_per_s.any() else None)
 
 
 # What of this host can be used: tracer, dumper, rights, counters, KVM, nodes, disk; what each gives.
 
-BTF = Path("/sys/kernel/btf/vmlinux")
+HERE = Path("/")
+BTF = Path("sys/kernel/btf/vmlinux")
 PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
-COUNTERS = Path("/sys/bus/event_source/devices")
-PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-NODES = Path("/sys/devices/system/node")
-THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+COUNTERS = Path("sys/bus/event_source/devices")
+PARANOID = Path("proc/sys/kernel/perf_event_paranoid")
+THP = Path("sys/kernel/mm/transparent_hugepage/enabled")
 ROOMY = 20 << 30
 
 
@@ -263,11 +254,14 @@ class Capability(NamedTuple):
 
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}  # uapi/linux
 BPF_READER = tuple(CAPABILITIES)  # what dumps/privileges.c asks for
-STATUS = Path("/proc/self/status")
+STATUS = Path("proc/self/status")
 
 
-def examine(place: Path = Path()) -> Iterator[Capability]:
-    """Each part of this host; `place` is where captures would be made."""
+def examine(place: Path = Path(), root: Path = HERE) -> Iterator[Capability]:
+    """Each part of this host; `place` is where captures would be made.
+
+    root  of a copied tree of /sys and /proc; tools, KVM and disk are this host's
+    """
     yield tracer()
     yield tool("dump", "dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
     yield tool("survey", "survey", "ptsurvey", "`survey`: every process by its remote page tables")
@@ -276,16 +270,16 @@ def examine(place: Path = Path()) -> Iterator[Capability]:
         "relocate", "relocation", "ptrelocate", "`relocate`: leaf tables of a process to its threads",
         ("CAP_SYS_PTRACE",),
     )  # fmt: skip
-    yield btf()
+    yield btf(root)
     yield page_tables()
-    yield counters()
+    yield counters(root)
     yield kvm()
     yield program(
         "vms", "qemu-system-x86_64", "VMs to try things in (tests/lab)", "apt install qemu-system-x86"
     )
     yield program("numactl", "numactl", "runs with memory on chosen nodes, today", "apt install numactl")
-    yield nodes()
-    yield huge_pages()
+    yield nodes(root)
+    yield huge_pages(root)
     yield disk(place)
 
 
@@ -309,7 +303,12 @@ def tracer() -> Capability:
 
 
 def tool(
-    key: str, what: str, name: str, gives: str, needs: Sequence[str] = BPF_READER, status: Path = STATUS
+    key: str,
+    what: str,
+    name: str,
+    gives: str,
+    needs: Sequence[str] = BPF_READER,
+    status: Path = HERE / STATUS,
 ) -> Capability:
     """A native tool of ours, there if we also have the capabilities that it asks for."""
     try:
@@ -321,16 +320,16 @@ def tool(
     return Capability(key, what, True, found, gives)
 
 
-def held(capability: int, status: Path = STATUS) -> bool:
+def held(capability: int, status: Path = HERE / STATUS) -> bool:
     """Whether it is among our effective capabilities (proc(5): CapEff)."""
-    words = re.search(r"^CapEff:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
+    words = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", found(status) or "", re.MULTILINE)
     return bool(words and int(words[1], 16) >> capability & 1)
 
 
-def btf() -> Capability:
-    there, how = BTF.exists(), "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
-    found, gives = f"{BTF}" if there else f"no {BTF}", "a dumper that runs on this kernel"
-    return Capability("btf", "BTF", there, found, gives, "" if there else how)
+def btf(root: Path = HERE) -> Capability:
+    file, how = root / BTF, "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+    there, gives = file.exists(), "a dumper that runs on this kernel"
+    return Capability("btf", "BTF", there, f"{'' if there else 'no '}{file}", gives, "" if there else how)
 
 
 def page_tables() -> Capability:
@@ -344,22 +343,29 @@ def page_tables() -> Capability:
         if "not found" in why:
             return Capability(*part, False, "not tried without the dumper", gives, "see dumper")
         root = all(map(held, CAPABILITIES.values()))
-        how = "sudo" if not root else "PTDUMP_BPF_LOG=1 in the environment" if BTF.exists() else "see BTF"
+        how = (
+            "sudo"
+            if not root
+            else "PTDUMP_BPF_LOG=1 in the environment"
+            if (HERE / BTF).exists()
+            else "see BTF"
+        )
         return Capability(*part, False, why.partition("; ")[0], gives, how)
     return Capability(*part, True, "read our own page tables", gives)
 
 
-def counters() -> Capability:
+def counters(root: Path = HERE) -> Capability:
     part = "counters", "perf counters"
     gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
     if not shutil.which("perf"):
         return Capability(*part, False, "no perf", gives, PERF)
-    units = [path.name for path in COUNTERS.glob("cpu*")] if COUNTERS.is_dir() else []
+    units = [path.name for path in (root / COUNTERS).glob("cpu*")]
     if not units:
         how = "run `perf stat` on real hardware, calibrate from its output here"
         return Capability(*part, False, "this CPU shows none (a VM without a virtual PMU)", gives, how)
-    level = int(PARANOID.read_text()) if PARANOID.exists() else 0
-    if level > 2 and not held(CAPABILITIES["CAP_PERFMON"]) and not held(CAPABILITIES["CAP_SYS_ADMIN"]):
+    level, status = found(root / PARANOID) or "0", root / STATUS
+    allowed = level == "-1" or whole(root / PARANOID, "contents", level, 0, 9) <= 2
+    if not allowed and not any(held(CAPABILITIES[one], status) for one in ("CAP_PERFMON", "CAP_SYS_ADMIN")):
         return Capability(*part, False, f"perf_event_paranoid is {level}", gives, "sudo")
     return Capability(*part, True, ", ".join(units), gives)
 
@@ -374,20 +380,23 @@ def kvm() -> Capability:
     return Capability("kvm", "KVM", not how, found, gives, how)
 
 
-def nodes() -> Capability:
-    count = max(len(list(NODES.glob("node[0-9]*"))), 1)
+def nodes(root: Path = HERE) -> Capability:
+    folder = root / SYSTEM.relative_to(HERE) / "node"
+    count = max(len(groups_of(folder, nodes_of(folder))), 1)
     gives = "captures of where a kernel placed page tables on several nodes"
     missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
     return Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
 
 
-def huge_pages() -> Capability:
+def huge_pages(root: Path = HERE) -> Capability:
     part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
-    if not THP.exists():
-        return Capability(*part, False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
-    chosen = re.search(r"\[(\w+)\]", THP.read_text())
+    file = root / THP
+    text = found(file)
+    if text is None:
+        return Capability(*part, False, f"no {file}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
+    chosen = re.search(r"\[(\w+)\]", text)
     state = chosen[1] if chosen else "unknown"
-    how = "" if state == "always" else f"echo always | sudo tee {THP}"
+    how = "" if state == "always" else f"echo always | sudo tee {HERE / THP}"
     never = state == "never"
     return Capability(*part, not never, state, gives, how if never else "", "" if never else how)
 
@@ -430,7 +439,7 @@ def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Group
 
 
 def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
-    lists = {tuple(sorted(set(parse_cpus(path.read_text())) & set(cpus))) for path in paths}
+    lists = {tuple(sorted(set(parse_cpus(text_of(path), path)) & set(cpus))) for path in paths}
     return sorted(group for group in lists if group)
 
 

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
-from ...core.process import cpus_by_node, parse_cpus
 from ...core.snapshot import Node, Topology
+from ...core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of, whole
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -217,8 +217,9 @@ def state(proc: str | os.PathLike[str]) -> str:
 
 # NUMA nodes of this machine and the page frames they own, as dumps/topology.c reads them.
 
-NODES = Path("/sys/devices/system/node")
-BLOCK_BYTES = Path("/sys/devices/system/memory/block_size_bytes")
+NODES = SYSTEM / "node"
+ONLINE = SYSTEM / "cpu/online"
+BLOCK_BYTES = SYSTEM / "memory/block_size_bytes"
 PAGE = 4096
 
 Range: TypeAlias = tuple[int, int, int]  # first frame, one past the last, node
@@ -227,21 +228,20 @@ Listed: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]  # node, its CP
 
 def read_topology() -> tuple[Topology, str]:
     """(Topology, a line that names the source of its frame ranges)."""
-    zones = parse_zones(Path("/proc/zoneinfo").read_text())
-    listed = cpus_by_node(NODES)
+    zones = parse_zones(text_of(Path("/proc/zoneinfo")))
+    listed = nodes_of(NODES)
     if not listed:
-        cpus = parse_cpus(Path("/sys/devices/system/cpu/online").read_text())
-        return topology_of([(0, cpus, (10,))], zones), "frame ranges of zones"
-    nodes = [
-        (node, cpus, tuple(map(int, (NODES / f"node{node}/distance").read_text().split())))
-        for node, cpus in listed.items()
-    ]
+        return topology_of([(0, parse_cpus(text_of(ONLINE), ONLINE), (10,))], zones), "frame ranges of zones"
+    apart = distances(NODES, listed)
+    nodes = [(node, one.cpus, tuple(apart[node].values())) for node, one in listed.items()]
     blocks = [
         (int(path.name[6:]), node) for node in listed for path in (NODES / f"node{node}").glob("memory[0-9]*")
     ]
     if not blocks:
         return topology_of(nodes, zones), "frame ranges of zones"
-    ranges = block_ranges(blocks, int(BLOCK_BYTES.read_text(), 16) // PAGE, zones)
+    ranges = block_ranges(
+        blocks, whole(BLOCK_BYTES, "contents", text_of(BLOCK_BYTES), base=16) // PAGE, zones
+    )
     return topology_of(nodes, ranges), "frame ranges of memory blocks"
 
 

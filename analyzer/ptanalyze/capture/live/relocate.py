@@ -15,6 +15,7 @@ import numpy as np
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError, plural, size_in_words
 from ...core.safe_files import temporary_directory
 from ...core.snapshot import Snapshot, frame, leaf, present
+from ...core.sysfs import control_groups
 from ...formats.snapshot import read_snapshot
 from .dump import dump_process
 from .native import native
@@ -155,10 +156,10 @@ def refuse_full_group(pid: int) -> None:
 def memory_groups(pid: int) -> Iterator[Path]:
     """Its control group of version 2, or of version 1's memory, and all above."""
     with suppress(OSError):
-        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape").splitlines()
-        for _, controllers, path in (line.split(":", 2) for line in lines):
-            if controllers in ("", "memory"):
-                root = GROUPS / controllers
+        text = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape")
+        for controller, path in control_groups(text).items():
+            if controller in ("", "memory"):
+                root = GROUPS / controller
                 place = root / path.lstrip("/")
                 while place != root and place.is_relative_to(root):
                     yield place

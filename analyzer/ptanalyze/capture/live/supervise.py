@@ -488,7 +488,9 @@ def timed_run(program: str, words: list[str], user: Account | None = None) -> Ti
 def ghz_now() -> float:
     """Clock of the fastest CPU now, proc_cpuinfo(5); 2 where the kernel does not tell."""
     text = Path("/proc/cpuinfo").read_text()
-    known = [float(number) / 1000 for number in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+    known = [
+        float(mhz) / 1000 for mhz in re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", text, re.MULTILINE)
+    ]
     return max(known, default=2.0) or 2.0
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UNKNOWN_NODE, UsageError
-from ...core.process import cpus_by_node, parse_cpus
-from ...formats.measured.hmat import read_hmat
+from ...core.sysfs import SYSTEM, control_groups, groups_of, nodes_of, parse_cpus, read_hmat, whole
 from .native import native
 from .process import shown
 
@@ -60,7 +59,7 @@ def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
 
 FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, not a program on all nodes
 FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
-PROC, NODES = Path("/proc"), Path("/sys/devices/system/node")
+PROC, NODES = Path("/proc"), SYSTEM / "node"
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
 
 
@@ -152,7 +151,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         kind="vm" if vm else "process",
         cgroup=cgroup(pid),
         table_bytes=int(counts["pgtables_bytes"]),
-        rss_bytes=1024 * int(status.get("VmRSS", "0 kB").split()[0]),
+        rss_bytes=1024 * whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
         leaf=leaf,
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
@@ -180,10 +179,7 @@ def cgroup(pid: int) -> str:
 
 def cgroup_of(text: str) -> str:
     """Path in /proc/PID/cgroup: of version 2, or of version 1's memory where that is the root; "" neither."""
-    of: dict[str, str] = {}
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        of |= dict.fromkeys(controllers.split(","), path)
+    of = control_groups(text)
     unified, memory = of.get("", ""), of.get("memory", "")
     return memory if unified in ("", "/") and memory else unified
 
@@ -228,14 +224,15 @@ def runs_on(pid: int, node_of: dict[int, int], only: Collection[int] | None = No
 
 
 def nodes_of_cpus() -> dict[int, int]:
-    """{CPU: node}; without NUMA in /sys all CPUs are on node 0."""
-    found = {cpu: node for node, cpus in cpus_by_node(NODES).items() for cpu in cpus}
-    return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
+    """{CPU: node of the memory nearest to it}; without NUMA in /sys all CPUs are on node 0."""
+    nodes = nodes_of(NODES)
+    near = {cpu: group[0] for group in groups_of(NODES, nodes) for node in group for cpu in nodes[node].cpus}
+    return near or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
 def host_nodes() -> int:
-    """NUMA nodes of this host, those without CPUs too."""
-    return max(len(list(NODES.glob("node[0-9]*"))), 1)
+    """NUMA nodes of this host that have memory, those without CPUs too."""
+    return max(len(groups_of(NODES, nodes_of(NODES))), 1)
 
 
 def slow_nodes() -> frozenset[int]:
@@ -246,4 +243,7 @@ def slow_nodes() -> frozenset[int]:
         own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
         return bool(own) and hmat[node].ns <= min(own)
 
-    return frozenset(node for node, cpus in cpus_by_node(NODES).items() if not cpus and not as_fast(node))
+    nodes = nodes_of(NODES)
+    return frozenset(
+        node for node in set(nodes) - {*nodes_of_cpus().values()} if nodes[node].memory and not as_fast(node)
+    )

@@ -145,7 +145,7 @@ def largest(pid: int) -> int:
     """The process with most resident memory among `pid` and its descendants."""
 
     def resident(one: int) -> int:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, IndexError):
             return int((shown(one) / "statm").read_text().split()[1])
         return -1
 

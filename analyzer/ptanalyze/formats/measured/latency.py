@@ -15,9 +15,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ...core.errors import InputError, UsageError
-from ...core.machine import LEAST, known_pairs
+from ...core.errors import MOST_CPUS, MOST_NODES, InputError, UsageError
+from ...core.machine import LEAST, Latency, Machine, Matrix, known_pairs, walk_faults
 from ...core.safe_files import read_given
+from ...core.sysfs import (
+    LOCAL,
+    HostNode,
+    HostNodes,
+    distances,
+    groups_of,
+    node_numbers,
+    nodes_of,
+    without_memory,
+)
 from ..record import decode_record, write_record
 
 Rows = Sequence[Sequence[float]] | np.ndarray
@@ -25,10 +35,8 @@ Rows = Sequence[Sequence[float]] | np.ndarray
 FORMAT, VERSION = "ptanalyze-node-latency", 1
 MOST_BYTES = 1 << 20
 MOST = 10**12  # ns, as in a machine file: what is computed of it stays finite
-MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
 ASYMMETRIC = 0.10  # directions of a pair that differ more are named
 QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
-SLIT_LOCAL = 10
 SHOWN = 4  # asymmetric pairs
 MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
 MLC_BANDWIDTH = re.compile(r"\s*Measuring Memory Bandwidths between nodes", re.IGNORECASE)
@@ -49,6 +57,7 @@ class NodeLatency:
     memory_nodes  numbers of those of the nodes that have no CPUs: no reads start there, so their rows are
                   their columns, and their own memory is as near as to the node that reaches it fastest
     bandwidth  float64[n, n]: GB/s of reads, 0 for nodes without CPUs, or None
+    groups     of each of the nodes, itself and the nodes of CPUs alone that count with it; (): itself
     """
 
     nodes: tuple[int, ...]
@@ -58,6 +67,7 @@ class NodeLatency:
     flags: tuple[str, ...] = ()
     memory_nodes: tuple[int, ...] = ()
     bandwidth: np.ndarray | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -190,20 +200,49 @@ def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterato
 
 
 def _slit(path: Path, local_ns: float | None) -> NodeLatency:
-    ids = sorted(int(p.name[4:]) for p in path.glob("node[0-9]*") if p.name[4:].isdigit())
-    if not ids:
+    nodes = nodes_of(path) or {node: HostNode((node,), True) for node in node_numbers(path)}
+    if not nodes:
         raise InputError(path, "node*/distance", "none", "no directory of NUMA nodes")
     if local_ns is None or not 0 < local_ns < float("inf"):
         raise UsageError(f"{path}: SLIT distances are relative; say with --local-ns what 10 is in ns")
-    rows = []
-    for node in ids:
-        file = path / f"node{node}" / "distance"
-        text = read_given(file, MOST_BYTES).decode("ascii", "replace")
-        if not re.fullmatch(r"\s*\d{1,3}(\s+\d{1,3})*\s*", text, re.ASCII):
-            raise InputError(file, "distances", repr(text[:30]), "expected numbers")
-        rows.append([int(cell) * local_ns / SLIT_LOCAL for cell in text.split()])
     source = f"ACPI SLIT, {local_ns:g} ns local as given: distances, not measurements"
-    return checked(path, ids, rows, None, source)
+    return of_firmware(path, nodes, apart(path, nodes) * local_ns / LOCAL, source)
+
+
+def apart(folder: Path, nodes: HostNodes) -> np.ndarray:
+    """float64[n, n]: the firmware's distances between nodes."""
+    rows = distances(folder, nodes)
+    return np.array([[row[to] for to in nodes] for row in rows.values()], np.float64)
+
+
+def of_firmware(
+    folder: Path, nodes: HostNodes, ns: np.ndarray, source: str, gb_per_s: np.ndarray | None = None
+) -> NodeLatency:
+    """NodeLatency of float64[n, n] of all nodes: of those with memory, to which the CPUs of others count.
+
+    Such CPUs count by their number. Both ways of a pair are averaged; none is below the reader's own.
+    """
+    groups, ids = groups_of(folder, nodes), [*nodes]
+    cpus = np.array([[len(nodes[node].cpus) * (node in group) for node in ids] for group in groups], float)
+    memory, homes = cpus.sum(axis=1) == 0, [group[0] for group in groups]
+    if memory.all():
+        raise InputError(folder, "node*/cpulist", "empty", "no node with CPUs: is this a whole copy?")
+    at = [ids.index(home) for home in homes]
+    mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, at]
+    with_cpus = [home for home, none in zip(homes, memory, strict=True) if not none]
+    flags = [*_asymmetric("idle", with_cpus, mean[~memory][:, ~memory]), without_memory(groups)]
+    both = np.ix_(~memory, ~memory)
+    mean[both] = (mean[both] + mean[both].T) / 2
+    own = np.where(memory, 0, mean.diagonal())
+    mean = np.maximum(mean, np.maximum.outer(own, own))
+    if memory.any():
+        mean = with_columns_as_rows(mean, memory)
+    if gb_per_s is not None:
+        gb_per_s = np.array([gb_per_s[row > 0][:, at].max(axis=0, initial=0) for row in cpus])
+    slow = tuple(home for home in homes if home not in with_cpus)
+    return NodeLatency(
+        tuple(homes), mean, None, source, tuple(filter(None, flags)), slow, gb_per_s, tuple(groups)
+    )
 
 
 def _mlc(path: Path, text: str) -> NodeLatency:
@@ -285,6 +324,63 @@ def _cell(path: Path, at: int, cell: str) -> float:
     return float(cell)
 
 
+# Machines with latencies that were measured.
+
+
+def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
+    """Machine with the nodes and latencies of a NodeLatency; both directions of a pair averaged.
+
+    No latencies under load where none were measured. UsageError where a remote node is nearer than the local.
+    """
+    sized = machine.resized(len(measured.nodes))
+    slow = tuple(measured.nodes.index(node) for node in measured.memory_nodes)
+    own = measured.groups or tuple((node,) for node in measured.nodes)
+    gb_per_s = None if measured.bandwidth is None else tuple(map(tuple, measured.bandwidth.tolist()))
+    idle = _both_ways(measured.idle)
+    contended = None if measured.contended is None else _both_ways(measured.contended)
+    odd = np.array(idle) < np.array(idle).diagonal()[:, None]
+    if odd.any():
+        a, b = (int(at) for at in np.argwhere(odd)[0])
+        raise UsageError(
+            f"latency: [{a}][{b}] = {idle[a][b]:g} ns is below node {a}'s own memory: measure again"
+        )
+    none = "not measured: no latencies under load"
+    said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
+    said |= {"bandwidth": measured.source} if gb_per_s else {}
+    said |= {"oddities": "; ".join(measured.flags)} if measured.flags else {}
+    return msgspec.structs.replace(
+        sized,
+        name=name,
+        description=f"{machine.name} with latencies measured elsewhere",
+        latency=Latency(idle=idle, contended=contended),
+        memory_nodes=slow,
+        bandwidth=gb_per_s,
+        host_nodes=() if own == tuple((node,) for node in range(len(own))) else own,
+        sources={**machine.sources, **said},
+    )
+
+
+def with_walks(
+    machine: Machine, nodes: Sequence[int], walks: Mapping[tuple[int, int], float], source: str
+) -> tuple[Machine, str]:
+    """(Machine with measured Latency.walk, "" or why they cannot be: in words).
+
+    walks  ns by (reader's node, node of the leaf tables), of all `nodes`, in the machine's order
+    """
+    ns = np.array([[walks[a, b] for b in nodes] for a in nodes])
+    latency = msgspec.structs.replace(machine.latency, walk=_both_ways(ns))
+    made = msgspec.structs.replace(
+        machine, latency=latency, sources={**machine.sources, "latency_walk": source}
+    )
+    for field, value, why in walk_faults(made):
+        return msgspec.structs.replace(made, latency=machine.latency), f"{field} = {value:g}: {why}"
+    return made, ""
+
+
+def _both_ways(matrix: np.ndarray) -> Matrix:
+    return tuple(map(tuple, ((matrix + matrix.T) / 2).tolist()))
+
+
 # Cache-line transfer latencies between CPUs: JSON from `ptanalyze topology measure`, or a plain table.
 #
 # A plain table is UTF-8 text, cells separated by commas, tabs or blanks (the first of these that it has);
@@ -296,7 +392,6 @@ MATRIX_FORMAT = "ptanalyze-topology"
 MATRIX_VERSION = 1
 MATRIX_MOST_BYTES = 1 << 28
 FEW, FEWEST_ROWS = 64, 4  # more CPUs than that need a row for at least every fourth
-MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 UNKNOWN = ("", "-", "nan")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII)
 CPU = re.compile(r"\d{1,9}", re.ASCII)

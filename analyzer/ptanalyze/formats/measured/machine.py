@@ -1,78 +1,20 @@
-"""Writes machine files: a known machine with latencies that were measured on another."""
+"""Files of machines, which are written here, and of calibrations."""
 
-from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
-from ...core.machine import Latency, Machine, Matrix, walk_faults
+from ...core.machine import Machine
 from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ...cost.calibrate import check_pair
 from ...cost.law import LEAST as LEAST_MEASURED
 from ...cost.law import Calibration, MeasuredRun, impossible, placement
 from ..atomic import atomic_write
 from ..text_output import toml
-from .latency import NodeLatency
-
-
-def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
-    """Machine with the nodes and latencies of a NodeLatency; both directions of a pair averaged.
-
-    No latencies under load where none were measured. UsageError where a remote node is nearer than the local.
-    """
-    sized = machine.resized(len(measured.nodes))
-    slow = tuple(measured.nodes.index(node) for node in measured.memory_nodes)
-    gb_per_s = None if measured.bandwidth is None else _plain(measured.bandwidth)
-    idle = _both_ways(measured.idle)
-    contended = None if measured.contended is None else _both_ways(measured.contended)
-    odd = np.array(idle) < np.array(idle).diagonal()[:, None]
-    if odd.any():
-        a, b = (int(at) for at in np.argwhere(odd)[0])
-        raise UsageError(
-            f"latency: [{a}][{b}] = {idle[a][b]:g} ns is below node {a}'s own memory: measure again"
-        )
-    none = "not measured: no latencies under load"
-    said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
-    said |= {"bandwidth": measured.source} if gb_per_s else {}
-    return msgspec.structs.replace(
-        sized,
-        name=name,
-        description=f"{machine.name} with latencies measured elsewhere",
-        latency=Latency(idle=idle, contended=contended),
-        memory_nodes=slow,
-        bandwidth=gb_per_s,
-        sources={**machine.sources, **said},
-    )
-
-
-def with_walks(
-    machine: Machine, nodes: Sequence[int], walks: Mapping[tuple[int, int], float], source: str
-) -> tuple[Machine, str]:
-    """(Machine with measured Latency.walk, "" or why they cannot be: in words).
-
-    walks  ns by (reader's node, node of the leaf tables), of all `nodes`, in the machine's order
-    """
-    ns = np.array([[walks[a, b] for b in nodes] for a in nodes])
-    latency = msgspec.structs.replace(machine.latency, walk=_both_ways(ns))
-    made = msgspec.structs.replace(
-        machine, latency=latency, sources={**machine.sources, "latency_walk": source}
-    )
-    for field, value, why in walk_faults(made):
-        return msgspec.structs.replace(made, latency=machine.latency), f"{field} = {value:g}: {why}"
-    return made, ""
-
-
-def _both_ways(matrix: np.ndarray) -> Matrix:
-    return _plain((np.asarray(matrix, np.float64) + np.asarray(matrix, np.float64).T) / 2)
-
-
-def _plain(matrix: np.ndarray) -> Matrix:
-    return tuple(tuple(float(value) for value in row) for row in matrix)
 
 
 def write_machine(path: str | PathLike[str], machine: Machine) -> None:

@@ -464,7 +464,7 @@ def research(study: Study) -> str:
 
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
-        how = availability(str(row["policy"]), study.params_of(row))
+        how = availability(str(row["policy"]), study.params_of(row), study.results[0].host_nodes)
         if (
             row is study.base
             or row["over"]
