@@ -38,7 +38,7 @@
 #define TO_CHOOSE 2000000   /* until one is found */
 #define TO_CALL 1000000     /* until the chain's first calls are made */
 #define TO_END 5000000      /* beyond what the order allows */
-#define KEEPER_WAITS 3      /* seconds for us to make it unmap the segment */
+#define KEEPER_WAITS 1      /* second for us to make it unmap the segment */
 #define FREE_AROUND (64UL << 20)
 #define LOWEST 0x100000000000UL /* the kernel maps nothing there by itself */
 #define SPREAD 0x200000000000UL
@@ -234,10 +234,13 @@ static void wait_a_moment(long nanoseconds)
 	sigtimedwait(&child, NULL, &moment);
 }
 
+static int64_t seen_running; /* the moment before the last look at a thread that had not stopped */
+
 /* Until the thread stops as asked; signals are passed on, which drops a pending interrupt. NULL, or why it does not. */
 static const char *wait_for(pid_t thread, enum asked asked, int64_t until, struct chain *chain, const struct process *process)
 {
 	for (;;) {
+		int64_t now = microseconds_now();
 		int status;
 		pid_t got = waitpid(thread, &status, __WALL | WNOHANG);
 
@@ -246,11 +249,12 @@ static const char *wait_for(pid_t thread, enum asked asked, int64_t until, struc
 		if (got < 0)
 			return "is gone";
 		if (!got) {
-			if (microseconds_now() > until)
+			seen_running = now;
+			if (now > until)
 				return "does not stop";
 			if (chain)
 				answer(chain, process);
-			wait_a_moment(chain && order_of(chain)->leave == UNDECIDED ? 20000 : 1000000);
+			wait_a_moment(chain && order_of(chain)->leave == UNDECIDED ? 20000 : asked == FOR_INTERRUPT ? 100000 : 1000000);
 			continue;
 		}
 		if (is_asked(status, asked))
@@ -264,19 +268,28 @@ static const char *wait_for(pid_t thread, enum asked asked, int64_t until, struc
 	}
 }
 
-/* A thread that does not stop cannot be detached but by our end. */
-static void let_go(const struct process *process, pid_t thread)
+/* A thread that does not stop cannot be detached but by our end. The moment from which on it may have stood still. */
+static int64_t let_go(const struct process *process, pid_t thread, int64_t since)
 {
 	const char *why;
 
 	if (!ptrace(PTRACE_DETACH, thread, 0, 0))
-		return;
+		return since;
 	ptrace(PTRACE_INTERRUPT, thread, 0, 0);
 	why = wait_for(thread, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, NULL, NULL);
 	if (!ptrace(PTRACE_DETACH, thread, 0, 0) || !why || strcmp(why, "does not stop"))
-		return;
+		return seen_running;
 	fail(EXIT_PARTIAL, "PID %d: thread %d has not stopped for %d s: it waits for a child of vfork, or for a device; it goes on",
 	     process->pid, thread, TO_LET_GO / 1000000);
+}
+
+static void release(struct chain *chain, const struct process *process, const struct thread *thread)
+{
+	int64_t since = let_go(process, thread->tid, thread->since);
+
+	chain->held = microseconds_now() - since;
+	chain->longest_held = chain->held > chain->longest_held ? chain->held : chain->longest_held;
+	chain->late += chain->most && chain->held > chain->most;
 }
 
 static bool in_restartable_sequence(pid_t thread, int memory, uint64_t ip)
@@ -387,10 +400,11 @@ static const char *try_thread(struct chain *chain, const struct process *process
 	if (ptrace(PTRACE_SEIZE, thread->tid, 0, PTRACE_O_TRACESYSGOOD))
 		return errno == ESRCH ? "is gone" : "may not be traced";
 	POINT(1);
+	seen_running = microseconds_now();
 	ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
 	POINT(2);
-	why = wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_STOP, NULL, NULL);
-	thread->since = microseconds_now();
+	why = wait_for(thread->tid, FOR_INTERRUPT, seen_running + TO_STOP, NULL, NULL);
+	thread->since = seen_running;
 	if (!why && (memory = open_memory(process)) < 0)
 		why = "has memory that we may not read";
 	if (!why)
@@ -400,7 +414,7 @@ static const char *try_thread(struct chain *chain, const struct process *process
 	if (memory >= 0)
 		close(memory);
 	if (why)
-		let_go(process, thread->tid);
+		release(chain, process, thread);
 	return why;
 }
 
@@ -642,10 +656,8 @@ static bool follow_to_end(struct chain *chain, const struct process *process, st
 	return !why;
 }
 
-static pid_t seize_keeper(const struct process *process, const struct order *order);
-
 static enum stop_result follow(struct chain *chain, const struct process *process, struct thread *thread,
-			       struct order *order, uint64_t place, pid_t *keeper)
+			       struct order *order, uint64_t place)
 {
 	int64_t now = microseconds_now();
 	long result = result_of(chain, process, thread, SYS_shmat, now + TO_CALL);
@@ -666,8 +678,6 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 		read_answer(chain, order);
 	else if (result != LONG_MIN)
 		because(chain, "thread %d could not be cloned: %s", thread->tid, strerror(-result));
-	if (result > 0 && keeper)
-		*keeper = seize_keeper(process, order);
 	if (result == LONG_MIN || !follow_to_end(chain, process, thread)) {
 		chain->place = 0; /* it is not known how far the chain has come */
 		return result > 0 ? CARRIED_OUT : NO_CLONE;
@@ -710,8 +720,7 @@ static bool has_ended(const struct process *process)
 	return ended;
 }
 
-static enum stop_result carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most,
-				  pid_t *keeper)
+enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most)
 {
 	static struct thread thread;
 	enum stop_result result = NO_THREAD;
@@ -729,6 +738,10 @@ static enum stop_result carry_out(struct chain *chain, const struct process *pro
 	order->waiting = status ? number_in_own_namespace(status) : 0;
 	order->ended_main = has_ended(process) ? chain->own : 0;
 	order->until = thread.since + most;
+#ifdef TESTED
+	order->gap = getenv("PT_GAP") ? atoi(getenv("PT_GAP")) : 0;
+	order->refusals = getenv("PT_REFUSALS") ? atoi(getenv("PT_REFUSALS")) : 0;
+#endif
 	place = free_place(chain, process);
 	if (!order->waiting || !place)
 		because(chain, "thread %d is gone", thread.tid);
@@ -745,20 +758,14 @@ static enum stop_result carry_out(struct chain *chain, const struct process *pro
 		else {
 			POINT(5);
 			hurry(&thread, true);
-			result = follow(chain, process, &thread, order, place, keeper);
+			result = follow(chain, process, &thread, order, place);
 		}
 	}
 	free(status);
-	let_go(process, thread.tid);
-	chain->held = microseconds_now() - thread.since;
+	release(chain, process, &thread);
 	hurry_ourselves(SCHED_OTHER);
 	POINT(9);
 	return result;
-}
-
-enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most)
-{
-	return carry_out(chain, process, order, most, NULL);
 }
 
 static int number_of(pid_t pid)
@@ -813,7 +820,7 @@ static pid_t seize_keeper(const struct process *process, const struct order *ord
 	if (number_of(pid) == order->keeper && !syscall(SYS_kcmp, process->tid, pid, KCMP_VM, 0, 0) &&
 	    !ptrace(PTRACE_INTERRUPT, pid, 0, 0))
 		return pid;
-	let_go(process, pid); /* another has got its number */
+	let_go(process, pid, 0); /* another has got its number */
 	return 0;
 }
 
@@ -842,9 +849,10 @@ bool chain_unmap(struct chain *chain, const struct process *process)
 
 	for (int i = 0; i < 10 && !clean && process_alive(process); i++) {
 		struct order order = { .patience.seconds = KEEPER_WAITS };
-		pid_t keeper = 0, other;
+		pid_t keeper, other;
 
-		carry_out(chain, process, &order, TO_CALL, &keeper);
+		chain_carry_out(chain, process, &order, TO_CALL);
+		keeper = seize_keeper(process, &order);
 		if (keeper)
 			clean = unmap_by(chain, keeper, chain->place);
 		else

@@ -21,7 +21,9 @@ struct chain {
 	/* Asked in each stop: whether nothing is against it; otherwise `why`. */
 	bool (*may)(struct chain *chain, const struct process *process, int64_t until);
 	unsigned seed, interrupted; /* threads that had a timeout cut short */
-	int64_t held; /* microseconds that the thread was not its own */
+	int64_t most; /* microseconds that a thread is to be held; 0: no limit */
+	int64_t held, longest_held; /* microseconds that the last thread was, and any: borrowed, or tried and let go */
+	long late; /* longer than `most` */
 	char why[512];
 };
 bool chain_find_code(struct chain *chain, const struct process *process);

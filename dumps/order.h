@@ -41,7 +41,7 @@ struct order {
 	int32_t count, node;         /* parts; node of the tables, -1: any */
 	int64_t until; /* CLOCK_MONOTONIC, microseconds: no part is begun that may end later */
 	uint32_t to_stop, to_return, dear; /* microseconds to stop the threads, for one way back, for a MiB of parts */
-	uint32_t gap, refusals; /* of tests: microseconds between both ways, ways back that fail */
+	uint32_t gap, refusals; /* of tests: microseconds between both ways, or before the keeper, ways back that fail */
 	char tasks[40], maps[40];
 	int32_t outcome, error, thread, stopped, done;
 	int32_t standing, leave; /* all threads stand still; what ptrelocate says to that */

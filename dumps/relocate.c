@@ -27,7 +27,7 @@
 #define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
 #define WHOLE_STOP 1000000    /* microseconds to stop all threads, without a limit to the pause */
 #define TO_RETURN 2000000     /* microseconds for a way back */
-#define TO_EXEC 500000        /* microseconds for a child of vfork to become another program */
+#define TO_EXEC 1500000       /* microseconds for a child of vfork to become another program, or for a forgotten keeper to end */
 #define LOST_IN_A_ROW 50      /* attempts that moved nothing, before we give up */
 #define AREAS_TO_SPARE 64     /* below vm.max_map_count */
 #define SPARE (1UL << 20)     /* bytes below RLIMIT_AS and RLIMIT_DATA */
@@ -52,7 +52,7 @@ struct plan {
 };
 struct tally {
 	uint64_t bytes, skipped;
-	long stops, lost, late, longest, longest_held, retries, moving;
+	long stops, lost, longest, retries, moving;
 	int last_error;
 };
 
@@ -399,10 +399,6 @@ static void move_all(struct plan *plan, long most, struct tally *tally)
 				       .tasks = "/proc/", .maps = "/proc/self/maps" };
 		const struct part *last;
 
-#ifdef TESTED
-		order.gap = getenv("PT_GAP") ? atoi(getenv("PT_GAP")) : 0;
-		order.refusals = getenv("PT_REFUSALS") ? atoi(getenv("PT_REFUSALS")) : 0;
-#endif
 		snprintf(order.tasks, sizeof(order.tasks), "/proc/%d/task", chain.own);
 		fill(&order, plan, span, at, dear, around, most);
 		if (!order.count)
@@ -410,10 +406,6 @@ static void move_all(struct plan *plan, long most, struct tally *tally)
 		long moving = tally->moving;
 		enum stop_result result = chain_carry_out(&chain, &process, &order, most ? most - TO_END : 10000000);
 
-		if (result != NO_THREAD) {
-			tally->longest_held = chain.held > tally->longest_held ? chain.held : tally->longest_held;
-			tally->late += most && chain.held > most;
-		}
 		if (result != CARRIED_OUT || !settle(tally, &process, &order)) {
 			if (!process_alive(&process))
 				fail(EXIT_PARTIAL, "PID %d: ended while it was relocated", process.pid);
@@ -443,13 +435,13 @@ static void move_all(struct plan *plan, long most, struct tally *tally)
 	}
 }
 
-static void print_tally(const struct tally *tally, const struct chain *chain, bool gave_up)
+static void print_tally(const struct tally *tally, const struct chain *chain, const char *gave_up)
 {
 	printf("{\"stops\": %ld, \"bytes\": %lu, \"skipped\": %lu, \"error\": \"%s\", \"longest_us\": %ld, \"longest_held_us\": %ld, "
 	       "\"late\": %ld, \"moving_us\": %ld, \"retries\": %ld, \"lost\": %ld, \"interrupted\": %u, \"gave_up\": \"%s\"}\n",
 	       tally->stops, tally->bytes, tally->skipped, tally->last_error ? strerror(tally->last_error) : "",
-	       tally->longest, tally->longest_held, tally->late, tally->moving, tally->retries, tally->lost,
-	       chain->interrupted, enough ? "interrupted" : gave_up ? chain->why : "");
+	       tally->longest, chain->longest_held, chain->late, tally->moving, tally->retries, tally->lost,
+	       chain->interrupted, enough ? "interrupted" : gave_up);
 	fflush(stdout);
 }
 
@@ -480,7 +472,7 @@ int main(int count, char **arguments)
 	struct tally tally = { 0 };
 	long most = PAUSE, node = -1;
 	bool yes = false;
-	char *status;
+	char *status, why_not_all[sizeof(chain.why)] = "";
 	const char *why;
 	sigset_t child;
 	int i = 1;
@@ -530,6 +522,7 @@ int main(int count, char **arguments)
 	status = thread_text(&process, process.pid, "status");
 	chain.own = status ? number_in_own_namespace(status) : 0;
 	chain.may = may_be_moved;
+	chain.most = most;
 	free(status);
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
@@ -545,7 +538,9 @@ int main(int count, char **arguments)
 	move_all(&plan, most, &tally);
 	bool whole = tally.bytes + tally.skipped >= bytes_of(&plan);
 
-	print_tally(&tally, &chain, !whole);
+	if (!whole)
+		memcpy(why_not_all, chain.why, sizeof(chain.why));
 	leave_nothing();
+	print_tally(&tally, &chain, why_not_all);
 	return whole && !tally.skipped ? EXIT_OK : EXIT_PARTIAL;
 }

@@ -353,6 +353,8 @@ INSIDE __attribute__((visibility("hidden"))) void inside_main(struct order *orde
 
 	order->began = now();
 	if (!order->count) {
+		if (order->gap)
+			nap(order->gap);
 		order->keeper = start_keeper(order);
 	} else if (stop_all(order, held) && may_go_on(order)) {
 		order->held = now();

@@ -117,6 +117,12 @@ def test_a_way_back_that_keeps_failing_stops_the_process_and_says_where_its_memo
             front.plan(one.pid, None)
 
 
+def test_every_stop_counts_the_last_one_too(writer):
+    """The last moves nothing: it unmaps what is ours."""
+    _, (_, tally) = relocate(writer.pid, "--yes", gap=20000)
+    assert tally["late"] > tally["stops"] - tally["lost"] and tally["longest_held_us"] >= 20000
+
+
 REFUSED = {
     "seccomp": "seccomp filters its system calls",
     "shared": "shares its memory",
