@@ -15,7 +15,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event, WalkStream
-from ptanalyze.kernels.replay import EVENT_KINDS
+from ptanalyze.kernels import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass

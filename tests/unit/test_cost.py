@@ -24,7 +24,7 @@ from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.price import OVERLAP, held_ns, lock_held
 from ptanalyze.cost.result import CallCost, SystemCalls
-from ptanalyze.kernels.replay import (
+from ptanalyze.kernels import (
     CALLS,
     EVENT_KINDS,
     FAULT,
@@ -38,8 +38,8 @@ from ptanalyze.kernels.replay import (
     TABLE_FREE,
     TABLE_NEW,
     Counters,
-    counters,
 )
+from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import view

@@ -17,21 +17,9 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.price import busy_ns
+from ptanalyze.kernels import BALANCING, IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.data_migration import FAULTS
-from ptanalyze.kernels.replay import (
-    BALANCING,
-    DATA,
-    FLUSH,
-    HINT,
-    HOST_DATA,
-    IPI,
-    PTE_FANOUT,
-    PTE_WRITE,
-    RUN,
-    VM_EXIT,
-    data_page,
-    node_now,
-)
+from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN, data_page, node_now
 from ptanalyze.policies import plan_for
 from ptanalyze.world import page_homes
 from ptanalyze.world.mm_events import invalidations

@@ -16,8 +16,8 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 205,
-    "core package: lines": 58_600,
+    "core package: files": 196,
+    "core package: lines": 56_950,
     "satellites: lines": 18_000,
     "satellites: lines of the largest": 5_500,
     "satellites: names of the core": 436,
@@ -26,7 +26,7 @@ LIMITS = {
     "whatif: calls into another file": 2_505,
     "whatif: files executed": 55,
     "whatif: functions executed": 1_041,
-    "walk: lines reached by import": 32_200,
+    "walk: lines reached by import": 31_940,
 }
 
 

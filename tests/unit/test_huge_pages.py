@@ -32,7 +32,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import Site, SiteFrame, read_sites, write_sites
-from ptanalyze.kernels.replay import LL, RR
+from ptanalyze.kernels import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import table
 from ptanalyze.world import trees

@@ -16,20 +16,8 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
-from ptanalyze.kernels.replay import (
-    HOST_DATA,
-    IPI,
-    IPI_SAVED,
-    LL,
-    LR,
-    PTE_COPY,
-    PTE_FANOUT,
-    REPLICA_FAULT,
-    RL,
-    RR,
-    TABLE_DATA,
-    MmSteps,
-)
+from ptanalyze.kernels import IPI, IPI_SAVED, LL, LR, PTE_COPY, PTE_FANOUT, REPLICA_FAULT, RL, RR
+from ptanalyze.kernels.replay import HOST_DATA, TABLE_DATA, MmSteps
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.five_level import domain_of, split
 from replay_cases import HEAP, case, cases, events, reads_of, run, scenario_of

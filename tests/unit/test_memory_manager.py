@@ -14,8 +14,8 @@ from naive.replay import live_cpus
 from ptanalyze.analysis import replay
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
+from ptanalyze.kernels import FAULT
 from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
-from ptanalyze.kernels.replay import FAULT
 from ptanalyze.policies import plan_for
 from ptanalyze.world import history, mm_events
 from ptanalyze.world.mm_events import invalidations

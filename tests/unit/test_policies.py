@@ -18,16 +18,7 @@ from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
-from ptanalyze.kernels.replay import (
-    EVENT_KINDS,
-    FAULT,
-    LL,
-    LR,
-    PTE_COPY,
-    PTE_FANOUT,
-    PTE_WRITE,
-    REPLICA_FAULT,
-)
+from ptanalyze.kernels import EVENT_KINDS, FAULT, LL, LR, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
 from ptanalyze.policies import find, plan_for, policies
 from ptanalyze.policies.wasp import steering
 from replay_cases import HEAP, case, cases, events, run, scenario_of

@@ -23,16 +23,8 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.kernels.replay import (
-    CLEAR,
-    FAULT,
-    PTE_COPY,
-    REPLICA_FAULT,
-    SET,
-    TABLE_MOVED,
-    TABLE_NEW,
-    UPDATE,
-)
+from ptanalyze.kernels import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
+from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
 from ptanalyze.policies import plan_for
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario

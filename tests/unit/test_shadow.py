@@ -13,7 +13,7 @@ from test_walker import assert_as_naive
 from naive.trees import by_steps, leaf_map, shadow_pages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
-from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
+from ptanalyze.kernels import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import Scenario, untouched
 from replay_cases import HEAP, ask, cases, run, scenario_of

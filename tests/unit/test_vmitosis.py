@@ -18,7 +18,7 @@ from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR, TABLE_MOVED
+from ptanalyze.kernels import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR, TABLE_MOVED
 from ptanalyze.policies import find, plan_for
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze.world.scenario import untouched

@@ -15,7 +15,7 @@ from naive.wasp import Wasp
 from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import Latency
 from ptanalyze.core.trace import WalkStream
-from ptanalyze.kernels.replay import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
+from ptanalyze.kernels import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
 from ptanalyze.policies import find
 from ptanalyze.policies.wasp import Thresholds, decisions, switches
 from replay_cases import HEAP, case, cases, run, scenario_of

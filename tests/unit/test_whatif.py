@@ -25,7 +25,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
 from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.kernels.replay import LL, LR, RL, RR
+from ptanalyze.kernels import LL, LR, RL, RR
 from ptanalyze.show.whatif import groups, sentence
 from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth

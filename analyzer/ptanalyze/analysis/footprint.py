@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..core.footprint import Footprint
     from ..core.machine import Machine
     from ..cost.result import OneTimeCost
-    from ..kernels.replay import Counters
+    from ..kernels import Counters
     from ..world.scenario import Scenario
     from .setup import Setup
 

@@ -17,7 +17,8 @@ from ..cost import price as cost
 from ..cost.price import Away, Native, break_even, lock_held
 from ..cost.result import EVERY_NODE, OneTimeCost, Result, SystemCalls
 from ..cost.throughput import rated
-from ..kernels.replay import Counters, counters
+from ..kernels import Counters
+from ..kernels.replay import counters
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages

@@ -17,15 +17,12 @@ from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.result import Series, SystemCalls
+from ..kernels import BALANCING, CALLS, TABLE_MOVED, Counters
 from ..kernels.jit import check_types, compile_together
 from ..kernels.replay import (
-    BALANCING,
-    CALLS,
     DATA,
     FLUSH,
     HOST_DATA,
-    TABLE_MOVED,
-    Counters,
     PteState,
     at_share,
     carry_out,

@@ -28,7 +28,7 @@ from msgspec import structs
 from ..core import interval
 from ..core.columns import Finding
 from ..core.interval import Interval, over_corners
-from ..kernels.replay import (
+from ..kernels import (
     CALLS,
     FAULT,
     IPI,

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, plain
 from ..core.interval import Interval, less_sure
-from ..kernels.replay import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
+from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 
 # What a policy costs once: getting to its tables, and touching memory for the first time.
 
@@ -217,7 +217,7 @@ class Series:
 
     time_ns       int64[N]  end of each window, from the trace's first chunk
     walks         int64[N]
-    classes       int64[N, sockets, 4]  as kernels.replay.Counters
+    classes       int64[N, sockets, 4]  as kernels.Counters
     dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
     tables_moved  int64[N]  table pages moved so far, of both dimensions
     data_moved    int64[N]  data pages moved so far; pages  mapped in the end
@@ -310,7 +310,7 @@ WINDOW_COLUMNS = (
 
 @dataclass(frozen=True)
 class Result:
-    """Integer counts (kernels.replay.Counters describes their axes) and their price.
+    """Integer counts (kernels.Counters describes their axes) and their price.
 
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
     calls         int64[calls, kinds, nodes, nodes]  events on the guest's tables, by their cause

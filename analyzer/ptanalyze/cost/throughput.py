@@ -19,14 +19,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..core.interval import over_corners
-from ..kernels.replay import BALANCING
+from ..kernels import BALANCING
 from .price import data_cycles, moving_ns, taken_ns, walk_cycles
 from .result import Rate
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..core.machine import Costs, Machine
-    from ..kernels.replay import Counters
+    from ..kernels import Counters
     from .result import Series
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
+from . import BALANCING, CALLS, EVENT_KINDS, FAULT, LL, PAGES_ZEROED, READ_BITS, RL, Counters  # noqa: F401
 from .jit import called_hook, hook, kernel
 
 SET = 0  # slots now belong to another VMA (0: to none that is known)
@@ -21,11 +22,6 @@ HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host'
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
 RUN = 9  # most of the process's threads run on another node from now on
 HINT = 11  # NUMA balancing marked an entry (change_prot_numa) or restored it
-CALLS = (  # MmSteps.call: on whose behalf; 0 to 12 as trace.Event, what follows the kernel does on its own
-    "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
-    "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing",
-)  # fmt: skip
-BALANCING = 13
 ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
 
 
@@ -208,72 +204,8 @@ def popcount(x):
 
 ONE = np.uint64(1)
 HOST_BITS = np.uint64(0x3E)
-READ_BITS = 48  # bit 8 * g + h of Reads.read
 NO_NODE, FARTHEST = np.int64(-1 << 62), np.int64(1 << 32)  # of what a replay returns where a hook fails
 COPIED = np.int64(1 << 31)  # on_walk returns COPIED + node of a walk that copies the entry from that node
-LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks are LL or RL
-
-(
-    PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED, TABLE_MOVED,
-    VM_EXIT, PAGES_ZEROED,
-) = range(12)  # fmt: skip
-
-
-class Kind(NamedTuple):
-    """A kind of event, and how people read of it: `title` "" nowhere; host: of the host's tables, None: they
-    have none; once: among what happens once."""
-
-    name: str
-    meaning: str
-    title: str = ""
-    host: str | None = None
-    once: str = ""
-
-
-KINDS = (
-    Kind("pte_writes", "entries written where a single copy would be written too; to = node of that copy",
-         "PTE writes", "ePT writes", "PTE writes"),
-    Kind("pte_fanout", "entries written to further copies",
-         "PTE writes fanned out", "ePT writes fanned out", "PTE writes fanned out"),
-    Kind("faults", "demand faults; to = node that holds the new entry first",
-         "page faults", None, "page faults"),
-    Kind("replica_faults", "faults (host: violations) that only copied an entry; to = node it came from",
-         "replica faults", "ePT violations", "replica faults"),
-    Kind("pte_copies", "entries copied, prefetched ones included; to = node they were copied from",
-         "PTE copies", "ePT copies", "PTE copies"),
-    Kind("tables_new", "table pages made (zeroed, linked into their parent); to = node they are on",
-         "", "", "tables made"),
-    Kind("tables_freed", "table pages freed"),
-    Kind("ipis", "TLB shootdown IPIs; to = node of the interrupted CPU", "IPIs"),
-    Kind("ipis_saved", "CPUs with a live thread that a filter spared", "IPIs saved"),
-    Kind("tables_moved", "table pages copied whole to another node; from = node they were on",
-         "tables moved", "ePT tables moved", "tables moved"),
-    Kind("vm_exits", "guest entries written that trap into the hypervisor (shadow paging)",
-         "VM exits", None, "VM exits"),
-    Kind("pages_zeroed", "pages of 4 KiB that demand faults zero, 512 for a page of 2 MiB; to = from",
-         "4 KiB pages zeroed", None, "4 KiB pages zeroed"),
-)  # fmt: skip
-EVENT_KINDS = tuple(kind.name for kind in KINDS)
-
-
-class Counters(NamedTuple):
-    """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
-
-    reads        int64[48, nodes, nodes, shares + 1]  [bit of Reads.read, reader's node, serving node, shares
-                                             of the LLC at which it comes from DRAM]: at_share
-    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of the leaf entries that
-                                             they end with: where a walk copied the entry, its own node's
-    events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
-    host_events  the same of the host's
-    pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
-    """
-
-    reads: np.ndarray
-    classes: np.ndarray
-    events: np.ndarray
-    host_events: np.ndarray
-    pages: np.ndarray
-    host_pages: np.ndarray
 
 
 class CallCounters(NamedTuple):

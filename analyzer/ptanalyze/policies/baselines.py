@@ -33,7 +33,7 @@ from msgspec import Meta
 from ..core.columns import Finding
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
-from ..kernels.replay import PTE_WRITE, TABLE_FREE, TABLE_NEW
+from ..kernels import PTE_WRITE, TABLE_FREE, TABLE_NEW
 from . import static_replicas
 from .contract import Availability, Policy, PolicySide, Scenario, captured_nodes, nodes_of
 from .static_replicas import AS_CAPTURED, State

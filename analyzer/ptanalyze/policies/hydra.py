@@ -11,25 +11,27 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels.replay import (
+from ..kernels import (
     BALANCING,
-    CLEAR,
-    COPIED,
-    DATA,
     FAULT,
-    FLUSH,
-    FREE,
-    HINT,
     IPI,
     IPI_SAVED,
-    MOVE,
     PTE_COPY,
     PTE_FANOUT,
     PTE_WRITE,
     REPLICA_FAULT,
-    SET,
     TABLE_FREE,
     TABLE_NEW,
+)
+from ..kernels.replay import (
+    CLEAR,
+    COPIED,
+    DATA,
+    FLUSH,
+    FREE,
+    HINT,
+    MOVE,
+    SET,
     UPDATE,
     data_page,
     freed_table,

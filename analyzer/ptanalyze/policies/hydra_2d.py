@@ -15,20 +15,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.trace import read_only
-from ..kernels.replay import (
-    COPIED,
-    HOST_DATA,
-    PTE_COPY,
-    PTE_FANOUT,
-    PTE_WRITE,
-    REPLICA_FAULT,
-    TABLE_DATA,
-    TABLE_NEW,
-    grow,
-    host_entry,
-    popcount,
-    word_mask,
-)
+from ..kernels import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW
+from ..kernels.replay import COPIED, HOST_DATA, TABLE_DATA, grow, host_entry, popcount, word_mask
 from ..kernels.walker import CODES, leaf
 from . import hydra
 from .contract import (

@@ -11,7 +11,8 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Strict
-from ..kernels.replay import RUN, TABLE_FREE, TABLE_MOVED, grow, node_now
+from ..kernels import TABLE_FREE, TABLE_MOVED
+from ..kernels.replay import RUN, grow, node_now
 from . import static_replicas
 from .contract import (
     NODES,

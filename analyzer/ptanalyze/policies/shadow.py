@@ -23,20 +23,8 @@ from msgspec import Meta
 
 from ..core.columns import CAREFUL, Finding
 from ..core.machine import Strict
-from ..kernels.replay import (
-    CLEAR,
-    DATA,
-    FREE,
-    HINT,
-    MOVE,
-    PTE_WRITE,
-    TABLE_NEW,
-    UPDATE,
-    VM_EXIT,
-    freed_table,
-    move_target,
-    stores,
-)
+from ..kernels import PTE_WRITE, TABLE_NEW, VM_EXIT
+from ..kernels.replay import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.trees import shadow_table, split_tables
 from .baselines import BY_FIRST_TOUCH
 from .contract import Availability, GuestHooks, Policy, PolicySide, Scenario, called_hook, guest_exists, hook

@@ -10,23 +10,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..core.machine import Machine
+from ..kernels import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW
 from ..kernels.replay import (
     CLEAR,
     DATA,
-    FAULT,
     FLUSH,
     FREE,
     HINT,
     HOST_DATA,
-    IPI,
     MOVE,
-    PTE_COPY,
-    PTE_FANOUT,
-    PTE_WRITE,
     TABLE_DATA,
-    TABLE_FREE,
-    TABLE_MOVED,
-    TABLE_NEW,
     UPDATE,
     freed_table,
     grow,

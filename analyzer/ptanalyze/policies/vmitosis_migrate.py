@@ -12,23 +12,18 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
+from ..kernels import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW
 from ..kernels.data_migration import NOT_MAPPED, NOWHERE
 from ..kernels.replay import (
     ALL,
     CLEAR,
     DATA,
-    FAULT,
     FLUSH,
     FREE,
     HINT,
     HOST_DATA,
-    IPI,
     MOVE,
-    PTE_WRITE,
     TABLE_DATA,
-    TABLE_FREE,
-    TABLE_MOVED,
-    TABLE_NEW,
     UPDATE,
     data_page,
     freed_table,

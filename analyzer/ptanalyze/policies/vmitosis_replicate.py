@@ -19,7 +19,8 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from ..kernels.replay import CLEAR, DATA, FAULT, HINT, MOVE, UPDATE, move_target, stores
+from ..kernels import FAULT
+from ..kernels.replay import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
 from . import static_replicas
 from .contract import (
     LAYERS_ACT,

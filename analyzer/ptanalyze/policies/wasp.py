@@ -26,18 +26,8 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from ..kernels.replay import (
-    CLEAR,
-    FREE,
-    IPI,
-    MOVE,
-    PTE_COPY,
-    TABLE_FREE,
-    TABLE_NEW,
-    freed_table,
-    grow,
-    move_target,
-)
+from ..kernels import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW
+from ..kernels.replay import CLEAR, FREE, MOVE, freed_table, grow, move_target
 from ..world.traced_program import TracedProgram
 from . import static_replicas
 from .baselines import BY_FIRST_TOUCH

@@ -35,7 +35,7 @@ from ..core.interval import interval as interval_interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
-from ..kernels.replay import KINDS
+from ..kernels import KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members
 from .terminal import SCREEN, next_steps, number
 

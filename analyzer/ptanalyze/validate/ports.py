@@ -11,7 +11,7 @@ from ..cost.law import MeasuredRun
 from ..cost.law import counted as closed_forms_counted
 from ..cost.predict import Prediction, predict_placement, predict_walks
 from ..cost.result import Result
-from ..kernels.replay import PTE_COPY, REPLICA_FAULT
+from ..kernels import PTE_COPY, REPLICA_FAULT
 from .bench import Bench, Design
 from .leave_one_out import basu, line, of_ports
 from .prior import mean_run, ports

@@ -20,16 +20,8 @@ from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD
 from ..cost import price as cost
 from ..cost.price import held_ns
 from ..cost.result import Result, SystemCalls
-from ..kernels.replay import (
-    CALLS,
-    FAULT,
-    PAGES_ZEROED,
-    PTE_FANOUT,
-    PTE_WRITE,
-    TABLE_FREE,
-    TABLE_NEW,
-    counters,
-)
+from ..kernels import CALLS, FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW
+from ..kernels.replay import counters
 from .bench import DESIGNS, Design
 
 PAGE = 1 << PAGE_SHIFT

@@ -34,7 +34,8 @@ from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_costs, load_machine, sharing
 from ..cost import price as cost
-from ..kernels.replay import Counters, counters
+from ..kernels import Counters
+from ..kernels.replay import counters
 from ..policies import plan_for
 from .row import TRACED, Row, published, row
 

@@ -38,18 +38,8 @@ from ..core.columns import Finding
 from ..core.errors import UNKNOWN_NODE, UsageError, plural
 from ..core.snapshot import Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
-from ..kernels.replay import (
-    BALANCING,
-    CLEAR,
-    FLUSH,
-    MOVE,
-    MmSteps,
-    Rows,
-    Shootdowns,
-    move_target,
-    node_now,
-    slot_range,
-)
+from ..kernels import BALANCING
+from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, node_now, slot_range
 from .address_space import AddressSpace
 from .history import History
 from .mm_events import region_of_interest
