@@ -1,5 +1,7 @@
 """What type checkers see, and where each name of the API is defined: __init__.py reads it."""
 
+from ptanalyze_report.explore import explore as explore
+from ptanalyze_report.page import report as report
 from ptanalyze_synth.capture import synth as synth
 
 from .analysis.advise import advise as advise
@@ -24,5 +26,3 @@ from .analysis.whatif import whatif as whatif
 from .core.version import __version__ as __version__
 from .formats.capture import load as load
 from .show import plots as plots
-from .show.explore import explore as explore
-from .show.report.page import report as report

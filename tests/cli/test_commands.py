@@ -576,8 +576,8 @@ def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
 def test_figures_are_drawn_by_as_many_processes_as_asked_for(pt, sample, tmp_path, monkeypatch):
     drawn_by = []
     html = lambda _, processes, progress: drawn_by.append(processes) or ""  # noqa: E731
-    monkeypatch.setattr("ptanalyze.show.report.study.studies", lambda *_: [])
-    monkeypatch.setattr("ptanalyze.show.report.page.html", html)
+    monkeypatch.setattr("ptanalyze_report.study.studies", lambda *_: [])
+    monkeypatch.setattr("ptanalyze_report.page.html", html)
     pt("report", sample, "-j", "3", "-o", tmp_path / "page.html")
     assert drawn_by == [3]
 

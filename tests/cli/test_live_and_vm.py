@@ -10,12 +10,12 @@ from captures import one_node_capture
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine, sharing
-from ptanalyze.show.report import change
-from ptanalyze.show.report.cautions import alone, cautions, glance
-from ptanalyze.show.report.change import everything, side_by_side
-from ptanalyze.show.report.change import lead as policies_differ
-from ptanalyze.show.report.change import lead_compared as lead
-from ptanalyze.show.report.study import studies
+from ptanalyze_report import change
+from ptanalyze_report.cautions import alone, cautions, glance
+from ptanalyze_report.change import everything, side_by_side
+from ptanalyze_report.change import lead as policies_differ
+from ptanalyze_report.change import lead_compared as lead
+from ptanalyze_report.study import studies
 
 # Answers about live processes: what pages count by, which machine they are about, no run time anywhere.
 

@@ -31,8 +31,8 @@ from ptanalyze.formats.record import seal
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from ptanalyze.show.cpu_groups import write_prometheus
-from ptanalyze.show.report import page
 from ptanalyze.show.whatif import aligned
+from ptanalyze_report import page
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.
 #

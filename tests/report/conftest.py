@@ -8,7 +8,7 @@ import pytest
 
 import ptanalyze
 from ptanalyze.core.errors import bundled
-from ptanalyze.show.report.study import studies
+from ptanalyze_report.study import studies
 from report_page import ReportPage
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"

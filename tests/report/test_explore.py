@@ -13,8 +13,8 @@ from PIL import Image
 
 import ptanalyze
 from ptanalyze.core.errors import UsageError
-from ptanalyze.show.explore.widget import table_map
 from ptanalyze.show.plots.style import node_looks
+from ptanalyze_report.explore.widget import table_map
 
 if not os.environ.get("CI"):
     pytest.importorskip("anywidget", reason="the extra `notebooks` is not installed")
@@ -115,7 +115,7 @@ def test_what_cannot_be_walked_is_said(explorer):
 
 def test_without_the_extra_it_says_what_to_install(vm, monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    monkeypatch.delitem(sys.modules, "ptanalyze.show.explore.widget", raising=False)
+    monkeypatch.delitem(sys.modules, "ptanalyze_report.explore.widget", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[notebooks\]'"):
         ptanalyze.explore(vm)
 

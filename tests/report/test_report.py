@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 import ptanalyze
+import ptanalyze_report
 from ptanalyze.core.columns import Finding as Told
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.show.report import change
-from ptanalyze.show.report import page as page_module
-from ptanalyze.show.report.page import Page, html
-from ptanalyze.show.report.picture import memory
-from ptanalyze.show.report.study import studies
 from ptanalyze_formats.importing import import_capture
+from ptanalyze_report import change
+from ptanalyze_report import page as page_module
+from ptanalyze_report.page import Page, html
+from ptanalyze_report.picture import memory
+from ptanalyze_report.study import studies
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
@@ -265,7 +266,7 @@ def test_pages_are_small_three_such_vms_have_less_than_two_megabytes(bundled_vm_
 
 # What a report is made of travels with the package.
 
-PACKAGE = Path(ptanalyze.__file__).parent
+PACKAGE = Path(ptanalyze_report.__file__).parent
 
 
 def test_the_wheel_carries_template_style_script_and_glossary(tmp_path):
@@ -273,11 +274,11 @@ def test_the_wheel_carries_template_style_script_and_glossary(tmp_path):
     subprocess.run(build, cwd=PACKAGE.parents[1], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        inside = {name for name in archive.namelist() if name.startswith("ptanalyze/show/report/")}
+        inside = {name for name in archive.namelist() if name.startswith("ptanalyze_report/")}
     here = {
-        f"ptanalyze/show/report/{path.name}"
-        for path in (PACKAGE / "show" / "report").iterdir()
-        if path.is_file()
+        str(path.relative_to(PACKAGE.parent))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == here
     assert {Path(name).suffix for name in inside} == {".py", ".html", ".css", ".js", ".toml"}

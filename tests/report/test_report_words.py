@@ -11,12 +11,12 @@ import ptanalyze
 from captures import make_family
 from ptanalyze.capture.check import Check
 from ptanalyze.core.errors import printable
-from ptanalyze.show.report.cautions import cautions, rival, second_sentence
-from ptanalyze.show.report.change import locality, panels
-from ptanalyze.show.report.page import glossary, linked, policy_terms
-from ptanalyze.show.report.picture import LEAST, Column, grid, memory, percent, ratio, word
-from ptanalyze.show.report.study import studies
-from ptanalyze.show.report.where import walkers
+from ptanalyze_report.cautions import cautions, rival, second_sentence
+from ptanalyze_report.change import locality, panels
+from ptanalyze_report.page import glossary, linked, policy_terms
+from ptanalyze_report.picture import LEAST, Column, grid, memory, percent, ratio, word
+from ptanalyze_report.study import studies
+from ptanalyze_report.where import walkers
 
 SMALL = {"accesses": 1500, "init_trace": False}
 

@@ -9,7 +9,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import ptanalyze
 from ptanalyze.show import plots
-from ptanalyze.show.report.picture import image
+from ptanalyze_report.picture import image
 
 
 def pictures(place):

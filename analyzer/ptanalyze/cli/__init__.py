@@ -54,7 +54,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "compare": Entry(".compare", "List the differences between two results."),
         "hugepages": Entry(".hugepages", "Rank mappings by gain from huge pages."),
         "advise": Entry(".advise", "Rank all policies within a budget."),
-        "report": Entry(".report", "Write an HTML report about captures."),
     },
     "Model": {
         "policies": Entry(".policies", "List placement policies and parameters."),

@@ -6,12 +6,13 @@ from typing import Any
 
 from pandas import DataFrame, concat
 
-from ...core.errors import show_duration
-from ...world.address_space import NO_VMA
-from .. import plots
-from ..plots.locality import local_share
-from ..plots.style import WEIGHTS, named
-from ..plots.timeline import ceiling, walks_per_second
+from ptanalyze.core.errors import show_duration
+from ptanalyze.show import plots
+from ptanalyze.show.plots.locality import local_share
+from ptanalyze.show.plots.style import WEIGHTS, named
+from ptanalyze.show.plots.timeline import ceiling, walks_per_second
+from ptanalyze.world.address_space import NO_VMA
+
 from .picture import Cell, Column, Grid, Picture, count, grid, percent, picture, word
 from .study import Study, remote_share
 

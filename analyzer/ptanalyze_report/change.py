@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
-from ...analysis.ranking import reshapes, share_sentence, verdict
-from ...analysis.size import SizeCurve
-from ...core import interval as gain
-from ...core import interval as interval_module
-from ...core.errors import size_in_words
-from ...policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat
-from .. import plots
-from ..plots.speedup import priced
-from ..whatif import earned
+from ptanalyze.analysis.ranking import reshapes, share_sentence, verdict
+from ptanalyze.analysis.size import SizeCurve
+from ptanalyze.core import interval as gain
+from ptanalyze.core import interval as interval_module
+from ptanalyze.core.errors import size_in_words
+from ptanalyze.policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat
+from ptanalyze.show import plots
+from ptanalyze.show.plots.speedup import priced
+from ptanalyze.show.whatif import earned
+
 from .cautions import listed
 from .picture import (
     Column,

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...core.errors import size_in_words
-from ...core.interval import shown
-from ..plots.style import NO_DATE, SETTINGS, Spot, spots
-from ..terminal import number
+from ptanalyze.core.errors import size_in_words
+from ptanalyze.core.interval import shown
+from ptanalyze.show.plots.style import NO_DATE, SETTINGS, Spot, spots
+from ptanalyze.show.terminal import number
 
 # A table of the page: cells with a text for people and a number to sort by.
 

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame, Series
 
-from ...analysis.advise import Question
-from ...analysis.limits import Limits
-from ...analysis.setup import Policies, Setup, policies_of, weighed_by
-from ...analysis.size import SizeCurve
-from ...capture.check import Check
-from ...core import interval
-from ...core.columns import CACHED, EACH_ONCE, FAILED, PARTIAL, Finding
-from ...core.errors import UsageError
-from ...core.interval import Interval
-from ...core.process import Progress
-from ...cost.result import Result
-from ..plots.style import WEIGHTS, policy_labels
+from ptanalyze.analysis.advise import Question
+from ptanalyze.analysis.limits import Limits
+from ptanalyze.analysis.setup import Policies, Setup, policies_of, weighed_by
+from ptanalyze.analysis.size import SizeCurve
+from ptanalyze.capture.check import Check
+from ptanalyze.core import interval
+from ptanalyze.core.columns import CACHED, EACH_ONCE, FAILED, PARTIAL, Finding
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.process import Progress
+from ptanalyze.cost.result import Result
+from ptanalyze.show.plots.style import WEIGHTS, policy_labels
 
 if TYPE_CHECKING:
-    from ...analysis.advise import Advised
-    from ...formats.capture import Capture
+    from ptanalyze.analysis.advise import Advised
+    from ptanalyze.formats.capture import Capture
 
 WINDOWS = 20  # in the picture over time
 
@@ -204,7 +204,7 @@ def studies(
 def _by_workers(
     on: str, captures: Sequence[Capture], names: Sequence[str], setup: Setup, question: Question
 ) -> list[Study]:
-    from ...analysis.sweep import carried_out, sent, workers_on
+    from ptanalyze.analysis.sweep import carried_out, sent, workers_on
 
     quiet = replace(setup, progress=None)
     units = [(sent(capture), name, quiet, question) for capture, name in zip(captures, names, strict=True)]
@@ -214,7 +214,7 @@ def _by_workers(
 
 def study_there(unit: tuple[Capture, str, Setup, Question]) -> Study:
     """`study` at a worker."""
-    from ...analysis.sweep import received
+    from ptanalyze.analysis.sweep import received
 
     received(unit[0])
     return study(*unit)
@@ -243,14 +243,14 @@ def name_of(capture: Capture) -> str:
 
 def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
-    from ...analysis.advise import advise
-    from ...analysis.classify import fragmentation
-    from ...analysis.frames import page_tables
-    from ...analysis.limits import limits_of_advice
-    from ...analysis.size import needed_curve
-    from ...capture.check import check_capture
-    from ...capture.describe import describe
-    from ...core.errors import CaptureError
+    from ptanalyze.analysis.advise import advise
+    from ptanalyze.analysis.classify import fragmentation
+    from ptanalyze.analysis.frames import page_tables
+    from ptanalyze.analysis.limits import limits_of_advice
+    from ptanalyze.analysis.size import needed_curve
+    from ptanalyze.capture.check import check_capture
+    from ptanalyze.capture.describe import describe
+    from ptanalyze.core.errors import CaptureError
 
     findings = list(check_capture(capture))
     files = findings[0]
@@ -289,7 +289,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
 
 def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
     """{"vma", "thread": walks by class}; {} without page tables."""
-    from ...analysis.classify import classify
+    from ptanalyze.analysis.classify import classify
 
     if not capture.has_snapshot:
         return {}
@@ -297,7 +297,7 @@ def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
 
 
 def heat(capture: Capture, setup: Setup) -> DataFrame | None:
-    from ...analysis.walk import walk_map
+    from ptanalyze.analysis.walk import walk_map
 
     if not capture.has_snapshot:
         return None
@@ -309,7 +309,7 @@ def classes(capture: Capture, advised: Advised, traced: bool) -> DataFrame:
     """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
     from pandas import concat
 
-    from ...analysis.classify import classify
+    from ptanalyze.analysis.classify import classify
 
     leaves, first = advised.replayed.leaves, advised.replayed.results[0]
     weight = (first.run or "walks") if traced else "leaf" if first.finding(EACH_ONCE) else "heat"

@@ -19,20 +19,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from ...analysis.advise import Question
-from ...analysis.findings import owned
-from ...analysis.ranking import HOUR, missing
-from ...analysis.setup import Policies, Setup, setup_of
-from ...capture.describe import TITLES, for_people
-from ...core.errors import NO_LIMIT, printable
-from ...core.options import Keywords
-from ...core.process import Progress, by_processes
-from ...core.version import __version__
-from ...formats.atomic import must_be_writable
-from ...formats.capture import Capture, CaptureLike, PathLike, load
-from ...policies import policies
-from ..terminal import number
-from ..whatif import by_size
+from ptanalyze.analysis.advise import Question
+from ptanalyze.analysis.findings import owned
+from ptanalyze.analysis.ranking import HOUR, missing
+from ptanalyze.analysis.setup import Policies, Setup, setup_of
+from ptanalyze.capture.describe import TITLES, for_people
+from ptanalyze.core.errors import NO_LIMIT, printable
+from ptanalyze.core.options import Keywords
+from ptanalyze.core.process import Progress, by_processes
+from ptanalyze.core.version import __version__
+from ptanalyze.formats.atomic import must_be_writable
+from ptanalyze.formats.capture import Capture, CaptureLike, PathLike, load
+from ptanalyze.policies import policies
+from ptanalyze.show.terminal import number
+from ptanalyze.show.whatif import by_size
+
 from . import change, where
 from .cautions import alone, captured, cautions, glance, listed, second_sentence, told
 from .picture import Column, Grid, Picture, count, grid, word
@@ -86,7 +87,7 @@ def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str,
 
 def write(output: PathLike, text: str) -> None:
     """Write the page to a file: whole, 0600."""
-    from ...formats.atomic import atomic_write
+    from ptanalyze.formats.atomic import atomic_write
 
     with atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
@@ -117,7 +118,7 @@ class Glossary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def glossary() -> Glossary:
-    text = files("ptanalyze.show.report").joinpath("glossary.toml").read_bytes()
+    text = files("ptanalyze_report").joinpath("glossary.toml").read_bytes()
     found = msgspec.toml.decode(text, type=Glossary)
     return Glossary(
         tuple(replace(term, meaning=" ".join(term.meaning.split())) for term in found.terms),
@@ -223,7 +224,7 @@ def drawn(studies: Sequence[Study], processes: int, progress: Progress) -> list[
 
 def environment() -> Environment:
     jinja = Environment(
-        loader=PackageLoader("ptanalyze.show.report", "."),
+        loader=PackageLoader("ptanalyze_report", "."),
         autoescape=True,
         finalize=shown,
         undefined=StrictUndefined,
@@ -317,7 +318,7 @@ def coded(text: str) -> Markup:
 
 
 def asset(name: str) -> str:
-    return files("ptanalyze.show.report").joinpath(name).read_text("utf-8")
+    return files("ptanalyze_report").joinpath(name).read_text("utf-8")
 
 
 def library() -> str:

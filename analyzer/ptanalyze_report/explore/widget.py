@@ -12,20 +12,20 @@ import anywidget
 import numpy as np
 import traitlets
 
-from ...analysis.frames import page_tables
-from ...analysis.pricing import served
-from ...analysis.replay import start
-from ...analysis.walk import explain
-from ...core import snapshot
-from ...core.errors import UsageError
-from ...core.snapshot import EMULATOR, Topology, Tree
-from ...policies import plan_for
-from ..plots.page_table_map import extents, page_table_map
-from ..plots.style import node_looks, node_named, png
+from ptanalyze.analysis.frames import page_tables
+from ptanalyze.analysis.pricing import served
+from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.walk import explain
+from ptanalyze.core import snapshot
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import EMULATOR, Topology, Tree
+from ptanalyze.policies import plan_for
+from ptanalyze.show.plots.page_table_map import extents, page_table_map
+from ptanalyze.show.plots.style import node_looks, node_named, png
 
 if TYPE_CHECKING:
-    from ...analysis.setup import ReplayCapture, Setup, from_the_beginning
-    from ...world.scenario import Scenario
+    from ptanalyze.analysis.setup import ReplayCapture, Setup, from_the_beginning
+    from ptanalyze.world.scenario import Scenario
 
 
 # Tables of one dimension side by side: what a view of them shows, in columns.

@@ -4,16 +4,17 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ...analysis.findings import HOST_MODEL, equally
-from ...analysis.ranking import NOTHING, at_least, at_most, candidate, narrow, placement_alone
-from ...analysis.ranking import percent as share_of
-from ...capture.check import Check
-from ...capture.describe import PAGE_NAMES, PROCESS
-from ...core import interval
-from ...core.columns import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
-from ...core.errors import plural
-from ...core.interval import FROM_DRAM, shown
-from ...core.trace import threads_placed
+from ptanalyze.analysis.findings import HOST_MODEL, equally
+from ptanalyze.analysis.ranking import NOTHING, at_least, at_most, candidate, narrow, placement_alone
+from ptanalyze.analysis.ranking import percent as share_of
+from ptanalyze.capture.check import Check
+from ptanalyze.capture.describe import PAGE_NAMES, PROCESS
+from ptanalyze.core import interval
+from ptanalyze.core.columns import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
+from ptanalyze.core.errors import plural
+from ptanalyze.core.interval import FROM_DRAM, shown
+from ptanalyze.core.trace import threads_placed
+
 from .study import Study, remote_share
 
 FEW_WALKS = 10_000

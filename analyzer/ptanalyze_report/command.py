@@ -5,9 +5,17 @@ from typing import Any
 
 import click
 
-from . import complete, echo
-from .options import capture_of, on_option, option, question, question_options, replay_options, setup_from
-from .output import must_end_with
+from ptanalyze.cli import complete, echo
+from ptanalyze.cli.options import (
+    capture_of,
+    on_option,
+    option,
+    question,
+    question_options,
+    replay_options,
+    setup_from,
+)
+from ptanalyze.cli.output import must_end_with
 
 
 @click.command("report")
@@ -54,10 +62,11 @@ def command(
       ptanalyze report before after -o report.html --memory 1%
       ptanalyze report app -p mitosis,hydra:prefetch=0
     """
-    from ..capture.check import exit_code
-    from ..show.report.page import Page, html, write
-    from ..show.report.study import studies
-    from ..show.terminal import progress_bar
+    from ptanalyze.capture.check import exit_code
+    from ptanalyze.show.terminal import progress_bar
+
+    from .page import Page, html, write
+    from .study import studies
 
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:

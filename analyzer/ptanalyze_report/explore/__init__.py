@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from ...analysis.setup import Setup, open_replay_capture, setup_of
-from ...core.errors import UsageError
-from ...core.options import Keywords
+from ptanalyze.analysis.setup import Setup, open_replay_capture, setup_of
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.options import Keywords
 
 if TYPE_CHECKING:
-    from ...formats.capture import CaptureLike
+    from ptanalyze.formats.capture import CaptureLike
+
     from .widget import Explorer
 
 

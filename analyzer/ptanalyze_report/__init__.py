@@ -2,3 +2,5 @@
 
 Its contents come from analysis and capture/check; here they become words, tables and figures.
 """
+
+COMMANDS = {"Ask": {"report": ("ptanalyze_report.command", "Write an HTML report about captures.")}}
