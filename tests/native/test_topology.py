@@ -229,7 +229,7 @@ def test_a_pair_that_does_not_answer_is_given_up(tool, monkeypatch):
     [
         (["--cpus", "0-8191"], "this process may only run on"),
         (["--cpus", str(PAIR[0])], "a pair needs two"),
-        (["--cpus", "all"], "expected a list such as 0-7,9"),
+        (["--cpus", "all"], "in a list such as 0-7,9"),
         (["-o", "/nonexistent/t.json"], "there is no directory /nonexistent; make it first"),
         (["-o", "/tmp"], "is a directory; name a file"),
     ],
