@@ -1,5 +1,6 @@
 """Numbers, lists and nodes as Linux shows them in /sys and /proc: odd text is refused by file."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -191,3 +192,22 @@ def access_of(node: Path) -> Access | None:
             gb_per_s = number(place / "read_bandwidth", most=MOST_ACCESS, missing=0) * MIB / 1e9
             return Access(initiators, float(ns), gb_per_s)
     return None
+
+
+def shown(pid: int) -> Path:
+    """The directory below /proc that shows the memory of a process: that of another thread once the main one
+    has ended."""
+    whole = Path("/proc") / str(pid)
+    if state(whole) in "ZX":
+        for task in whole.glob("task/*"):
+            if state(task) not in "ZX":
+                return whole.with_name(task.name)
+    return whole
+
+
+def state(proc: str | os.PathLike[str]) -> str:
+    """State letter of a process or thread directory below /proc; "X" when it is gone."""
+    try:
+        return (Path(proc) / "stat").read_text().rpartition(") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"

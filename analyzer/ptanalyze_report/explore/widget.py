@@ -15,6 +15,7 @@ import traitlets
 from ptanalyze.analysis.frames import page_tables
 from ptanalyze.analysis.pricing import served
 from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.setup import from_the_beginning
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import UsageError
@@ -24,7 +25,7 @@ from ptanalyze.show.plots.page_table_map import extents, page_table_map
 from ptanalyze.show.plots.style import node_looks, node_named, png
 
 if TYPE_CHECKING:
-    from ptanalyze.analysis.setup import ReplayCapture, Setup, from_the_beginning
+    from ptanalyze.analysis.setup import ReplayCapture, Setup
     from ptanalyze.world.scenario import Scenario
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core.errors import PartialDataError, UsageError, about
 from ...core.safe_files import is_own, temporary_directory, unfinished_directory
+from ...core.sysfs import shown
 from ...formats.capture import open_capture
 from ...formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
 from ...formats.perf_samples import import_perf_script, print_samples
@@ -23,7 +24,7 @@ from ...formats.trace import add_index
 from ...world.address_space import known_pages
 from .dump import alive, descendants, dump_process, move_files, seal_dump
 from .native import native
-from .process import Process, called, check_process, open_process, shown
+from .process import Process, called, check_process, open_process
 from .supervise import die_with_us
 
 LENGTHS = (

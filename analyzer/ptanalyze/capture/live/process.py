@@ -18,7 +18,7 @@ import numpy as np
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
 from ...core.snapshot import Node, Topology
-from ...core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of, whole
+from ...core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, shown, state, text_of, whole
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -78,17 +78,6 @@ def check_process(proc: Path, pid: int) -> None:
         raise UsageError(f"PID {pid}: has exited (a zombie has no page tables)")
     if int(fields[6]) & PF_KTHREAD:
         raise UsageError(f"PID {pid}: a kernel thread, it has no page tables of its own")
-
-
-def shown(pid: int) -> Path:
-    """The directory below /proc that shows the memory of a process: that of another thread once the main one
-    has ended."""
-    whole = Path("/proc") / str(pid)
-    if state(whole) in "ZX":
-        for task in whole.glob("task/*"):
-            if state(task) not in "ZX":
-                return whole.with_name(task.name)
-    return whole
 
 
 def huge_pages() -> str | None:
@@ -205,14 +194,6 @@ def wait_until_stopped(proc: Path) -> bool:
             return True
         time.sleep(0.0005)
     return False
-
-
-def state(proc: str | os.PathLike[str]) -> str:
-    """State letter of a process or thread directory below /proc; "X" when it is gone."""
-    try:
-        return (Path(proc) / "stat").read_text().rpartition(") ")[2][:1]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
 
 
 # NUMA nodes of this machine and the page frames they own, as dumps/topology.c reads them.

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UNKNOWN_NODE, UsageError
-from ...core.sysfs import SYSTEM, control_groups, groups_of, nodes_of, parse_cpus, read_hmat, whole
+from ...core.sysfs import SYSTEM, control_groups, groups_of, nodes_of, parse_cpus, read_hmat, shown, whole
 from .native import native
-from .process import shown
 
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from ...core.errors import CaptureError, PartialDataError, UsageError
 from ...core.safe_files import temporary_directory
+from ...core.sysfs import shown
 from ...formats.measured.perf_stat import read_perf_stat
 from .cacheline import counted_here, start
 from .dump import alive, descendants
-from .process import read_topology, shown
+from .process import read_topology
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .supervise import GRACE, die_with_us
 
