@@ -19,7 +19,7 @@ LIMITS = {
     "core package: files": 186,
     "core package: lines": 54_540,
     "satellites: lines": 18_000,
-    "satellites: lines of the largest": 2_424,
+    "satellites: lines of the largest": 2_425,
     "satellites: names of the core": 436,
     "tests: files": 167,
     "tests: lines": 49_670,
