@@ -556,7 +556,7 @@ def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):
 
 
 def test_balancing_and_none_are_one_answer_of_remote_data_and_hinting_faults(pt, vm_sample):
-    on = ("--autonuma", "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")
+    on = ("--autonuma", "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=0.1")
     base, off = (result_of(pt("whatif", vm_sample, "-p", "linux", *how, "--json"))[0] for how in (on, ()))
     [marked] = [one for one in base["findings"] if one["code"] == "autonuma"]
     shares = [100 * one["local"]["remote_data"] for one in (base, off)]

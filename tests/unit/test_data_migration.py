@@ -184,6 +184,53 @@ def test_a_native_capture_has_no_hypervisor_and_a_schedule_needs_times():
         stepped(still, Moves(autonuma=True))
 
 
+def executing(*chunks):
+    """Passes of chunks of [thread, instructions], 1 us each by the recorder's clock."""
+    trace = build_trace([(thread, [HEAP + k * PAGE for k in range(8)]) for thread, _ in chunks])
+    trace.chunks["instructions"] = [count for _, count in chunks]
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("chunks", "timed", "pace"),
+    [
+        ([(0, 100)] * 9, None, 0.05),
+        ([(0, 100)] * 9, {"user_seconds": 1e-6, "ghz": 2.0, "instructions": 1e3}, 0.1),
+        ([(0, 100), (1, 100)] * 5, None, 0.025),
+        ([(0, 1), *[(1, 100)] * 9, (0, 1)], None, 0.05),
+        ([(0, 9000)] * 9, None, 1),
+        ([(0, 0)] * 9, None, 1),
+        ([(0, 100)], None, 1),
+        ([], None, 1),
+    ],
+)
+def test_native_time_is_the_busiest_threads(chunks, timed, pace):
+    scenario, _ = stepped(executing(*chunks), Moves(), text="")
+    scenario.captured.snapshot.facts["native"] = timed
+    assert scenario.machine.ghz == 2.0 and scenario.pace == pytest.approx(pace)
+
+
+def test_the_clock_of_synth_is_native():
+    made = executing(*[(0, 100)] * 9)
+    made.facts["tracer"] = "ptanalyze synth 1"
+    assert stepped(made, Moves(), text="")[0].pace == 1
+
+
+@pytest.mark.twin
+def test_scans_follow_native_time():
+    """A period of native time is 20 chunks of 200 instructions in 100 ns each, that were recorded in 1 us."""
+    each = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=0.002, scan_size_mb=2 / 256)
+    steps = stepped(executing(*[(0, 200)] * 90), each, text="")[1]
+    assert set(steps.at[steps.kind == HINT] // 8) == {20, 40, 60, 80, 81}, "81: the last fault"
+
+
+def test_a_run_that_natively_ends_before_the_first_mark_has_none():
+    soon = Moves(autonuma=True, delay_ms=0.01, scan_period_ms=0.001)
+    scenario, steps = stepped(executing(*[(0, 200)] * 90), soon)
+    assert not (steps.kind == HINT).any()
+    assert [note.code for note in moves_told(scenario)] == ["autonuma-too-late", "autonuma"]
+
+
 @pytest.mark.twin
 def test_a_flat_guest_leaves_moving_to_its_hypervisor():
     snapshot = build_snapshot([(HEAP, 1)], [])

@@ -44,6 +44,12 @@ def per_second(**known):
     return rated(series(**known), MACHINE, COSTS).rates[0]
 
 
+def test_balancing_takes_its_share_of_native_time():
+    busy = {"cycles": np.array([[0.0, 0.0, 1.05e8]])}
+    assert per_second(**busy).walks.middle == pytest.approx(0.95 * per_second().walks.middle)
+    assert per_second(**busy, pace=0.1).walks.middle == pytest.approx(0.5 * per_second().walks.middle)
+
+
 def test_without_waits_a_cpu_does_as_much_as_its_cycles_per_instruction_allow():
     rate = per_second()
     assert rate.accesses.middle == pytest.approx(100 * 2.1e9 / 600)

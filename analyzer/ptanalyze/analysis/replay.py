@@ -401,6 +401,7 @@ class Windows:
             cpus=self._cpus(),
             scale=round(scenario.snapshot.scale * scenario.growth.factor),
             by_host=scenario.moves.autonuma and by_host(scenario),
+            pace=scenario.pace,
         )
 
     def _by_window(self, column: np.ndarray) -> np.ndarray:

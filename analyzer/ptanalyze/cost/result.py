@@ -226,7 +226,7 @@ class Series:
     data_remote   int64[N]  walks whose data are on another socket
     cycles        float64[N, 3]  as throughput.spent: of walks, of faults and calls, of NUMA balancing
     accesses, instructions  int64[N]  of the program; cpus  int64[N]  that run at a time
-    scale         Snapshot.scale
+    scale         Snapshot.scale; pace  TracedProgram.pace
     rates         of each window, None where nothing is accessed; empty: not computed
     """
 
@@ -245,6 +245,7 @@ class Series:
     cpus: np.ndarray
     scale: int
     by_host: bool = False
+    pace: float = 1.0
     rates: Sequence[Rate | None] = ()
 
     def rows(self) -> list[dict[str, int | float | None]]:

@@ -57,7 +57,7 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
 def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> Iterator[Rate | None]:
     waits = series.cycles[:, 0] + farther_cycles(series.data, machine, contended)
     own, balancing = series.cycles[:, 1], series.cycles[:, 2] + _following(series, machine, costs)
-    seconds = np.diff(series.time_ns, prepend=0) / 1e9
+    seconds = np.diff(series.time_ns, prepend=0) * series.pace / 1e9
     counted = series.instructions.any()  # as price.instructions has it
     instructions = series.instructions if counted else series.accesses * costs.instructions_per_access
     hertz = series.cpus * machine.ghz * 1e9

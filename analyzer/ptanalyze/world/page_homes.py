@@ -16,10 +16,10 @@ The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.
 `scan_size_mb` of the mapped pages that the trace touches are marked (task_numa_work, in address order, over
 and over), and a marked page moves to the node of the next walk to it
 (should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
-the trace's time and do not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does
-the fault that finds the page on its node (HINT steps). A scan's marks are shot down together, each page that
-moves alone. The fault itself, the same under every policy, is not
-counted. The hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
+native time (TracedProgram.pace) and do not adapt. Marking rewrites the entry, in every copy that a policy
+keeps, and so does the fault that finds the page on its node (HINT steps). A scan's marks are shot down
+together, each page that moves alone. The fault itself, the same under every policy, is not counted. The
+hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
 guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
 through (vMitosis, section 3.2.2).
 
@@ -469,12 +469,12 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
     who = "the hypervisor" if by_host(program) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
     marks = "its marks cost nothing" if by_host(program) else "a mark rewrites an entry in every copy"
-    time = program.trace.chunks["time"]
-    lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
+    lasts = int(np.ptp(_times(program))) / 1e6 if len(program.trace.chunks) else 0.0
+    native = f" natively ({program.pace:.2g} of the recorded time)" if program.pace < 1 else ""
     if lasts <= moves.delay_ms:
         text = (
-            f"the trace lasts {lasts:g} ms and marking begins after {moves.delay_ms:g} ms: no data moves; "
-            "give a smaller delay_ms and scan_period_ms"
+            f"the trace lasts {lasts:.6g} ms{native} and marking begins after {moves.delay_ms:g} ms: no data "
+            "moves; give a smaller delay_ms and scan_period_ms"
         )
         found.append(Finding("autonuma-too-late", text, policy="autonuma"))
     from ..kernels.data_migration import FAULTS
@@ -590,8 +590,10 @@ def _scale(steps: MmSteps, program: TracedProgram) -> np.ndarray:
 
 
 def _times(program: TracedProgram) -> np.ndarray:
-    """int64[chunks + 1]: ns at each chunk's start; the last chunk takes no time."""
+    """int64[chunks + 1]: native ns at each chunk's start; the last chunk takes no time."""
     time = np.maximum.accumulate(program.trace.chunks["time"].astype(np.int64))
+    if program.pace < 1:
+        time = np.rint((time - time[:1]) * program.pace).astype(np.int64)
     return np.append(time, time[-1:])
 
 

@@ -53,6 +53,7 @@ class Effort(NamedTuple):
 DEFAULT_EFFORT = Effort()
 
 
+SYNTHETIC = "synth"  # in the tracer's name
 LEFT_OUT = "the trace is left out, as asked: with --weight walks it is taken"
 
 
@@ -116,6 +117,24 @@ class TracedProgram:
     def readers(self) -> tuple[int, ...]:
         """Sorted nodes on which threads run."""
         return tuple(sorted(set(self.placement.cpu_node[self.placement.chunk_cpu].tolist())))
+
+    @cached_property
+    def pace(self) -> float:
+        """Native time per time of the trace's clock, which runs on while a tracer slows the program: by the
+        instructions of the busiest thread, at the rate of the timed run, else one a cycle. 1 where none are
+        counted, and of `synth`, whose clock is the program's (--rate).
+
+        Linux's scan periods are of a thread's CPU time (task_tick_numa, kernel/sched/fair.c).
+        """
+        chunks, timed = self.trace.chunks, self.captured.snapshot.facts.get("native")
+        executed = chunks["instructions"]
+        own = chunks["thread"] == np.bincount(chunks["thread"], executed, 1).argmax()
+        span = float(np.ptp(chunks["time"][own])) if own.any() else 0.0
+        if not span or not executed.any() or SYNTHETIC in str(self.trace.facts.get("tracer")):
+            return 1.0
+        cycles = timed["user_seconds"] * timed["ghz"] * 1e9 / timed["instructions"] if timed else 1.0
+        until_last = float(executed[np.flatnonzero(own)[:-1]].sum())
+        return min(until_last * cycles / self.machine.ghz / span, 1.0)
 
     @cached_property
     def space(self) -> AddressSpace:

@@ -184,7 +184,7 @@ FACTS = {
     "page_type", "node_source", "unknown", "emulator", "encryption_bit", "nested_paging", "parameters",
     "huge_pages", "scale", "page_table_isolation", "kernel_tables", "not_followed", "vcpus",
 }  # fmt: skip
-EMULATOR = b"qemu"
+TOLD_BY = b"qemu", b"synth"  # answers depend on it: advice that is not passed on, a clock that is native
 JOIN_FACTS = {
     "fit", "guest_nodes", "guest_tables_by_guest_node", "numa_oblivious", "seconds_apart",
 }  # fmt: skip
@@ -296,11 +296,11 @@ def redact_trace(source: Path, target: Path) -> None:
     header = read_header(source, data).copy().reshape(1)
     frames, offset, _ = read_frames(source, data, header[0])
     last = int(offset[-1]) + FRAME_BYTES + int(frames["bytes"][-1]) if len(frames) else HEADER_BYTES
-    emulated = EMULATOR in header["tracer"][0]
+    kept = next((word for word in TOLD_BY if word in header["tracer"][0]), b"")
     for name in ("pid", "start", "command", "arch", "tracer", "rules", "crc"):
         header[name] = np.zeros(1, header[name].dtype)
     header["arch"], header["rules"] = ARCH, RULES.encode()
-    header["tracer"] = EMULATOR * emulated  # answers depend on it: advice that is not passed on
+    header["tracer"] = kept
     header["bytes"] = min(int(header["bytes"][0]), last)
     header["crc"] = zlib.crc32(header.tobytes())
     with open_inside(source) as file:
