@@ -614,7 +614,7 @@ def test_the_command_to_repeat_is_what_was_given_and_makes_the_same_page(pt, sma
     command = repeated(ReportPage(text))
     name, sub, *arguments = shlex.split(command)
     assert (name, sub) == ("ptanalyze", "report")
-    assert set(arguments) == {str(small), str(path), "--output", "--machine", *given} - {"-m"}
+    assert set(arguments) == {str(small), str(path), "-o", *given}
     path.unlink()
     assert pt(sub, *arguments).code == 0 and path.read_text("utf-8") == text
 
@@ -639,7 +639,7 @@ def test_a_page_is_about_the_policies_that_are_asked_for(pt, small, tmp_path):
     page = ReportPage(path.read_text("utf-8"))
     _, *rows = page.table("policies")
     assert {row[0].partition(" ")[0] for row in rows} == {"linux", "mitosis", "hydra:prefetch=0"}
-    assert "--policy mitosis --policy hydra:prefetch=0" in repeated(page)
+    assert "-p mitosis,hydra:prefetch=0" in repeated(page)
 
 
 def test_a_page_of_a_trace_can_count_each_mapped_page_once(pt, small, tmp_path):

@@ -18,7 +18,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, entries, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.errors import meant, this_program
+from ptanalyze.core.errors import bundled, meant, this_program
 from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
 from ptanalyze.policies import names
 
@@ -64,13 +64,11 @@ def test_help_and_version_are_found_where_other_programs_have_them(pt):
     assert pt("-V").out == pt("version").out == pt("--version").out != ""
 
 
-def test_an_address_is_hexadecimal_with_and_without_its_mark_and_the_capture_may_be_left_out(
-    pt, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    marked, bare = pt("walk", "lookup", "0x4000000000"), pt("walk", "lookup", "4000000000")
+def test_an_address_is_hexadecimal_with_and_without_its_mark_and_the_capture_may_be_left_out(pt, monkeypatch):
+    monkeypatch.chdir(bundled("samples") / "lookup")
+    marked, bare = pt("walk", ".", "0x4000000000"), pt("walk", ".", "4000000000")
     assert marked.code == 0 and marked.out == bare.out == pt("walk", "4000000000").out
-    for words in ((), ("a", "b", "c"), ("lookup", "zz")):
+    for words in ((), ("a", "b", "c"), (".", "zz")):
         assert pt("walk", *words).code == 2
 
 

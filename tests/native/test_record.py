@@ -38,7 +38,6 @@ from ptanalyze.formats.record import damaged_files, read_manifest, read_sites
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.mm_events import advice
-from ptanalyze.world.part import fills
 from ptanalyze.world.trees import within
 
 pytestmark = needs_root
@@ -118,18 +117,6 @@ def test_why_there_are_no_page_tables_is_said_once_and_is_so(tmp_path, code, at,
     with pytest.raises(PartialDataError) as partial:
         record([tmp_path / "ends"], tmp_path / "c", dump_at=at)
     assert says in str(partial.value) and "changed its user" not in str(partial.value)
-
-
-def test_a_fill_is_told_from_the_lookups_of_four_threads(tmp_path):
-    tracing.build_plugin()
-    record([tracing.build(tmp_path, "phases"), "1000000", "50000"], tmp_path / "c")
-    capture = load(tmp_path / "c")
-    scenario = Setup.of().scenario(capture.snapshot, capture.trace)
-    (said,) = fills(scenario.trace, scenario.stream, scenario.space.regions)
-    asked = Setup.of(begin=f"{100 * said.numbers['share']:.2f}%").scenario(capture.snapshot, capture.trace)
-    lookups = slice(asked.steady_from, None)
-    walks = np.bincount(capture.trace.chunks["thread"][lookups], weights=asked.walks_by_chunk[lookups])
-    assert walks[0] < 0.1 * walks.sum() and len(walks) == 5 and walks[1:].all()
 
 
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):

@@ -236,7 +236,7 @@ def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
 
 # What limits a run: captures made so that one thing does.
 
-FAR_DATA = {"nodes": 4, "threads": 4, "thp": 1.0, "init": "single", "scale": 32}
+FAR_DATA = {"nodes": 4, "threads": 4, "thp": 1.0, "init": "single", "init_trace": False, "scale": 32}
 SMALL_PAGES = {"nodes": 4, "threads": 4, "sharing": "private", "mapped_by": "threads", "scale": 32}
 MOVED = {
     "nodes": 2,

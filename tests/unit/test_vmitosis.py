@@ -578,7 +578,8 @@ def test_a_weight_is_the_number_of_turns_that_a_node_has_in_a_round():
 
 def test_weights_hold_in_both_dimensions_independently(tmp_path):
     synthesize(
-        Parameters(size=256 * MIB, nodes=4, threads=4, accesses=40_000, guest="visible"), tmp_path / "c"
+        Parameters(size=256 * MIB, nodes=4, threads=4, accesses=40_000, guest="visible", init_trace=False),
+        tmp_path / "c",
     )
     capture = open_capture(tmp_path / "c")
     for trace in (None, capture.trace):

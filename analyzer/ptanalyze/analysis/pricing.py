@@ -115,10 +115,10 @@ def _may_be_loaded(base: FinishedRun, setup: Setup) -> bool:
 def _away(base: FinishedRun, short: Sequence[Finding], setup: Setup) -> Away | None:
     """What data on other nodes cost, for each run of Counted; None where they were not counted."""
     counts, scenario, machine = base.data, base.scenario, base.scenario.machine
-    if counts is None or not counts.any():
-        return None
     held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(scenario).max(initial=0))
     reached = scenario.extent[0]  # of a smaller memory, as the machine's caches are
+    if counts is None or (reached > held and not counts.any()):
+        return None  # data are counted at walks: without any, only the caches can tell that none wait
     latency = machine.latency_cycles(setup.contended)
     own = latency.diagonal()
     every = np.stack([base.data_at(share) for share, *_ in base.shares])
