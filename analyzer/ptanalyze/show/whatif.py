@@ -196,10 +196,10 @@ def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = 
     if base.finding(ELSEWHERE) is not None:
         steps["a model, made on that host"] = f"{this} {HOST_MODEL}"
         steps["the answer for that host"] = "the same with -m host.toml"
-    if base.price.speedup is not None and not calibrated:
-        steps["narrower, by perf counters"] = f"{this} calibrate --help"
     if capture is None:
         steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
+    elif base.price.speedup is not None and not calibrated:
+        steps["narrower, by perf counters"] = f"{this} calibrate --help"
     return next_steps(steps)
 
 
