@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -20,7 +22,7 @@ from ptanalyze.capture.live.cacheline import walk_share
 from ptanalyze.capture.live.host import examine, host_machine, nearest
 from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import Topology
 from ptanalyze.core.sysfs import parse_cpus
@@ -392,6 +394,34 @@ def test_layouts_of_nodes_as_hosts_have_them(tmp_path, layout):
     assert load_machine(tmp_path / "mine.toml") == machine
     alone = [node for _, *more in machine.host_nodes for node in more]
     assert all(f"node {node} with node" in machine.sources["oddities"] for node in alone)
+
+
+ODD = st.one_of(
+    st.sampled_from(["", "-1", "0", "1e3", "0x10", "4-x", "3-1", "0-", ",", "9" * 20, "10 10", "٣"]),
+    st.text(max_size=20),
+    st.binary(max_size=20),
+    st.sampled_from([Path.unlink, "a directory"]),
+)  # fmt: skip
+
+
+@given(st.sampled_from(sorted(LAYOUTS)), st.data())
+def test_an_odd_tree_is_a_machine_or_one_line(layout, data):
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        host_tree(root, *LAYOUTS[layout][0])
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        for path in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=3, unique=True)):
+            odd = data.draw(ODD)
+            path.unlink()
+            if odd == "a directory":
+                path.mkdir()
+            elif odd is not Path.unlink:
+                path.write_bytes(odd if isinstance(odd, bytes) else odd.encode("utf-8", "surrogatepass"))
+        try:
+            write_machine(root / "mine.toml", machine_at(root))
+            load_machine(root / "mine.toml")
+        except (InputError, UsageError) as refused:
+            assert "\n" not in str(refused)
 
 
 def test_lines_to_type_have_the_hosts_numbers():
