@@ -94,10 +94,10 @@ MAPPED_AT_FREE, UNMAPPED, MOVED_AWAY = (NEW, MEANT, NEW), (GONE, GONE, NEW), (NE
 
 
 class _Bytes:
-    """The state of all addresses, MEANT at first."""
+    """The state of all addresses, MEANT (0) at first."""
 
     def __init__(self) -> None:
-        self.begin, self.state = [0], [MEANT]
+        self.begin, self.state = [-1], [MEANT]
 
     def within(self, start: int, end: int) -> list[tuple[int, int, int]]:
         """[(start, end, state)] of the bytes start..end."""
@@ -161,9 +161,7 @@ def _maps_and_moves(events: np.ndarray, chunk: int) -> np.ndarray:
     mmap, munmap, mremap = (kind == one for one in (Event.MMAP, Event.MUNMAP, Event.MREMAP))
     kept, moved = np.minimum(past, cut), mremap & (start != there)
     lands_on = flags & np.uint64(MREMAP_FIXED) > 0
-    breaks = np.flatnonzero(kind == Event.BRK)
-    at, before = breaks[1:], np.zeros(len(done), np.uint64)
-    before[at] = start[breaks[:-1]]
+    at, before = np.flatnonzero(kind == Event.BRK)[1:], _breaks_before(kind, start)
     parts = [
         (np.flatnonzero(mmap & ~_replaces(flags)), start, past, MAP),
         (np.flatnonzero(munmap), start, past, UNMAP),
@@ -391,12 +389,6 @@ MAP_FIXED = 0x10
 MAP_FIXED_NOREPLACE = 0x100000
 MREMAP_FIXED = 2
 
-# include/uapi/asm-generic/mman-common.h: DONTNEED, FREE, REMOVE, COLD, PAGEOUT, DONTNEED_LOCKED, COLLAPSE,
-# HWPOISON, SOFT_OFFLINE, GUARD_INSTALL
-ADVICE_THAT_UNMAPS = (4, 8, 9, 20, 21, 24, 25, 100, 101, 102)
-
-LAST_ADDRESS = np.uint64((1 << 64) - (1 << PAGE_SHIFT))
-
 INVALIDATION_DTYPE = np.dtype(
     [
         ("event", np.int64),  # index into Trace.events
@@ -416,53 +408,31 @@ def invalidations(events: np.ndarray) -> np.ndarray:
     from, cuts off or lands on, mmap with MAP_FIXED, and a shrinking brk (against the brk event before it).
     Failed calls change nothing. An event has no row, one, or (mremap with MREMAP_FIXED) two.
     """
-    kind, result = events["kind"], events["result"]
-    a, b, c, d = (events[name] for name in "abcd")
-    address = result.astype(np.uint64)
-    done = result >= 0
-    moved = (kind == Event.MREMAP) & (result > 0) & (address != a)
-    cut = (kind == Event.MREMAP) & (result > 0) & (address == a) & (c < b)
-    fixed = _replaces(d)
-    shrunk, old_brk = _shrinking_brks(events)
-    advised = (kind == Event.MADVISE) & np.isin(c, np.array(ADVICE_THAT_UNMAPS, np.uint64))
-    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT, Event.MOVE_PAGES)) | advised
+    region, done = region_of_interest(events), carried_out(events)
+    kind, flags = events["kind"][done], events["d"][done]
+    start, past, cut, there, there_to = addresses(events[done]).T
+    mremap = kind == Event.MREMAP
+    moved, lands_on = mremap & (start != there), flags & np.uint64(MREMAP_FIXED) > 0
+    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT, Event.MOVE_PAGES, Event.MADVISE))
     parts = [
-        _rows(events, plain & done, a, b),
-        _rows(events, (kind == Event.MMAP) & (result > 0) & fixed, address, b),
-        _rows(events, moved, a, b),
-        _rows(events, moved & ((d & np.uint64(MREMAP_FIXED)) != 0), address, c),
-        _rows(events, cut, _page_up(a + c), b - c),
-        _rows(events, shrunk, _page_up(address), old_brk - address),
+        (plain | moved | (kind == Event.MMAP) & _replaces(flags), start, past),
+        (moved & lands_on, there, there_to),
+        (mremap & ~moved, cut, past),
+        (kind == Event.BRK, start, _breaks_before(kind, start)),
     ]
-    rows = np.concatenate(parts)
-    region = region_of_interest(events)
-    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
-    rows = rows[inside & (rows["end"] > rows["start"])]
-    return rows[np.argsort(rows["event"], kind="stable")]
+    rows = np.zeros((len(parts), len(done)), INVALIDATION_DTYPE)
+    rows["event"], rows["chunk"] = done, events["chunk"][done]
+    for row, (which, first, end) in zip(rows, parts, strict=True):
+        row["start"], row["end"] = first & ~(PAGE - np.uint64(1)), np.where(which, page_up(end), 0)
+    rows = rows.T[(rows["end"] > rows["start"]).T]  # in event order
+    return rows[(rows["event"] >= region.first) & (rows["event"] < region.end)]
 
 
-def _shrinking_brks(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """bool[n] of the brk events that lowered the break, and uint64[n] the break before each of them."""
-    before = np.zeros(len(events), np.uint64)
-    at = np.flatnonzero((events["kind"] == Event.BRK) & (events["result"] > 0))
-    before[at[1:]] = events["result"][at[:-1]].astype(np.uint64)
-    return before > events["result"].astype(np.uint64), before
-
-
-def _rows(events: np.ndarray, chosen: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    at = np.flatnonzero(chosen)
-    rows = np.zeros(len(at), INVALIDATION_DTYPE)
-    rows["event"], rows["chunk"] = at, events["chunk"][at]
-    first, size = start[at], length[at]
-    last = np.where(size > LAST_ADDRESS - np.minimum(first, LAST_ADDRESS), LAST_ADDRESS, first + size)
-    rows["start"], rows["end"] = first >> np.uint64(PAGE_SHIFT) << np.uint64(PAGE_SHIFT), _page_up(last)
-    return rows
-
-
-def _page_up(address: np.ndarray) -> np.ndarray:
-    below = np.uint64((1 << PAGE_SHIFT) - 1)
-    found: np.ndarray = (np.minimum(address, LAST_ADDRESS) + below) & ~below
-    return found
+def _breaks_before(kind: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """uint64[C]: where the heap ended before each brk, its own `start` for the first and for other calls."""
+    before, brk = start.copy(), np.flatnonzero(kind == Event.BRK)
+    before[brk[1:]] = start[brk[:-1]]
+    return before
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
@@ -563,26 +533,7 @@ DONE = (0, -12)  # with ENOMEM part of the range was not mapped, and the rest is
 
 
 PAGE_BYTES = 1 << PAGE_SHIFT
-
-
-class Marks:
-    """Marked ranges of addresses: `bounds`, ascending, where marked and unmarked addresses take turns."""
-
-    def __init__(self) -> None:
-        self.bounds: list[int] = []
-
-    def set(self, start: int, end: int, marked: bool) -> None:
-        if start >= end:
-            return
-        first, last = bisect_left(self.bounds, start), bisect_right(self.bounds, end)
-        left, right = first % 2 == 1, last % 2 == 1
-        self.bounds[first:last] = [start] * (left != marked) + [end] * (right != marked)
-
-    def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The marked ranges from start to end."""
-        first, last = bisect_right(self.bounds, start), bisect_left(self.bounds, end)
-        cut = [start] * (first % 2) + self.bounds[first:last] + [end] * (last % 2)
-        return list(zip(cut[::2], cut[1::2], strict=True))
+UNMARKED, MARKED = (0, 0), (1, 1)
 
 
 def parted(events: np.ndarray) -> np.ndarray:
@@ -599,9 +550,8 @@ def parted(events: np.ndarray) -> np.ndarray:
         np.arange(len(done)),
         addresses(events[done]).T,
     )
-    kind, brk = some["kind"], np.flatnonzero(some["kind"] == Event.BRK)
-    before = start.copy()
-    before[brk[1:]] = start[brk[:-1]]
+    kind = some["kind"]
+    before = _breaks_before(kind, start)
     mmap, mremap = kind == Event.MMAP, kind == Event.MREMAP
     moved, kept = mremap & (there != start), np.minimum(past, cut)
     plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT)) | (mmap & _replaces(some["d"]))
@@ -656,38 +606,38 @@ def advice(events: np.ndarray) -> Advice:
         return Advice(*(np.zeros((0, 2), np.uint64) for _ in Advice._fields))
     advised &= np.isin(events["c"], (*ADVICE, *GIVES_BACK))
     made = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
-    forbidden, asked, collapsed = marks = Marks(), Marks(), Marks()
+    forbidden, asked, collapsed = marks = _Bytes(), _Bytes(), _Bytes()
     brk = 0
     for event in events[advised | made]:
         kind, result, a, b, c = (int(event[name]) for name in ("kind", "result", "a", "b", "c"))
         if kind == Event.MADVISE:
             end = next_page(a + b)
             if c in (MADV_HUGEPAGE, MADV_NOHUGEPAGE):
-                asked.set(a, end, c == MADV_HUGEPAGE)
-                forbidden.set(a, end, c == MADV_NOHUGEPAGE)
+                asked.become(a, end, (c == MADV_HUGEPAGE,) * 2)
+                forbidden.become(a, end, (c == MADV_NOHUGEPAGE,) * 2)
             else:
-                collapsed.set(a, end, c == MADV_COLLAPSE)
+                collapsed.become(a, end, (c == MADV_COLLAPSE,) * 2)
             continue
         for mark in marks:
             if kind == Event.MMAP:
-                mark.set(result, next_page(result + b), False)
+                mark.become(result, next_page(result + b), UNMARKED)
             elif kind == Event.BRK:
-                mark.set(next_page(brk or result), next_page(result), False)
+                mark.become(next_page(brk or result), next_page(result), UNMARKED)
             else:
                 remap(mark, a, next_page(b), result, next_page(c))
         brk = result if kind == Event.BRK else brk
-    return Advice(*(np.array(mark.bounds, np.uint64).reshape(-1, 2) for mark in marks))
+    return Advice(*(np.array(mark.begin[1:], np.uint64).reshape(-1, 2) for mark in marks))
 
 
-def remap(marks: Marks, old: int, length: int, new: int, new_length: int) -> None:
+def remap(marks: _Bytes, old: int, length: int, new: int, new_length: int) -> None:
     """mremap: what the pages had they keep, and what is added is as the last of them."""
     kept = marks.within(old, old + min(length, new_length))
-    grows = length > 0 and marks.within(old + length - PAGE_BYTES, old + length) != []
-    marks.set(new, new + new_length, False)
-    for start, end in kept:
-        marks.set(new + start - old, new + end - old, True)
-    if grows:
-        marks.set(new + length, new + new_length, True)
+    last = marks.within(old + length - PAGE_BYTES, old + length) if length else []
+    marks.become(new, new + new_length, UNMARKED)
+    for start, end, marked in kept:
+        marks.become(new + start - old, new + end - old, (marked,) * 2)
+    if any(marked for _, _, marked in last):
+        marks.become(new + length, new + new_length, MARKED)
 
 
 def next_page(address: int) -> int:
