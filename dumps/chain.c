@@ -694,6 +694,29 @@ static void hurry_ourselves(int policy)
 	sched_setscheduler(0, policy, &priority);
 }
 
+/*
+ * Late, and its name stays until the target has attached it: if we are killed, a thread that is set to attach a segment without a
+ * name would return into nothing, and one that was never set would leave the segment for good.
+ */
+static bool create_segment(struct chain *chain)
+{
+	char *at;
+
+	if (chain->shared)
+		return true;
+	chain->segment = shmget(IPC_PRIVATE, SHARED_BYTES, 0700);
+	if (chain->segment < 0)
+		return false;
+	at = shmat(chain->segment, NULL, 0);
+	if (at == (char *)-1) {
+		shmctl(chain->segment, IPC_RMID, NULL);
+		return false;
+	}
+	memcpy(at, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start);
+	chain->shared = at;
+	return true;
+}
+
 /* The thread may attach the segment as its user. */
 static bool may_attach(const struct chain *chain, const char *status)
 {
@@ -745,7 +768,7 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 	place = free_place(chain, process);
 	if (!order->waiting || !place)
 		because(chain, "thread %d is gone", thread.tid);
-	else if (!may_attach(chain, status))
+	else if (!create_segment(chain) || !may_attach(chain, status))
 		because(chain, "thread %d cannot be given memory: %s", thread.tid, strerror(errno));
 	else {
 		read_priority(&thread);
@@ -861,14 +884,9 @@ bool chain_unmap(struct chain *chain, const struct process *process)
 		for (int k = 0; order.keeper > 0 && !keeper && k < 1000 && count_sharers(process, order.keeper, INT64_MAX, &other) > 0; k++)
 			usleep(10000);
 	}
-	shmctl(chain->segment, IPC_RMID, NULL);
+	if (chain->shared)
+		shmctl(chain->segment, IPC_RMID, NULL);
 	return clean;
-}
-
-static void fill_segment(struct chain *chain)
-{
-	memset(chain->shared, 0, SHARED_BYTES);
-	memcpy(chain->shared, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start);
 }
 
 /* What one of us left who was killed before a target had attached it. */
@@ -902,7 +920,7 @@ static bool same_namespace(const struct process *process, const char *name)
 	return length == others && (length < 0 || !memcmp(own, other, length));
 }
 
-const char *chain_share_memory(struct chain *chain, const struct process *process)
+const char *chain_share_memory(const struct process *process)
 {
 	int space = openat(process->directory, "ns/ipc", O_RDONLY | O_CLOEXEC);
 	bool inside = same_namespace(process, "ns/ipc") || !setns(space, CLONE_NEWIPC);
@@ -914,9 +932,7 @@ const char *chain_share_memory(struct chain *chain, const struct process *proces
 	if (!same_namespace(process, "ns/time"))
 		return "it is in another time namespace";
 	remove_forgotten();
-	chain->segment = shmget(IPC_PRIVATE, SHARED_BYTES, 0700);
-	if (chain->segment < 0 || (chain->shared = shmat(chain->segment, NULL, 0)) == (char *)-1)
+	if (shmctl(shmget(IPC_PRIVATE, SHARED_BYTES, 0700), IPC_RMID, NULL))
 		return "no System V memory can be shared with it";
-	fill_segment(chain);
 	return NULL;
 }

@@ -16,7 +16,7 @@ struct chain {
 	uint64_t call, back; /* addresses of code of the target: `syscall; ret`, and rt_sigreturn */
 	pid_t own; /* its number in its own namespace */
 	int segment;    /* of memory that the target maps, too */
-	char *shared;   /* where we have it */
+	char *shared;   /* where we have it; NULL: not made yet */
 	uint64_t place; /* where the target has what is left of it; 0: nowhere */
 	/* Asked in each stop: whether nothing is against it; otherwise `why`. */
 	bool (*may)(struct chain *chain, const struct process *process, int64_t until);
@@ -28,7 +28,7 @@ struct chain {
 };
 bool chain_find_code(struct chain *chain, const struct process *process);
 /* NULL, or why no memory can be shared with it. */
-const char *chain_share_memory(struct chain *chain, const struct process *process);
+const char *chain_share_memory(const struct process *process);
 /* most: microseconds that a thread may be held. */
 enum stop_result chain_carry_out(struct chain *chain, const struct process *process, struct order *order, int64_t most);
 /* Leaves nothing of ours in the target's memory; false: 12 KiB are left. */

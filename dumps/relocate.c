@@ -532,7 +532,7 @@ int main(int count, char **arguments)
 	signal(SIGHUP, stop_moving);
 	for (const int *number = (const int[]){ SIGTSTP, SIGTTIN, SIGTTOU, 0 }; *number; number++)
 		signal(*number, SIG_IGN); /* a thread may be in our hands */
-	if ((why = chain_share_memory(&chain, &process)))
+	if ((why = chain_share_memory(&process)))
 		refuse(&process, why);
 	before_end(leave_nothing);
 	move_all(&plan, most, &tally);

@@ -92,6 +92,24 @@ def test_killed_at_any_step_it_leaves_all_as_it_was(writer, step):
     writer.counts()
 
 
+def segments(pid):
+    """Attachments of each System V segment in its namespace."""
+    command = ["nsenter", "-i", "-t", str(pid), "cat", "/proc/sysvipc/shm"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [int(line.split()[6]) for line in lines[1:]]
+
+
+@pytest.mark.parametrize("step", DEATHS)
+def test_killed_at_any_step_no_segment_stays(program, step):
+    """It is the tool's alone between its making and the thread's registers; there the next run removes it."""
+    with target(program, "write", 8, 2, first=("unshare", "-i")) as one:
+        relocate(one.pid, "--yes", die_at=step)
+        if step == 4:
+            assert segments(one.pid) == [0]
+            moved(one.pid)
+        assert wait_for(lambda: 0 not in segments(one.pid))
+
+
 def test_killed_at_random_it_leaves_all_as_it_was(writer):
     relocating.killed_at_random(writer, 12, random.Random(os.getpid()))
     writer.counts()
