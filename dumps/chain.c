@@ -669,6 +669,7 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 		because(chain, "shmat in it: %s", strerror(-result));
 		thread->registers.orig_rax = -1;
 		ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->registers);
+		ptrace(PTRACE_SETSIGMASK, thread->tid, 8, &thread->mask);
 		hurry(thread, false);
 		return NO_CLONE;
 	}
@@ -775,8 +776,10 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 		memcpy(order_of(chain), order, ORDER_BYTES(order->count));
 		write_chain(chain, &thread, place);
 		POINT(4);
+		/* no signal finds a handler's room at a stack pointer where nothing is yet; the chain's end gives the mask back */
 		if (set_call(chain, thread.tid, thread.registers, SYS_shmat, chain->segment, place, SHM_EXEC,
-			     in_place(place, offsetof(struct end, frames[CLONE]))))
+			     in_place(place, offsetof(struct end, frames[CLONE]))) ||
+		    ptrace(PTRACE_SETSIGMASK, thread.tid, 8, &(uint64_t){ ~0UL }))
 			because(chain, "thread %d is gone", thread.tid);
 		else {
 			POINT(5);

@@ -92,6 +92,15 @@ def test_killed_at_any_step_it_leaves_all_as_it_was(writer, step):
     writer.counts()
 
 
+@pytest.mark.parametrize("step", DEATHS)
+def test_killed_among_signals_it_harms_nothing(program, step):
+    """A handler that runs while a thread is set to its chain would find no stack."""
+    with target(program, "signals", 8, 2) as one:
+        for _ in range(3):
+            relocate(one.pid, "--yes", die_at=step, gap=2000)
+        assert one.counts()
+
+
 def segments(pid):
     """Attachments of each System V segment in its namespace."""
     command = ["nsenter", "-i", "-t", str(pid), "cat", "/proc/sysvipc/shm"]
@@ -284,7 +293,7 @@ def test_stacks_without_room_are_left_alone(program):
         assert not leaves(one.pid) and int(said["rounds"]) and said["damaged"] == said["wrong"] == "0"
 
 
-@pytest.mark.parametrize("mode", ["spawn", "churn", "share"])
+@pytest.mark.parametrize("mode", ["spawn", "churn", "share", "signals"])
 def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
     """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""
     with target(program, mode, 16, 2) as one:

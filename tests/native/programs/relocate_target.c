@@ -14,6 +14,7 @@
  * sleep    one thread, in nanosleep: says how often it ended early
  * spawn    two threads start programs all the time, the others write
  * churn    two threads map, divide and unmap memory all the time, the others write
+ * signals  two threads send signals to the others all the time, which write; handlers run on the stack they find
  * share    two threads start processes that share the memory all the time (CLONE_VM), the others write
  * stacks   threads on stacks of 16 and 32 KiB side by side, coroutines, handlers on small alternate stacks: each fills
  *          what lies below its stack pointer, and looks at it
@@ -148,6 +149,13 @@ static int touch(void *argument)
 }
 
 /* Processes with this memory that are no threads: whoever moves it under them kills them. */
+static void *interrupt(void *argument)
+{
+	for (int own = gettid(), k = 0; !end; nap(100), k++)
+		syscall(SYS_tgkill, getpid(), own - 1 - k % 4, SIGUSR2);
+	return argument;
+}
+
 static void *share(void *argument)
 {
 	char *own = filled(AREA), *stack = malloc(1 << 16);
@@ -525,6 +533,8 @@ int main(int count, char **arguments)
 	} else if (!strcmp(arguments[1], "spawn") || !strcmp(arguments[1], "churn") || !strcmp(arguments[1], "share")) {
 		write_and_count(mebibytes << 20, writers,
 				arguments[1][0] == 'c' ? churn : arguments[1][1] == 'p' ? spawn : share);
+	} else if (!strcmp(arguments[1], "signals")) {
+		write_and_count(mebibytes << 20, writers, interrupt);
 	} else if (!strcmp(arguments[1], "count")) {
 		pthread_t thread;
 
