@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
-from ptanalyze.cost.predict import predict_walks
-from ptanalyze.validate.leave_one_out import calibrated, of_ports
-from ptanalyze.validate.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
+from ptanalyze_law.leave_one_out import calibrated, of_ports
+from ptanalyze_law.predict import predict_walks
+from ptanalyze_law.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
 
 Point: TypeAlias = tuple[float, float]
 Model: TypeAlias = Callable[[float], float]

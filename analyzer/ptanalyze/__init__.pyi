@@ -1,5 +1,7 @@
 """What type checkers see, and where each name of the API is defined: __init__.py reads it."""
 
+from ptanalyze_law.run_time import calibrate as calibrate
+from ptanalyze_law.run_time import predict as predict
 from ptanalyze_report.explore import explore as explore
 from ptanalyze_report.page import report as report
 from ptanalyze_synth.capture import synth as synth
@@ -11,8 +13,6 @@ from .analysis.classify import classify as classify
 from .analysis.classify import fragmentation as fragmentation
 from .analysis.compare import compare as compare
 from .analysis.frames import page_tables as page_tables
-from .analysis.run_time import calibrate as calibrate
-from .analysis.run_time import predict as predict
 from .analysis.setup import Setup as Setup
 from .analysis.size import sizes as sizes
 from .analysis.size import two_sizes as two_sizes

@@ -20,11 +20,11 @@ from captures import make_family, shorter, write_trace
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.law import MeasuredRun
 from ptanalyze.formats.measured.machine import write_calibration
 from ptanalyze.formats.record import MANIFEST, seal
 from ptanalyze.formats.trace import read_trace
+from ptanalyze_law.calibrate import calibrate_runs
 
 STORED = Path(__file__).with_name("frozen.json")
 PROSE = {"provenance", "notes", "findings", "assumptions", "units", "note", "title", "what", "text"}

@@ -9,7 +9,7 @@ import pytest
 from notebook_files import NOTEBOOKS, ROOT, code_of, imported, rendered
 from strip import stripped
 
-from ptanalyze.validate.prior import reference
+from ptanalyze_law.prior import reference
 
 DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "pathlib", "tempfile"}
 POLICY = {"msgspec", "numba", "typing"}  # what a policy is written with

@@ -15,7 +15,13 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.calibrate import (
+from ptanalyze.cost.law import MeasuredRun as Run
+from ptanalyze.cost.law import outside_cycles, placement, run_cycles, walk_cycles
+from ptanalyze.formats.measured.latency import NodeLatency
+from ptanalyze.formats.measured.machine import read_calibration, write_calibration
+from ptanalyze.kernels.replay import counters
+from ptanalyze_law.assumed import LEAST_WAIT, FittedPrior, exposed_prior
+from ptanalyze_law.calibrate import (
     MANY_THREADS,
     ONE_OR_MANY,
     PART,
@@ -25,20 +31,7 @@ from ptanalyze.cost.calibrate import (
     waiting_shares,
     weighed,
 )
-from ptanalyze.cost.law import (
-    LEAST_WAIT,
-    FittedPrior,
-    exposed_prior,
-    outside_cycles,
-    placement,
-    run_cycles,
-    walk_cycles,
-)
-from ptanalyze.cost.law import MeasuredRun as Run
-from ptanalyze.formats.measured.latency import NodeLatency
-from ptanalyze.formats.measured.machine import read_calibration, write_calibration
-from ptanalyze.kernels.replay import counters
-from ptanalyze.validate.prior import STRETCH, runs
+from ptanalyze_law.prior import STRETCH, runs
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

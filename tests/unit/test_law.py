@@ -13,10 +13,10 @@ import ptanalyze
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost import law as run_law
-from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.law import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
 from ptanalyze.cost.law import MeasuredRun as Run
-from ptanalyze.cost.predict import noise_of, order, predict_placement, predict_walks
+from ptanalyze_law.calibrate import calibrate_runs
+from ptanalyze_law.predict import noise_of, order, predict_placement, predict_walks
 
 # Predictions of run time from a calibration alone.
 

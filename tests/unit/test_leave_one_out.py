@@ -9,13 +9,14 @@ import pytest
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost import law as stored_prior
-from ptanalyze.cost.law import MeasuredRun, exposed_share, overlap, placement, prior_of
-from ptanalyze.cost.predict import predict_placement
-from ptanalyze.validate import leave_one_out as loo
-from ptanalyze.validate import prior
-from ptanalyze.validate.leave_one_out import calibrated, floor, leave_one_out, spread, summary
-from ptanalyze.validate.prior import fitted, mean_run, observations, ports, reference, runs
+from ptanalyze.cost.law import MeasuredRun, exposed_share, placement
+from ptanalyze_law import assumed as stored_prior
+from ptanalyze_law import leave_one_out as loo
+from ptanalyze_law import prior
+from ptanalyze_law.assumed import overlap, prior_of
+from ptanalyze_law.leave_one_out import calibrated, floor, leave_one_out, spread, summary
+from ptanalyze_law.predict import predict_placement
+from ptanalyze_law.prior import fitted, mean_run, observations, ports, reference, runs
 
 # What is fitted on the published runs, and how well workloads left out are predicted.
 

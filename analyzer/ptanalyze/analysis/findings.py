@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
-    from ..cost.law import Calibration
+    pass
 
 if TYPE_CHECKING:
     from ..core.machine import Machine
@@ -342,12 +342,6 @@ def named(whose: set[str], policies: Sequence[str]) -> str:
     if len(others) < len(whose):
         return f"all but {', '.join(others)}"
     return ", ".join(policy for policy in policies if policy in whose)
-
-
-def assumed_of(calibration: Calibration) -> list[Finding]:
-    """What a Calibration takes for granted, and what speaks against it."""
-    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
-    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
 
 
 def of_samples(scenario: Scenario) -> list[Finding]:

@@ -18,7 +18,7 @@ from ..core.trace import GUEST_BIT
 from ..cost.result import COLUMNS, WINDOW_COLUMNS, CallCost, Result
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages
-from .findings import assumed_of, owned
+from .findings import owned
 from .setup import provenance_of as setup_provenance_of
 
 if TYPE_CHECKING:
@@ -303,25 +303,6 @@ def fit_frame(fit: Any) -> DataFrame:
         )
     ]
     return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
-
-
-def coefficients_frame(calibration: Any) -> DataFrame:
-    """A cost.law.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
-
-    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
-    """
-    named = (
-        ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
-        ("s: part of the time that a page walker is shared", "share", calibration.shared),
-        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
-        ("gPT's part of that", "share", calibration.gpt_part),
-        ("k of an idle remote node", "stretch", calibration.remote_stretch),
-        ("k of a contended remote node", "stretch", calibration.contended_stretch),
-    )
-    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
-    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
-    source = {"calibration": calibration.name, "machine": calibration.machine}
-    return described(table, assumed_of(calibration), source)
 
 
 def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:

@@ -153,45 +153,6 @@ strip_option = click.option(
     show_default=True,
     help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
 )
-REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
-seconds_option = click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the local run. Default: the file's.",
-)
-remote_seconds_option = click.option(
-    "--remote-seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the remote run. Default: the file's.",
-)
-
-native_option = click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
-
-ibs_option = click.option(
-    "--ibs",
-    type=click.Path(),
-    help="AMD: text of `perf report -D` with IBS op samples of the --local run. Default: none.",
-)
-
-walkers_option = click.option(
-    "--walkers",
-    type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
-)
-
-threads_per_core_option = click.option(
-    "--threads-per-core",
-    type=click.FloatRange(1, 2),
-    help="Busy hardware threads per core: 1, or 2 where hyperthreads share its page walkers. Default: from "
-    "the CPUs that were busy, else 1 to 2.",
-)
-
-measured_machine_option = click.option(
-    "-m",
-    "--machine",
-    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-    shell_complete=complete.machines,
-)
 
 
 # Sizes, durations and addresses as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000.

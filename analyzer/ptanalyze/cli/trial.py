@@ -115,7 +115,8 @@ def command(
 
 def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
-    from ..analysis.run_time import calibrate
+    from ptanalyze_law.run_time import calibrate
+
     from ..core.errors import PtanalyzeError
     from ..formats.measured.machine import write_calibration
 

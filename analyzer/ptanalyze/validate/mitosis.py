@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from ptanalyze_law.prior import reference
 from ptanalyze_synth.process import START
 
 from ..analysis.walk import explain
@@ -25,7 +26,6 @@ from .law_rows import (
     run_of,
     took,
 )
-from .prior import reference
 from .row import DEFINITION, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
 from .script import million_entries_per_second
 from .wide import made, scaled, speedup

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ptanalyze_law.calibrate import calibrate_runs
+from ptanalyze_law.predict import predict_placement
 from ptanalyze_synth.plan import lay_out
 from ptanalyze_synth.process import START
 
@@ -12,9 +14,7 @@ from ..analysis.walk import explain
 from ..core.errors import bundled
 from ..core.interval import Interval
 from ..core.machine import load_machine
-from ..cost.calibrate import calibrate_runs
 from ..cost.law import MeasuredRun
-from ..cost.predict import predict_placement
 from ..cost.result import Result
 from ..formats.measured.latency import read_matrix
 from . import vmitosis_moved as moved

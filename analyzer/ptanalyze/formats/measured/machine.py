@@ -10,9 +10,8 @@ from ...core.errors import InputError, UsageError
 from ...core.interval import Interval
 from ...core.machine import Machine
 from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
-from ...cost.calibrate import check_pair
 from ...cost.law import LEAST as LEAST_MEASURED
-from ...cost.law import Calibration, MeasuredRun, impossible, placement
+from ...cost.law import Calibration, MeasuredRun, check_pair, impossible, placement
 from ..atomic import atomic_write
 from ..text_output import toml
 

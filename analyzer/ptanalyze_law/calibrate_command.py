@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import complete, echo, next_step
+from ptanalyze.cli import complete, echo, next_step
+from ptanalyze.cli.output import Output, emit, must_end_with, output_options
+
 from .options import (
     REMOTE,
     ibs_option,
@@ -19,14 +21,13 @@ from .options import (
     threads_per_core_option,
     walkers_option,
 )
-from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.columns import Section
-    from ..core.interval import Interval
-    from ..cost.law import Calibration
+    from ptanalyze.core.columns import Section
+    from ptanalyze.core.interval import Interval
+    from ptanalyze.cost.law import Calibration
 
 RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
 
@@ -99,9 +100,10 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     """
     import msgspec
 
-    from ..analysis.run_time import calibrate
-    from ..core.columns import Answer
-    from ..formats.measured.machine import write_calibration
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.formats.measured.machine import write_calibration
+
+    from .run_time import calibrate
 
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
@@ -110,7 +112,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     calibration = calibrate(**options)
 
     def table() -> DataFrame:
-        from ..analysis.frames import coefficients_frame
+        from .run_time import coefficients_frame
 
         return coefficients_frame(calibration)
 
@@ -131,11 +133,12 @@ def write_machine_file(
     path: str, machine: str | None, latency_file: str | None, local_ns: float | None
 ) -> None:
     """The machine asked for (or the reference one), with measured latencies."""
-    from ..core.errors import UsageError
-    from ..core.machine import load_machine
-    from ..cost.calibrate import REFERENCE_MACHINE
-    from ..formats.measured.latency import read_latency, with_latency
-    from ..formats.measured.machine import write_machine
+    from ptanalyze.core.errors import UsageError
+    from ptanalyze.core.machine import load_machine
+    from ptanalyze.formats.measured.latency import read_latency, with_latency
+    from ptanalyze.formats.measured.machine import write_machine
+
+    from .calibrate import REFERENCE_MACHINE
 
     if latency_file is None:
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
@@ -148,8 +151,8 @@ def write_machine_file(
 
 
 def view(calibration: Calibration) -> Iterator[Section]:
-    from ..core.columns import Section
-    from ..show.terminal import number
+    from ptanalyze.core.columns import Section
+    from ptanalyze.show.terminal import number
 
     local = calibration.local
     counted = {

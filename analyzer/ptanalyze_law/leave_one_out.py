@@ -23,10 +23,11 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from ..core.interval import Interval
-from ..cost.calibrate import calibrate_runs, suspicious
-from ..cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
-from ..cost.predict import Prediction, predict_placement, predict_walks, slowdown
+from ptanalyze.core.interval import Interval
+from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
+
+from .calibrate import calibrate_runs, suspicious
+from .predict import Prediction, predict_placement, predict_walks, slowdown
 from .prior import (
     FAMILIES,
     FIRST_TOUCH,

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 
-from ..core.errors import UsageError
-from ..core.interval import Interval, combined
-from .calibrate import SLOWER
-from .law import (
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval, combined
+from ptanalyze.cost.law import (
     CONTENDED,
     LOCAL,
     ORDER,
@@ -22,6 +21,8 @@ from .law import (
     waited_cycles,
     waiting_of,
 )
+
+from .calibrate import SLOWER
 
 NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
 LOCAL_NAME = {False: "LL", True: "LP"}

@@ -10,35 +10,39 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from ..core.errors import UsageError
-from ..core.interval import Interval, combined
-from ..core.machine import load_machine
-from .law import (
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval, combined
+from ptanalyze.core.machine import load_machine
+from ptanalyze.cost.law import (
     CONTENDED,
-    LEAST_WAIT,
     LOCAL,
-    MANY,
     REMOTE,
-    THREADS_PER_CORE,
     Calibration,
-    FittedPrior,
     MeasuredRun,
     Placement,
-    busy_cpus,
-    crowding,
-    exposed_prior,
+    check_pair,
     exposed_share,
     impossible,
     most_sharing,
     outside_cycles,
-    prior_of,
-    shared_time,
     sharing,
-    threads_per_core,
     waited_cycles,
     waiting_of,
 )
-from .law import placement as placed
+from ptanalyze.cost.law import placement as placed
+
+from .assumed import (
+    LEAST_WAIT,
+    MANY,
+    THREADS_PER_CORE,
+    FittedPrior,
+    busy_cpus,
+    crowding,
+    exposed_prior,
+    prior_of,
+    shared_time,
+    threads_per_core,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -49,14 +53,12 @@ if TYPE_CHECKING:
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles change less
 STILL = 0.05  # a remote table's walk cycles change more
-NEAR = 0.05  # of a table: what remote shares of two runs must differ by, to divide by it
 APART = 0.05  # two clocks, or two counts of the same work, differ less
 BUSY_APART = 0.1  # so do busy CPUs
 TURBO = 3.0  # times the base clock: no CPU runs faster
 MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
 SHARED_LOSE = f"threads that share a page walker lose at most {MOST_LOST:g}"
 SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
-WHOLE = 100.0  # seconds or cycles: shown without a fraction
 MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
 SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
 ALL_BUSY = 0.75  # of all CPUs
@@ -74,35 +76,6 @@ def check_run(which: str, run: MeasuredRun, walkers: float) -> None:
             f"{which} run: walk cycles = {run.walk:,.0f}: more than {walkers:.2g} page walkers can be busy "
             f"in {run.cycles:,.0f} cycles: are the counters of the same threads and modes?"
         )
-
-
-def check_pair(
-    local: MeasuredRun, remote: MeasuredRun, where: Placement, base: Placement | None = None
-) -> None:
-    """UsageError where the runs have no time in common, are at one placement, or the one with more remote
-    tables was not slower."""
-    clocks = [c for c in ("seconds", "cycles") if getattr(local, c) and getattr(remote, c)]
-    if not clocks:
-        raise UsageError("remote run: cycles of one run and seconds of the other: give the same of both")
-    here, there = (0.0 if at is None else _far(at) for at in (base, where))
-    if abs(here - there) < NEAR:
-        also = "all tables are local" if not there else "its tables are as remote as the local run's"
-        raise UsageError(f"placement {where.name}: {also}; a second run needs other remote shares")
-    if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
-        clock, side = clocks[-1], "above" if there > here else "below"
-        raise UsageError(
-            f"remote run: {clock} = {_shown(getattr(remote, clock))}: not {side} the local run's "
-            f"{_shown(getattr(local, clock))}: is it {where.name}, or are the files swapped?"
-        )
-
-
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= WHOLE else f"{value:.4g}"
-
-
-def _far(where: Placement) -> float:
-    """A number that grows with the remote share of either table and with load."""
-    return sum(share * (0 if state == LOCAL else 1 + (state != "remote")) for state, share in where.tables())
 
 
 def contradictions(

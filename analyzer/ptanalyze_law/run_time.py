@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from ..core.columns import CAREFUL, Finding
-from ..core.errors import UsageError
-from ..formats.capture import PathLike
-from .findings import assumed_of
-from .setup import calibration_of
+from ptanalyze.analysis.setup import calibration_of
+from ptanalyze.core.columns import CAREFUL, NOTE, Finding, described
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import PathLike
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..cost.law import Calibration, MeasuredRun
-    from ..cost.predict import Prediction
+    from ptanalyze.cost.law import Calibration, MeasuredRun
+
+    from .predict import Prediction
 
 
 def calibrate(
@@ -55,10 +55,9 @@ def calibrate(
     ibs        text of `perf report -D` of AMD's IBS op samples of the local run, which has l2_dtlb_misses
     Raises CaptureError and UsageError that name the file.
     """
-    from ..cost.calibrate import calibrate_runs
-    from ..cost.law import placement as known
-    from ..formats.measured.latency import read_latency
-    from ..formats.measured.perf_stat import (
+    from ptanalyze.cost.law import placement as known
+    from ptanalyze.formats.measured.latency import read_latency
+    from ptanalyze.formats.measured.perf_stat import (
         one_walker,
         partial,
         read_perf_stat,
@@ -66,6 +65,8 @@ def calibrate(
         what_is_missing,
         with_refills,
     )
+
+    from .calibrate import calibrate_runs
 
     if (remote is None and remote_seconds is None) != (placement is None):
         raise UsageError(
@@ -118,8 +119,8 @@ def _run(
     file: PathLike | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
 ) -> MeasuredRun:
     """MeasuredRun of a file of perf stat, with another elapsed time, or of a time alone."""
-    from ..cost.law import MeasuredRun
-    from ..formats.measured.perf_stat import read_run
+    from ptanalyze.cost.law import MeasuredRun
+    from ptanalyze.formats.measured.perf_stat import read_run
 
     if file is None:
         if seconds is None:
@@ -127,6 +128,33 @@ def _run(
         return MeasuredRun(seconds=seconds)
     run = read_run(file, native, allow_multiplexed)
     return run if seconds is None else replace(run, seconds=seconds)
+
+
+def assumed_of(calibration: Calibration) -> list[Finding]:
+    """What a Calibration takes for granted, and what speaks against it."""
+    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
+    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
+
+
+def coefficients_frame(calibration: Calibration) -> DataFrame:
+    """A cost.law.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+
+    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
+    """
+    from pandas import DataFrame
+
+    named = (
+        ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
+        ("s: part of the time that a page walker is shared", "share", calibration.shared),
+        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
+        ("gPT's part of that", "share", calibration.gpt_part),
+        ("k of an idle remote node", "stretch", calibration.remote_stretch),
+        ("k of a contended remote node", "stretch", calibration.contended_stretch),
+    )
+    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
+    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
+    source = {"calibration": calibration.name, "machine": calibration.machine}
+    return described(table, assumed_of(calibration), source)
 
 
 def predict(
@@ -145,8 +173,6 @@ def predict(
     cost/law.py; attrs["findings"] are its assumptions.
     """
     from pandas import DataFrame
-
-    from ..core.columns import described
 
     known = cast("Calibration", calibration_of(calibration))
     runs = predictions(known, placements, walk_cycles)
@@ -173,8 +199,8 @@ def predict(
 def predictions(
     calibration: Calibration, placements: Iterable[str] | None, walk_cycles: Iterable[PathLike | float] = ()
 ) -> list[Prediction]:
-    """[cost.predict.Prediction] behind `predict`."""
-    from ..cost.predict import order, predict_placement, predict_walks
+    """[predict.Prediction] behind `predict`."""
+    from .predict import order, predict_placement, predict_walks
 
     walks = [_walks(of, calibration.native) for of in walk_cycles]
     names = ([] if walks else order(calibration)) if placements is None else placements
@@ -186,14 +212,14 @@ def predictions(
 
 def _where(name: PathLike) -> str:
     """Name of a placement: as given, or by the shares in a file of `ptanalyze classify --json`."""
-    from ..formats.measured.perf_stat import read_class_shares
+    from ptanalyze.formats.measured.perf_stat import read_class_shares
 
     return read_class_shares(name) if str(name).endswith(".json") else str(name)
 
 
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
-    from ..formats.measured.perf_stat import partial, read_perf_stat, walk_run, what_is_missing
+    from ptanalyze.formats.measured.perf_stat import partial, read_perf_stat, walk_run, what_is_missing
 
     try:
         number = float(of)  # type: ignore[arg-type]

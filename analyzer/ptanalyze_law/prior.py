@@ -1,6 +1,6 @@
 """Published runs that come with the package, and what their workloads have in common, fitted on them.
 
-Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/law.py)
+Usage: python -m ptanalyze_law.prior > models/reference/prior.toml   (read by assumed.py)
 
 - reference(), runs(), ports(): the measured runs of models/reference, with citations
 - observations(): what each run says of the law's numbers, one by one
@@ -17,23 +17,23 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ..core.errors import UsageError, bundled
-from ..core.interval import Interval
-from ..cost.law import (
+from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.cost.law import (
     CONTENDED,
     LOCAL,
     REMOTE,
-    FittedPrior,
     MeasuredRun,
     Placement,
     counted,
     exposed_share,
     outside_cycles,
-    overlap,
     placement,
     waited_cycles,
 )
-from ..formats.text_output import toml
+from ptanalyze.formats.text_output import toml
+
+from .assumed import FittedPrior, overlap
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")
@@ -370,7 +370,7 @@ PAIRS = "thin-2D-4K"  # the family with runs of which one table is remote
 # Local memory with all CPUs reading it, over idle: 357 over 130.7 ns (Granite Rapids, 2025; two EPYC took 4.4
 # and 4.5 times as long at their peak, beyond what a program's walks met on any machine)
 PEAK = 2.7
-HEAD = "# Fitted on the published runs beside this file: python -m ptanalyze.validate.prior > prior.toml\n"
+HEAD = "# Fitted on the published runs beside this file: python -m ptanalyze_law.prior > prior.toml\n"
 DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 

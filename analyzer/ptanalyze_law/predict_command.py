@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import complete
+from ptanalyze.cli import complete
+from ptanalyze.cli.output import Output, emit, output_options
+
 from .options import (
     REMOTE,
     ibs_option,
@@ -17,14 +19,14 @@ from .options import (
     threads_per_core_option,
     walkers_option,
 )
-from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.columns import Answer, Section
-    from ..cost.law import Calibration
-    from ..cost.predict import Prediction
+    from ptanalyze.core.columns import Answer, Section
+    from ptanalyze.cost.law import Calibration
+
+    from .predict import Prediction
 
 LONG = 100.0  # seconds: a tenth of one is precise enough
 ERRORS = (
@@ -115,9 +117,10 @@ def command(
       ptanalyze predict app.toml
       ptanalyze predict --local perf.txt
     """
-    from ..analysis.run_time import calibrate
-    from ..core.errors import UsageError
-    from ..formats.measured.machine import read_calibration
+    from ptanalyze.core.errors import UsageError
+    from ptanalyze.formats.measured.machine import read_calibration
+
+    from .run_time import calibrate
 
     if statistics:
         emit(errors(), output)
@@ -151,8 +154,9 @@ def predicted(
 ) -> Answer:
     from dataclasses import asdict
 
-    from ..analysis.run_time import predict, predictions
-    from ..core.columns import Answer
+    from ptanalyze.core.columns import Answer
+
+    from .run_time import predict, predictions
 
     runs = predictions(calibration, placements or None, walk_cycles)
 
@@ -167,7 +171,7 @@ def predicted(
 
 
 def view(calibration: Calibration, runs: list[Prediction]) -> Section:
-    from ..core.columns import Section
+    from ptanalyze.core.columns import Section
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"warning: {line}" for line in warnings(calibration, runs)]
@@ -193,8 +197,9 @@ def row(one: Prediction) -> dict[str, Any]:
 
 def errors() -> Answer:
     """How far predictions of published runs are off."""
-    from ..core.columns import Answer, Section
-    from ..validate.leave_one_out import leave_one_out, summary
+    from ptanalyze.core.columns import Answer, Section
+
+    from .leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")

@@ -1,0 +1,8 @@
+"""Run time from counters alone, without a trace: the fit of the run-time law, its prior and its errors."""
+
+COMMANDS = {
+    "Model": {
+        "calibrate": ("ptanalyze_law.calibrate_command", "Fit the run-time model to perf counters."),
+        "predict": ("ptanalyze_law.predict_command", "Predict run times from a calibration."),
+    }
+}
