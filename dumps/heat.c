@@ -624,6 +624,7 @@ static unsigned play_all(struct reader *reader, struct reading *reading, struct 
 		pause = account_pause(account, took, cpu) - (monotonic_seconds() - began - took);
 		left = began + seconds / MOST_ROUNDS - monotonic_seconds();
 		pause = pause > left ? pause : left;
+		pause = (pause > 0 ? pause : 0) + drand48() * round->length[round->lengths - 1] / 3; /* in step with no period */
 		left = until - monotonic_seconds();
 		wait_seconds(pause < left ? pause : left);
 	}

