@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from native.dumping import wait_for
 from ptanalyze.capture.live import native, tracers
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import RssPeak
 from ptanalyze.core import errors
 from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.core.sysfs import state
 from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, build_trace
 
@@ -102,13 +104,29 @@ def test_every_page_is_whose_its_twin_says(wanted, touches, events, heap):
     assert all(a[1] < b[0] for a, b in pairwise(ranges))
 
 
-def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_tracers_own_memory(tmp_path):
+MAIN_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_program_whose_main_thread_has_ended_is_resident():
+    with subprocess.Popen([sys.executable, "-c", MAIN_ENDS]) as process:
+        try:
+            wait_for(lambda: state(f"/proc/{process.pid}") == "Z")
+            assert RssPeak(process.pid).resident() > 1 << 20
+        finally:
+            process.kill()
+    assert RssPeak(process.pid).resident() == 0
+
+
+def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_tracers_own_memory():
     """Page tables are due when the program has grown, not when it has doubled its tracer."""
     peak, mib = RssPeak(1), 1 << 20
-    peak.statm = tmp_path / "statm"
     kept = []
     for resident in (40 * mib, 40.5 * mib, 42 * mib, 42.2 * mib, 44 * mib, 41 * mib):
-        peak.statm.write_text(f"0 {int(resident) >> 12} 0")
+        peak.resident = lambda resident=resident: resident
         if peak.due():
             peak.kept = peak.resident()
             kept.append(resident / mib)

@@ -25,6 +25,7 @@ import numpy as np
 
 from ...core.errors import UsageError, is_whole
 from ...core.safe_files import temporary_directory
+from ...core.sysfs import shown
 from ...core.trace import Trace
 from ...formats.atomic import take_over
 from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
@@ -220,12 +221,12 @@ class RssPeak:
     at the first reading."""
 
     def __init__(self, pid: int) -> None:
-        self.statm, self.kept, self.first = Path(f"/proc/{pid}/statm"), 0, 0
+        self.pid, self.kept, self.first = pid, 0, 0
 
     def resident(self) -> int:
         """Bytes now, 0 when the program has ended."""
         try:
-            return int(self.statm.read_text().split()[1]) * 4096
+            return int((shown(self.pid) / "statm").read_text().split()[1]) * 4096
         except (OSError, IndexError):
             return 0
 
