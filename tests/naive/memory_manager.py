@@ -551,3 +551,47 @@ def regions_with_passed(touched, events):
                 if at not in known:
                     known.append(at)
     return known
+
+
+class HugeKernel:
+    """Linux that maps 2 MiB wherever it may, page by page: a PMD entry is "huge", or pages of a leaf table.
+
+    frees  MADV_DONTNEED frees the leaf tables that it empties
+    """
+
+    def __init__(self, frees):
+        self.frees, self.vma, self.pmd, self.faults, self.zeroed = frees, {}, {}, 0, 0
+
+    def touch(self, page):
+        block = range(page >> 9 << 9, (page >> 9) + 1 << 9)
+        entry = self.pmd.get(page >> 9)
+        if entry == "huge" or (entry is not None and page in entry):
+            return
+        of_one_vma = len({self.vma.get(other) for other in block}) == 1
+        huge = entry is None and of_one_vma  # create_huge_pmd asks for pmd_none
+        self.faults, self.zeroed = self.faults + 1, self.zeroed + (512 if huge else 1)
+        self.pmd[page >> 9] = "huge" if huge else {page} | (entry or set())
+
+    def happen(self, kind, start, pages, value):
+        """A call on pages that are mapped; value: its protection or advice."""
+        last = start + pages
+        for block in {page >> 9 for page in range(start, last)}:
+            whole = start <= block << 9 and (block + 1) << 9 <= last
+            one_vma = len({self.vma.get(page) for page in range(block << 9, (block + 1) << 9)}) == 1
+            entry = self.pmd.get(block)
+            goes = kind in (Event.MUNMAP, Event.MMAP) or (kind == Event.MADVISE and value == 4)
+            if entry == "huge" and not whole:  # __split_huge_pmd, split_folio
+                entry = set(range(block << 9, (block + 1) << 9))
+            if goes and entry is not None:
+                left = set() if entry == "huge" else entry - set(range(start, last))
+                stays = entry != "huge" and not (self.frees and kind == Event.MADVISE and whole and one_vma)
+                entry = left if stays else None
+            self.pmd[block] = entry
+        for page in range(start, last):
+            if kind == Event.MUNMAP:
+                self.vma.pop(page, None)
+            elif kind in (Event.MMAP, Event.MPROTECT):
+                self.vma[page] = value
+        for block in {page >> 9 for page in range(start, last)} if kind == Event.MUNMAP else ():
+            if not any(page in self.vma for page in range(block << 9, (block + 1) << 9)):
+                self.pmd[block] = None  # free_pgtables

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_walker import assert_as_naive
 
-from naive.memory_manager import COLLAPSE, HUGE, MARKS, NO_HUGE, marked_pages
+from naive.memory_manager import COLLAPSE, HUGE, MARKS, NO_HUGE, HugeKernel, marked_pages
 from naive.trees import (
     blocks_in_use,
     blocks_the_host_maps,
@@ -36,7 +36,7 @@ from ptanalyze.kernels import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import table
 from ptanalyze.world import trees
-from ptanalyze.world.mm_events import advice, parted
+from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze.world.trees import overlap, within
@@ -505,34 +505,37 @@ def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **p
     return replay_snapshot(snapshot, trace, [("thp", params)], setup)
 
 
-EDGE = st.sampled_from([0, 1, 300, 511, 512, 513, 1023, 1024, 1536]).map(lambda page: GIB + page * PAGE)
-CHANGES = st.tuples(st.sampled_from([Event.MUNMAP, Event.MMAP, Event.MPROTECT, Event.MADVISE]), EDGE, EDGE)
+EDGE = st.sampled_from([0, 1, 5, 300, 511, 512, 513, 700, 1023, 1024])
+PARTS = st.tuples(EDGE, EDGE).filter(lambda edges: edges[0] < edges[1])
+CHANGES = st.sampled_from(
+    [(Event.MUNMAP, 0), (Event.MMAP, 3), (Event.MPROTECT, 1), (Event.MPROTECT, 3)]
+    + [(Event.MADVISE, advice) for advice in (4, 4, 8, 20)]
+)
 
 
-@given(st.lists(CHANGES, max_size=9))
-def test_split_pages_are_those_of_the_naive_kernel(calls):
-    """Page by page: what is left of 2 MiB, or kept apart from the rest, needs a leaf table (Linux 6.1)."""
-    split, done = set(), []
-    for kind, low, end in calls:
-        for block in range(low >> 21, (end - 1 >> 21) + 1) if low < end else ():
-            inside = sum(low <= page < end for page in range(block << 21, (block + 1) << 21, PAGE))
-            if inside == 512 and kind == Event.MMAP:
-                split.discard(block)
-            elif inside < 512:
-                split.add(block)
-        result, value = (low, 3) if kind == Event.MMAP else (0, 4 if kind == Event.MADVISE else 1)
-        done += [(kind, (low, end - low, value, 0x32), result)] if low < end else []
-    assert parted(events_of(done)).tolist() == sorted(split)
-
-
-@pytest.mark.parametrize(("call", "small"), [
-    ((Event.MADVISE, (GIB, 16 * PAGE, 4), 0), 1), ((Event.MADVISE, (GIB, REGION, 4), 0), 0),
-    ((Event.MREMAP, (GIB, REGION, REGION, 3), GIB + REGION + PAGE), 3),
-    ((Event.MREMAP, (GIB, REGION, REGION, 3), GIB + REGION), 0),
-])  # fmt: skip
-def test_memory_given_back_in_part_stays_small(call, small):
-    result = thp([call])
-    assert (result.facts.get("regions_split", 0), result.facts["regions_promoted"]) == (small, 4 - small)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.tuples(CHANGES, PARTS) | EDGE.map(lambda page: page % 1024), max_size=14), st.booleans())
+def test_split_pages_fault_as_in_the_naive_kernel(program, frees):
+    kernel, first, chunks = HugeKernel(frees), GIB // PAGE, []
+    kernel.happen(Event.MMAP, first, 1024, 3)
+    calls = [(0, 0, Event.MMAP, (GIB, 2 * REGION, 3, 0x32), GIB)]
+    for step in program:
+        if isinstance(step, int):
+            if first + step in kernel.vma:
+                kernel.touch(first + step)
+                chunks.append((0, [GIB + step * PAGE]))
+            continue
+        (kind, value), (lo, hi) = step
+        there = {kernel.vma.get(first + page) for page in range(lo, hi)}
+        if kind in (Event.MADVISE, Event.MPROTECT) and there & {None, value if kind == Event.MPROTECT else 0}:
+            continue  # fails, or changes nothing
+        kernel.happen(kind, first + lo, hi - lo, value)
+        where = GIB + lo * PAGE, (hi - lo) * PAGE, value, 0x32
+        calls.append((len(chunks), 0, kind, where, where[0] if kind == Event.MMAP else 0))
+    snapshot = replace(full(2), facts={"kernel": "6.18.1" if frees else "6.1.0"})
+    counted = ask_of(snapshot, "thp", trace=build_trace(chunks, calls))[-1] if chunks else None
+    got = (counted.count("faults"), counted.count("pages_zeroed")) if chunks else (0, 0)
+    assert got == (kernel.faults, kernel.zeroed)
 
 
 def advised(start, length, advice=NO_HUGE, result=0):

@@ -208,6 +208,7 @@ class Trace:
 
     regions  uint64[R]  address >> 21 of each region, in order of first touch
     batches  called with the least number of touches of a batch; decodes the trace front to back
+    again    called with a chunk: the Trace as a further run from that chunk on finds it; None: as this run
     """
 
     chunks: np.ndarray
@@ -216,6 +217,7 @@ class Trace:
     regions: np.ndarray
     batches: Callable[[int], Iterator[Touches]]
     facts: dict[str, Any]
+    again: "Callable[[int], Trace] | None" = None
 
     @property
     def sampled_walks(self) -> bool:
@@ -344,7 +346,8 @@ class Tables(NamedTuple):
 class Regions(NamedTuple):
     """Location of the translations of each 2 MiB region touched by the trace, by region id.
 
-    va         uint64[R]  address >> 21
+    va         uint64[R]  address >> 21; one that comes twice is first that of a huge entry, then of the leaf
+                          table which maps it when that is split
     leaf       int32[R]   flat id of the guest table that holds the region's leaf entries
     level      uint8[R]   level of `leaf`: 1 = 4 KiB pages, 2 = a 2 MiB page, 3 = part of a 1 GiB page
     slot       int16[R]   entry within `leaf` when level > 1, else -1 (the page's own low 9 bits)
@@ -356,6 +359,12 @@ class Regions(NamedTuple):
     level: np.ndarray
     slot: np.ndarray
     tlb_level: np.ndarray
+
+    @property
+    def twice(self) -> np.ndarray:
+        """uint64[B], sorted: `va` that come twice."""
+        va, count = np.unique(self.va, return_counts=True)
+        return va[count > 1]
 
 
 class Joined(NamedTuple):

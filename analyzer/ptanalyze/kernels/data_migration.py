@@ -157,10 +157,10 @@ def pass_on(step, regions, tables, rows, where, schedule, events, state, out):
                 move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
         return
     if kind == MOVE:
-        target, first = move_target(events, step)
+        target, first, each = move_target(events, step)
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
-                guest[target, first + slot - lo] = guest[row, slot]
+                guest[target, first + slot - lo : first + slot - lo + each] = guest[row, slot]
     if kind in (CLEAR, MOVE):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
@@ -597,10 +597,11 @@ def take_data_reads(tables, steps, pages, step):
     elif kind in (CLEAR, MOVE):
         row, lo, hi = slot_range(steps, step)
         if kind == MOVE:
-            target, to = move_target(steps, step)
+            target, to, each = move_target(steps, step)
             for slot in range(lo, hi):
                 if pages.guest[row, slot] >= 0:
-                    pages.guest[target, to + slot - lo] = pages.guest[row, slot]
+                    there = to + slot - lo
+                    pages.guest[target, there : there + each] = pages.guest[row, slot]
         for slot in range(lo, hi):
             if pages.guest[row, slot] >= 0:
                 pages.guest[row, slot] = NOWHERE

@@ -1,7 +1,8 @@
 """Memory-management calls as steps on the leaf tables that a trace touches, one call after the other.
 
 What each system call does to page tables follows mm/mmap.c, mm/mprotect.c, mm/mremap.c and mm/madvise.c. A
-range that covers a huge entry only in part rewrites that entry.
+range that covers a huge entry only in part rewrites that entry, but splits it first where two regions are of
+the same 2 MiB, one with the huge entry and one with a leaf table (core.trace.Regions).
 """
 
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from .data_migration import RANGE
 from .jit import either, kernel
-from .replay import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE, MmSteps
+from .replay import CLEAR, FLUSH, FREE, MOVE, RUN, SET, SPLIT, UPDATE, MmSteps
 
 # Which VMA holds which bytes: an interval map whose ends are all known beforehand.
 #
@@ -184,6 +185,7 @@ SLOTS, LEVELS = 512, 5
 (MMAP, MUNMAP, MPROTECT, MREMAP, MADVISE, BRK), MOVE_PAGES = range(3, 9), 11  # as trace.Event
 RUNS = 0  # a call that is none: most threads run on another node from now on
 OLDER, YOUNGER = -1, -2  # a VMA older than all calls, of lineage FLAGS; a range that was not mapped then
+SPLITS = -3  # the call NUMBER, which comes next, needs the leaf table of 2 MiB
 KIND, AT, CHUNK, NODE, NUMBER, FLAGS, EVENT, FROM, TO, CUT, THERE, THERE_TO, COLUMNS = range(13)  # of calls
 VA, ROW, SLOT, LEAF, HUGE, FIRST, PAST, BY_ID, REGION_COLUMNS = range(9)
 PARENT, BELOW, ABOVE, OF_TABLE, LEVEL, BASE, HUGE_FROM, HUGE_TO, ALIVE, TABLE_COLUMNS = range(10)
@@ -203,7 +205,8 @@ class Writer(NamedTuple):
                              range, CUT where a shorter or longer one ends (mremap), THERE..THERE_TO where
                              mremap moved it
                              NUMBER: protection (mmap, mprotect), CLEAR or UPDATE (madvise), 1 if the old VMA
-                             stays (mremap), node (move_pages), node before (RUNS), protection (OLDER)
+                             stays (mremap), node (move_pages), node before (RUNS), protection (OLDER), KIND
+                             of the next (SPLITS)
                              FLAGS: what mmap and its neighbours must share to merge, -1: nothing merges; 1: a
                              madvise frees the leaf tables that it empties
     vmas      VmaMap
@@ -249,7 +252,8 @@ def add(w, kind, row, lo, hi, was, number, to, extra):
         steps = w.steps
         steps.at[n], steps.kind[n], steps.row[n], steps.lo[n], steps.hi[n] = call[AT], kind, row, lo, hi
         steps.was[n], steps.number[n], steps.to[n], w.extra[n] = was, number, to, extra
-        steps.node[n], steps.call[n], steps.chunk[n] = call[NODE], call[KIND], call[CHUNK]
+        caller = call[NUMBER] if call[KIND] == SPLITS else call[KIND]
+        steps.node[n], steps.call[n], steps.chunk[n] = call[NODE], caller, call[CHUNK]
     w.now[STEPS], w.now[LAST_AT], w.now[LAST_KIND] = n + 1, call[AT], kind
 
 
@@ -377,6 +381,17 @@ def set_vma(w, start, end, lineage, prot):
             add(w, SET, row, slot, slot + 1, 0, lineage, 0, prot)
         region += 1
         lo, hi = covers(w, region, start, end)
+
+
+@either
+def split_entry(w, start, end):
+    """The huge entry of 2 MiB becomes a leaf table, which is flushed by itself (__split_huge_pmd)."""
+    huge = region_from(w, start)
+    row, slot, small = w.regions[huge, ROW], w.regions[huge, SLOT], huge + 1
+    owner = owner_of(w, w.huge[w.regions[huge, HUGE], HUGE_OF])
+    add(w, MOVE, row, slot, slot + 1, owner, w.regions[small, ROW], SPLIT, 0)
+    exist(w.tables, w.regions[small, LEAF])
+    flush(w, start, end, False)
 
 
 # What unmapping does: entries go, tables that no VMA needs any more are freed (free_pgtables).
@@ -519,6 +534,8 @@ def write_steps(w, last, until):
             return
         if kind == RUNS:
             add(w, RUN, 0, 0, 0, call[NUMBER], 0, call[NODE], 0)
+        elif kind == SPLITS:
+            split_entry(w, byte_at(w, call[FROM]), byte_at(w, call[TO]))
         elif kind == MMAP:
             mmap(w, call)
         elif kind == MUNMAP:

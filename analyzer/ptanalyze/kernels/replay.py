@@ -23,6 +23,7 @@ TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node
 RUN = 9  # most of the process's threads run on another node from now on
 HINT = 11  # NUMA balancing marked an entry (change_prot_numa) or restored it
 ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
+SPLIT = -1  # first slot there, of a MOVE: a huge entry becomes the 512 of a leaf table (__split_huge_pmd)
 
 
 class MmSteps(NamedTuple):
@@ -40,7 +41,7 @@ class MmSteps(NamedTuple):
                    lo          hi         was          number         to
     SET            first slot  past last               VMA id
     CLEAR, UPDATE  first slot  past last  VMA's owner
-    MOVE           first slot  past last  VMA's owner  target row     first slot there
+    MOVE           first slot  past last  VMA's owner  target row     first slot there, or SPLIT
     FREE                                               table
     FLUSH                                              shootdown
     DATA           slot        host slot  node before  host table     node now
@@ -121,8 +122,8 @@ def slots_owner(steps, step):
 
 @view
 def move_target(steps, step):
-    """(row, first slot) that a MOVE moves its slots to."""
-    return steps.number[step], steps.to[step]
+    """(row, first slot, entries there for each one here) that a MOVE moves its slots to."""
+    return steps.number[step], max(steps.to[step], 0), 512 if steps.to[step] == SPLIT else 1
 
 
 @view
@@ -474,14 +475,14 @@ def carry_out(step, rows, parent, steps, mapped):
 @called_hook
 def _move(step, rows, parent, steps, mapped):
     row, lo, hi = slot_range(steps, step)
-    target, first = move_target(steps, step)
+    target, first, each = move_target(steps, step)
     changed = 0
     for slot in range(lo, hi):
         bit = ONE << np.uint64(slot & 63)
         if mapped.valid[row, slot >> 6] & bit:
             mapped.valid[row, slot >> 6] &= ~bit
-            there = first + slot - lo
-            mapped.valid[target, there >> 6] |= ONE << np.uint64(there & 63)
+            for there in range(first + slot - lo, first + slot - lo + each):
+                mapped.valid[target, there >> 6] |= ONE << np.uint64(there & 63)
             changed += 1
     mapped.changed[step] = changed
     mapped.pending[0] += changed

@@ -213,7 +213,7 @@ def carry_out(step, steps, row_base, guest):
         return
     to = base
     if kind == MOVE:
-        target, first = move_target(steps, step)
+        target, first, _ = move_target(steps, step)
         to = row_base[target] + first - lo
     for slot in range(lo, hi):
         frame = guest.frame[base + slot]

@@ -273,16 +273,16 @@ def forget(state, row, lo, hi):
 def move(state, tables, rows, steps, mapped, counters, step):
     """The entries' new VMA has the old one's owner: its table gets them, and all that are linked to it."""
     row, lo, hi = slot_range(steps, step)
-    target, to = move_target(steps, step)
+    target, to, each = move_target(steps, step)
     node, before = steps.node[step], slots_owner(steps, step)
     owner = owner_of(state, target, to)
     need_table(state, tables, rows.leaf[target], target, owner, node, counters)
-    write(state, target, owner, node, mapped.changed[step], counters)
+    write(state, target, owner, node, each * mapped.changed[step], counters)
     for slot in range(lo, hi):
         if (state.entries[row, before, slot >> 6] >> np.uint64(slot & 63)) & ONE:
-            there = to + slot - lo
-            state.entries[target, owner, there >> 6] |= ONE << np.uint64(there & 63)
-    propagate(state, target, owner, to, to + hi - lo)
+            for there in range(to + slot - lo, to + slot - lo + each):
+                state.entries[target, owner, there >> 6] |= ONE << np.uint64(there & 63)
+    propagate(state, target, owner, to, to + each * (hi - lo))
 
 
 @hook

@@ -93,9 +93,9 @@ def written(split, rows, steps, mapped, step):
     if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         entries = stores(kind) * entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == MOVE:
-            row, _ = move_target(steps, step)
+            row, _, each = move_target(steps, step)
             target = rows.leaf[row]
-            entries += entries_of(split, target, changed) + np.int64(mapped.made[step])
+            entries += entries_of(split, target, each * changed) + np.int64(mapped.made[step])
             entries -= split[target] and mapped.made[step] > 0
         return entries
     return np.int64(0)

@@ -156,14 +156,14 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if changed == 0:
         return
     if kind == MOVE:
-        row, _ = move_target(steps, step)
+        row, _, each = move_target(steps, step)
         made = missing(state, rows.leaf[row], np.int64(mapped.made[step]))
         if state.rule[2] and moves_table(steps, step):
             move_leaf(state, tables, rows.leaf[steps.row[step]], rows.leaf[row], node, made, counters)
             return
         write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
         make(state, tables, rows.leaf[row], node, made, counters)
-        write(state, rows.leaf[row], node, changed, counters.events)
+        write(state, rows.leaf[row], node, each * changed, counters.events)
     elif kind in (CLEAR, UPDATE, DATA, HINT):
         write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     elif kind == FREE:

@@ -162,15 +162,15 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 def move_entries(state, tables, rows, steps, mapped, counters, step):
     """mremap: the target's table gets the entries; their data stay where they are."""
     row, lo, hi = slot_range(steps, step)
-    target, to = move_target(steps, step)
+    target, to, each = move_target(steps, step)
     leaf, node = np.int64(rows.leaf[target]), np.int64(steps.node[step])
     make(state, tables, leaf, node, np.int64(mapped.made[step]), counters)
-    counters.events[PTE_WRITE, node, state.home[leaf]] += mapped.changed[step]
+    counters.events[PTE_WRITE, node, state.home[leaf]] += each * mapped.changed[step]
     for slot in range(np.int64(lo), hi):
         there = np.int64(state.data[row, slot])
         if there >= 0:
-            state.data[target, to + slot - lo] = there
-            state.children[leaf, there] += 1
+            state.data[target, to + slot - lo : to + slot - lo + each] = there
+            state.children[leaf, there] += each
 
 
 @hook

@@ -114,10 +114,10 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         if changed:
             write(state, rows.leaf[row], node, stores(kind) * changed, counters.events)
             if kind == MOVE:
-                into, _ = move_target(steps, step)
+                into, _, each = move_target(steps, step)
                 target = rows.leaf[into]
                 static_replicas.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
-                write(state, target, node, changed, counters.events)
+                write(state, target, node, each * changed, counters.events)
     else:
         static_replicas.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
 

@@ -282,8 +282,8 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if kind in (CLEAR, MOVE):
         state.entries[rows.leaf[steps.row[step]]] -= changed
     if kind == MOVE:
-        row, _ = move_target(steps, step)
-        keep(state, tables, rows.leaf[row], np.int64(mapped.made[step]), changed)
+        row, _, each = move_target(steps, step)
+        keep(state, tables, rows.leaf[row], np.int64(mapped.made[step]), each * changed)
     elif kind == FREE:
         table = freed_table(steps, step)
         state.exists[table] = False

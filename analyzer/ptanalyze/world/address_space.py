@@ -149,12 +149,15 @@ def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarr
     tree = snapshot.guest
     index = _ByBase(tree)
     leaf, level = index.find(1, va), np.ones(len(va), np.uint8)
+    _, first, which, count = np.unique(va, return_index=True, return_inverse=True, return_counts=True)
+    huge_first = (count[which] > 1) & (first[which] == np.arange(len(va)))  # Regions.va
+    split = (count[which] > 1) & ~huge_first
     slot = np.full(len(va), -1, np.int16)
     first_frame = np.full(len(va), -1, np.int64)
     for up in (2, 3):
         table = index.find(up, va)
         entry_slot = (va >> np.uint64(9 * (up - 2)) & SLOTS).astype(np.int64)
-        at = np.flatnonzero((leaf == NO_TABLE) & (table != NO_TABLE))
+        at = np.flatnonzero(((leaf == NO_TABLE) | huge_first) & ~split & (table != NO_TABLE) & (level == 1))
         raw = tree.entries[table[at], entry_slot[at]]
         huge = bits.leaf(raw, up, tree.encoding)
         at, raw = at[huge], raw[huge]

@@ -63,6 +63,7 @@ from .mm_events import (
     merging,
     numbers,
     region_of_interest,
+    splits,
 )
 from .thread_placement import HomeMove, LiveCpus
 
@@ -102,7 +103,7 @@ def writer(
 
     vmas       VMA_DTYPE, older than all events; main_node owns them
     """
-    calls = _calls(vmas, events, last, placement, stream, moves, linux)
+    calls = _calls(vmas, events, last, regions, placement, stream, moves, linux)
     moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
     named: list[tuple[int, Any]] = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
     named += [(column, moved) for column in (kernels.CUT, kernels.THERE, kernels.THERE_TO)]
@@ -202,21 +203,25 @@ def _calls(
     vmas: np.ndarray,
     events: np.ndarray,
     last: int,
+    regions: Regions,
     placement: Placement,
     stream: WalkStream,
     moves: list[HomeMove],
     linux: Linux,
 ) -> np.ndarray:
-    """Writer.calls with addresses for edges, uint64 as int64; a RUNS comes before what happens with it."""
+    """Writer.calls with addresses for edges, uint64 as int64; RUNS and SPLITS come before what needs them."""
     starts, ends = made(events)
     done = carried_out(events[:last])
     chunks = [move.chunk for move in moves]
-    when = [np.full(len(vmas) + len(starts), -1), np.array([move.event for move in moves], np.int64), done]
+    split, region = splits(events[:last], regions.twice)
+    when = [np.full(len(vmas) + len(starts), -1), np.array([move.event for move in moves], np.int64), split]
+    when.append(done)
     order = np.argsort(np.concatenate(when), kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     del order
-    older, younger, runs, chosen = np.split(place, np.cumsum([len(vmas), len(starts), len(moves)]))
+    counts = len(vmas), len(starts), len(moves), len(split)
+    older, younger, runs, parted, chosen = np.split(place, np.cumsum(counts))
     calls = np.zeros((len(place), kernels.COLUMNS), np.int64)
     calls[place, kernels.EVENT] = np.concatenate(when)
     _fill(calls, older, vmas["start"], vmas["end"], KIND=kernels.OLDER, NUMBER=vmas["prot"])
@@ -224,6 +229,10 @@ def _calls(
     _fill(calls, younger, starts, ends, KIND=kernels.YOUNGER)
     _fill(calls, runs, KIND=kernels.RUNS, AT=stream.offset[chunks], CHUNK=chunks)
     _fill(calls, runs, NODE=[move.after for move in moves], NUMBER=[move.before for move in moves])
+    some, base = events[split], region << np.uint64(REGION_SHIFT)
+    _fill(calls, parted, base, base + np.uint64(1 << REGION_SHIFT), KIND=kernels.SPLITS, NUMBER=some["kind"])
+    _fill(calls, parted, CHUNK=some["chunk"], AT=stream.offset[some["chunk"]])
+    _fill(calls, parted, NODE=placement.cpu_node[placement.event_cpu[split]])
     for block in range(0, len(done), CALLS_AT_ONCE):
         at, index = chosen[block : block + CALLS_AT_ONCE], done[block : block + CALLS_AT_ONCE]
         some, node = events[index], placement.cpu_node[placement.event_cpu[index]]

@@ -2,18 +2,31 @@
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import CaptureError, UsageError
 from ..core.snapshot import Snapshot
-from ..core.trace import EVENT_DTYPE, PAGE_SHIFT, REGION_SHIFT, Batches, Event, Piece, Scratch, Touches, Trace
+from ..core.trace import (
+    EVENT_DTYPE,
+    PAGE_SHIFT,
+    REGION_SHIFT,
+    SLOT_BITS,
+    Batches,
+    Event,
+    Piece,
+    Scratch,
+    Touches,
+    Trace,
+)
 from ..kernels.replay import CLEAR, UPDATE
 
 # What calls do differs between versions of Linux.
@@ -439,7 +452,6 @@ def _breaks_before(kind: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 MOVES_AT_ONCE = 4096
 SHIFT = np.uint64(REGION_SHIFT)
-REGION_BYTES = np.uint64(1 << REGION_SHIFT)
 
 
 def regions_with_passed(trace: Trace) -> np.ndarray:
@@ -449,7 +461,7 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
     would be lost on the way, and be demand faults once more.
     """
     moves, found = _moves(trace.events), list[int]()
-    known = np.sort(trace.regions)
+    known = np.unique(trace.regions)
     for first in range(0, len(moves), MOVES_AT_ONCE):
         some = moves[first : first + MOVES_AT_ONCE]
         if not _may_find(some, known):
@@ -504,10 +516,222 @@ def _find(moves: Iterable[tuple[int, int, int]], known: list[int], found: list[i
             done[move] = before
 
 
+# Calls that change a part of 2 MiB, whose huge page they split.
+#
+# They need its leaf table: __split_huge_pmd of zap_pmd_range, change_pmd_range and move_page_tables;
+# split_folio of madvise_free_huge_pmd and madvise_cold_or_pageout_pte_range, Linux 6.1.
+
+MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE = ADVICE = 14, 15, 25
+DISABLED = "forbidden"
+MAPS, ARRIVES, PROTECTS, AGES, EMPTIES, FREES, UNMAPS, MOVES_OFF = range(8)
+WHOLE = (1 << 512) - 1  # bits of the pages of 2 MiB
+REGION = 1 << REGION_SHIFT
+Change: TypeAlias = tuple[int, int, int, int, int]
+
+
+def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
+    """Yield (index of the event, what it does, first byte, one past the last, protection or -1)."""
+    done, brk = carried_out(events), 0
+    some = events[done]
+    replacing = (some["kind"] == Event.MUNMAP) | (some["kind"] == Event.MMAP) & _replaces(some["d"])
+    columns = some["kind"], some["c"], replacing, emptying(some), *addresses(some).T
+    rows = zip(done.tolist(), *(column.tolist() for column in columns), strict=True)
+    for at, kind, c, replaces, empties, start, end, cut, there, there_to in rows:
+        if replaces:
+            yield at, UNMAPS, start, end, -1
+        if kind in (Event.MMAP, Event.MPROTECT):
+            yield at, MAPS if kind == Event.MMAP else PROTECTS, start, end, c
+        elif kind == Event.MADVISE and c in ADVICE_THAT_CLEARS:
+            yield at, FREES if empties and linux.frees_emptied_tables else EMPTIES, start, end, -1
+        elif kind == Event.MADVISE and c != MADV_COLLAPSE:
+            yield at, AGES, start, end, -1
+        elif kind == Event.MREMAP:
+            yield at, UNMAPS, cut, end, -1
+            if there == start:
+                yield at, MAPS, end, cut, -1
+                continue
+            torn, kept = (there - start) % REGION > 0, min(end, cut)
+            yield at, UNMAPS, there, there_to, -1
+            yield at, MOVES_OFF if torn else UNMAPS, start, kept, -1
+            yield at, MAPS, there, there_to, -1
+            if torn:
+                yield at, ARRIVES, there, there + kept - start, -1
+        elif kind == Event.BRK:
+            yield at, UNMAPS, start, brk, -1
+            yield at, MAPS, brk or start, start, -1
+            brk = start
+
+
+def changes(events: np.ndarray, blocks: Sequence[int], linux: Linux = UNNAMED) -> Iterator[Change]:
+    """Yield (event, index into `blocks` (address >> 21, sorted), what, bits of the pages, protection)."""
+    for at, what, start, end, prot in _changes(events, linux) if len(blocks) else ():
+        first, last = start >> REGION_SHIFT, (end - 1) >> REGION_SHIFT
+        for k in range(bisect_left(blocks, first), bisect_right(blocks, last)) if start < end else ():
+            base = blocks[k] << REGION_SHIFT
+            lo, hi = max(start - base, 0) >> PAGE_SHIFT, min(end - base, REGION) + 4095 >> PAGE_SHIFT
+            yield at, k, what, (1 << hi) - (1 << lo), prot
+
+
+def tears(what: int, pages: int) -> bool:
+    """Whether a change splits the huge page that there is."""
+    return what > ARRIVES and (pages != WHOLE or what == MOVES_OFF)
+
+
+def splits(events: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[n] event, uint64[n] address >> 21): calls that split the huge pages of `blocks` (uint64[B],
+    sorted) that there are. What was split before the region of interest is split when it begins."""
+    first = region_of_interest(events).first
+    met = changes(events, blocks.tolist())
+    found = [(max(at, first), k) for at, k, what, pages, _ in met if tears(what, pages)]
+    at, block = np.array(found, np.int64).reshape(-1, 2).T
+    return at, blocks[block]
+
+
+# What maps 2 MiB at each time: a huge entry, or a leaf table.
+#
+# A fault makes a huge page only where no table is (create_huge_pmd, Linux 6.1) and one VMA holds all 2 MiB
+# (thp_vma_suitable_order): what a call has split stays small until its table is freed, by unmapping all of
+# it or by MADV_DONTNEED (Linux.frees_emptied_tables). Left out are khugepaged, which scans 16 MiB of all
+# programs in 10 s, MADV_COLLAPSE, and writes after fork.
+
+NOTHING, HUGE, SMALL = range(3)
+READ_WRITE, TOUCHES_AT_ONCE = 3, 1 << 19
+
+
+class _Block:
+    """What maps 2 MiB at a time, first `state`; touched: chunks that touch it.
+
+    vmas  {protection: bits of the pages}; sizes: [(chunk, HUGE or SMALL from there on)]
+    left  bits of the pages that a huge page brought and that were not given back since
+    """
+
+    def __init__(self, state: int, touched: np.ndarray) -> None:
+        self.state, self.touched, self.since, self.vmas = state, touched, 0, {READ_WRITE: WHOLE}
+        self.left, self.sizes = WHOLE * (state == HUGE), [(0, state or HUGE)]
+
+    def become(self, state: int, chunk: int) -> None:
+        if state not in (NOTHING, self.sizes[-1][1]):
+            self.sizes.append((chunk, state))
+        self.state, self.left = state, (0, WHOLE, self.left)[state]
+
+    def until(self, chunk: int) -> None:
+        """The faults of the chunks before `chunk`."""
+        at = int(np.searchsorted(self.touched, self.since))
+        if self.state == NOTHING and at < len(self.touched) and self.touched[at] < chunk:
+            self.become(HUGE if WHOLE in self.vmas.values() else SMALL, int(self.touched[at]))
+        self.since = max(self.since, chunk)
+
+    def take(self, what: int, pages: int, prot: int, chunk: int) -> None:
+        self.until(chunk)
+        held = self.vmas.values()
+        self.left &= ~pages if what >= EMPTIES else WHOLE
+        if what == ARRIVES or (self.state == HUGE and tears(what, pages)):
+            self.become(SMALL, chunk)
+        elif what >= EMPTIES and (self.state == HUGE or (what == FREES and pages == WHOLE in held)):
+            self.become(NOTHING, chunk)
+        if what == PROTECTS:
+            pages &= sum(held)
+        if what in (MAPS, PROTECTS, UNMAPS, MOVES_OFF):
+            new = prot if prot >= 0 else max(self.vmas, key=lambda one: self.vmas[one].bit_count())
+            self.vmas = {one: bits & ~pages for one, bits in self.vmas.items()}
+            self.vmas[new] = self.vmas.get(new, 0) | (pages if what in (MAPS, PROTECTS) else 0)
+            if not any(self.vmas.values()):
+                self.become(NOTHING, chunk)
+
+
+def parted(trace: Trace) -> np.ndarray:
+    """uint64[B], sorted: regions of a Trace whose huge pages calls may split."""
+    blocks, count = np.unique(trace.regions, return_counts=True)
+    blocks = blocks[count == 1]
+    met = changes(trace.events[: region_of_interest(trace.events).end], blocks.tolist())
+    some = {k for _, k, what, pages, _ in met if what == ARRIVES or tears(what, pages)}
+    found: np.ndarray = blocks[sorted(some)]
+    return found
+
+
+def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int, int]]:
+    """(Trace with a further region for each block, those 2 MiB of `huge` (address >> 21) that are `parted`:
+    touches are of it while a leaf table maps them; {block: _Block.left} of those that one has in the end)."""
+    blocks = np.intersect1d(huge, parted(trace))
+    if not len(blocks):
+        return trace, {}
+    order = np.argsort(trace.regions, kind="stable")
+    own = order[np.searchsorted(trace.regions, blocks, sorter=order)]
+    region, chunk = region_of_interest(trace.events), trace.events["chunk"].tolist()
+    met = list(changes(trace.events[: region.end], blocks.tolist(), linux))
+    begun = [change for change in met if change[0] >= region.first]
+    state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
+    state[[k for at, k, what, pages, _ in met if at < region.first and tears(what, pages)]] = SMALL
+    state[[k for _, k, what, _, _ in begun if what == MAPS]] = NOTHING
+    now = [_Block(*one) for one in zip(state.tolist(), _touched(trace, own), strict=True)]
+
+    def happen(to: list[_Block], met: Iterable[Change], begin: int) -> Trace:
+        for at, k, what, pages, prot in met:
+            to[k].take(what, pages, prot, begin if at < 0 else chunk[at])
+        for one in to:
+            one.until(len(trace.chunks))
+        return _with_twins(trace.again(begin) if begin and trace.again else trace, own, to)
+
+    def again(begin: int) -> Trace:
+        then = deepcopy(now)
+        for one in then:
+            one.since, one.sizes = begin, [(0, one.sizes[-1][1])]
+        back = ((-1, *change[1:]) for change in changes(undoing(trace.events, begin), blocks.tolist()))
+        return happen(then, chain(back, (one for one in begun if chunk[one[0]] >= begin)), begin)
+
+    twice = replace(happen(now, begun, 0), again=again)
+    return twice, {at: one.left for at, one in zip(blocks.tolist(), now, strict=True) if one.state == SMALL}
+
+
+def _locator(trace: Trace, own: np.ndarray) -> Callable[[Touches], tuple[np.ndarray, np.ndarray]]:
+    """Function of Touches: (int64[n] which are of the regions `own`, int64[n] the number of each one's region
+    there * (chunks + 1) + its chunk)."""
+    number = np.full(len(trace.regions) + 1, -1)
+    number[own] = np.arange(len(own))
+
+    def locate(touches: Touches) -> tuple[np.ndarray, np.ndarray]:
+        region = number[np.minimum(touches.page >> np.uint32(SLOT_BITS), len(number) - 1)]
+        at, ends = np.flatnonzero(region >= 0), np.cumsum(trace.chunks["touches"][touches.chunks])
+        chunk = touches.chunks.start + np.searchsorted(ends, at, side="right")
+        return at, region[at] * (len(trace.chunks) + 1) + chunk
+
+    return locate
+
+
+def _touched(trace: Trace, own: np.ndarray) -> list[np.ndarray]:
+    """int64[...]: chunks that touch each of the regions `own`, ascending."""
+    locate, stride = _locator(trace, own), len(trace.chunks) + 1
+    found = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    return np.split(keys % stride, np.searchsorted(keys, np.arange(1, len(own)) * stride))
+
+
+def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:
+    locate, stride = _locator(trace, own), len(trace.chunks) + 1
+    sizes = [(k * stride + chunk, size == SMALL) for k, one in enumerate(blocks) for chunk, size in one.sizes]
+    key, small = np.array(sizes, np.int64).T
+    further = (len(trace.regions) + np.arange(len(own)) - own << SLOT_BITS).astype(np.uint32)
+
+    def decode(piece: Piece, scratch: Scratch) -> Touches:
+        touches = piece.decode(scratch)
+        at, of = locate(touches)
+        later = small[np.searchsorted(key, of, side="right") - 1] > 0
+        page = np.array(touches.page)
+        page[at[later]] += further[of[later] // stride]
+        return replace(touches, page=page)
+
+    def batches(least: int) -> Batches:
+        every = trace.pieces(least, 0, stride - 1)
+        return Batches(Piece(piece.chunks, partial(decode, piece)) for piece in every)
+
+    facts = {**trace.facts, "split": [trace.facts.get("split"), crc32(key.tobytes() + small.tobytes())]}
+    return replace(trace, regions=np.append(trace.regions, trace.regions[own]), batches=batches, facts=facts)
+
+
 # Memory that a program asks huge pages for (MADV_HUGEPAGE), or forbids them, as far as its trace shows.
 #
 # Linux gives a VMA with VM_NOHUGEPAGE none, whatever the administrator allows, and one with VM_HUGEPAGE some
-# unless he allows none (thp_vma_allowable_orders, vma_thp_disabled, include/linux/huge_mm.h, 6.12). madvise
+# unless he allows none (thp_vma_allowable_orders, vma_thp_disabled, include/linux/huge_h, 6.12). madvise
 # sets one of these flags and clears the other (hugepage_madvise, mm/khugepaged.c), a new VMA is without, and
 # mremap gives the moved or grown VMA the flags of the old one. MADV_COLLAPSE makes huge pages at once,
 # whatever is allowed (madvise_collapse), until the memory is given back. After prctl(PR_SET_THP_DISABLE) a
@@ -515,69 +739,10 @@ def _find(moves: Iterable[tuple[int, int, int]], known: list[int], found: list[i
 # tables may have been read before that.
 
 FORBIDDEN, PRCTL, ADVISED = "MADV_NOHUGEPAGE", "PR_SET_THP_DISABLE", "MADV_HUGEPAGE"  # in notes
-
-
-MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE = 14, 15, 25
-
-
 GIVES_BACK = (4, 8, 9)  # MADV_DONTNEED, MADV_FREE, MADV_REMOVE
-
-
-ADVICE = (MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE)
-
-
-DISABLED = "forbidden"
-
-
 DONE = (0, -12)  # with ENOMEM part of the range was not mapped, and the rest is advised
-
-
 PAGE_BYTES = 1 << PAGE_SHIFT
 UNMARKED, MARKED = (0, 0), (1, 1)
-
-
-def parted(events: np.ndarray) -> np.ndarray:
-    """uint64[n], sorted: address >> 21 of 2 MiB that calls changed in part after an mmap of all of it.
-
-    Its huge page is split (__split_huge_pmd of zap_pmd_range, change_pmd_range and move_page_tables;
-    split_folio of madvise_free_huge_pmd, Linux 6.1), and a fault makes no other beside the leaf table
-    (create_huge_pmd). An mremap by what is no multiple of 2 MiB splits all it moves. khugepaged, which scans
-    16 MiB of all programs in 10 s, brings none back here.
-    """
-    done = carried_out(events[: region_of_interest(events).end])
-    some, number, (start, past, cut, there, there_to) = (
-        events[done],
-        np.arange(len(done)),
-        addresses(events[done]).T,
-    )
-    kind = some["kind"]
-    before = _breaks_before(kind, start)
-    mmap, mremap = kind == Event.MMAP, kind == Event.MREMAP
-    moved, kept = mremap & (there != start), np.minimum(past, cut)
-    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT)) | (mmap & _replaces(some["d"]))
-    plain |= (kind == Event.MADVISE) & (some["c"] != MADV_COLLAPSE)
-    changed = [(plain, start, past), (mremap, kept, past), (moved, start, kept), (moved, there, there_to)]
-    changed.append((before > start, start, before))
-    found = [
-        (edge[there_is], number[there_is])
-        for which, first, last in changed
-        for there_is in [which & (first < last)]
-        for edge in (first, last)
-    ]
-    found = [(edge[inside], at[inside]) for edge, at in found for inside in [edge % REGION_BYTES > 0]]
-    for k in np.flatnonzero(moved & ((there - start) % REGION_BYTES > 0) & (start < kept)).tolist():
-        for first, last in ((start[k], kept[k]), (there[k], there[k] + (kept[k] - start[k]))):
-            pages = np.arange(int(first), int(last), 1 << REGION_SHIFT).astype(np.uint64)
-            found.append((pages, np.full(len(pages), k)))
-    blocks, which = np.unique(np.concatenate([edge for edge, _ in found]) >> SHIFT, return_inverse=True)
-    latest = np.full(len(blocks), -1)
-    np.maximum.at(latest, which, np.concatenate([at for _, at in found]))
-    lo = np.searchsorted(blocks, (start + (REGION_BYTES - np.uint64(1))) >> SHIFT)
-    hi = np.searchsorted(blocks, past >> SHIFT)
-    for k in np.flatnonzero(mmap & (hi > lo)).tolist():
-        latest[lo[k] : hi[k]][latest[lo[k] : hi[k]] < k] = -1
-    split: np.ndarray = blocks[latest >= 0]
-    return split
 
 
 class Advice(NamedTuple):
@@ -587,16 +752,6 @@ class Advice(NamedTuple):
     forbidden: np.ndarray
     asked: np.ndarray
     collapsed: np.ndarray
-
-
-def allowed(snapshot: Snapshot, trace: Trace) -> str | None:
-    """Transparent huge pages that the process may have: "always", "madvise", "never" as the captured machine
-    was set, DISABLED by prctl(PR_SET_THP_DISABLE), which QEMU does not pass on; None: not recorded."""
-    asked = trace.events[trace.events["kind"] == Event.THP_DISABLE]
-    if len(asked) and asked["a"][-1] and not asked["b"][-1]:
-        return DISABLED
-    known = snapshot.facts.get("huge_pages")
-    return None if known is None else str(known)
 
 
 def advice(events: np.ndarray) -> Advice:
@@ -642,3 +797,13 @@ def remap(marks: _Bytes, old: int, length: int, new: int, new_length: int) -> No
 
 def next_page(address: int) -> int:
     return -(-address // PAGE_BYTES) * PAGE_BYTES
+
+
+def allowed(snapshot: Snapshot, trace: Trace) -> str | None:
+    """Transparent huge pages that the process may have: "always", "madvise", "never" as the captured machine
+    was set, DISABLED by prctl(PR_SET_THP_DISABLE), which QEMU does not pass on; None: not recorded."""
+    asked = trace.events[trace.events["kind"] == Event.THP_DISABLE]
+    if len(asked) and asked["a"][-1] and not asked["b"][-1]:
+        return DISABLED
+    known = snapshot.facts.get("huge_pages")
+    return None if known is None else str(known)

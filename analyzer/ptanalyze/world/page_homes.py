@@ -527,8 +527,9 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
         row, lo, hi = slot_range(steps, step)
         there = guest[row, lo:hi] >= 0
         if steps.kind[step] == MOVE:
-            target, to = move_target(steps, step)
-            guest[target, to : to + hi - lo][there] = guest[row, lo:hi][there]
+            target, to, each = move_target(steps, step)
+            there_too = np.repeat(there, each)
+            guest[target, to : to + len(there_too)][there_too] = np.repeat(guest[row, lo:hi][there], each)
         guest[row, lo:hi][there] = NOWHERE
     return replace(data, guest=guest)
 

@@ -33,7 +33,7 @@ from ..kernels.replay import FREE
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, steady_history
-from .mm_events import ADVISED, DISABLED, PRCTL, advice, allowed, linux, parted, within_region
+from .mm_events import ADVISED, DISABLED, PRCTL, SHIFT, advice, allowed, linux, parted, split, within_region
 from .page_homes import (
     DataNodes,
     data_move,
@@ -390,33 +390,26 @@ def with_advice(scenario: Scenario) -> Scenario:
     An emulator does not pass the advice on, and its memory has none. Findings tell how much is huge here, and
     what is not though natively it is. Page tables of a program that ran natively are what it had.
     """
-    asked, snapshot, may = (
-        advice(scenario.trace.events),
-        scenario.snapshot,
-        allowed(scenario.snapshot, scenario.trace),
-    )
-    if "qemu" not in str(scenario.trace.facts.get("tracer")) or not (
-        len(asked.asked) or len(asked.collapsed)
-    ):
+    trace, snapshot = scenario.trace, scenario.snapshot
+    asked, may = advice(trace.events), allowed(snapshot, trace)
+    if "qemu" not in str(trace.facts.get("tracer")) or not (len(asked.asked) or len(asked.collapsed)):
         return scenario
     if may == DISABLED:
         text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
         return scenario.with_findings(Finding(MADVISE, text))
 
-    split = parted(scenario.trace.events)
-
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
-        whole = ~np.isin(bases >> np.uint64(REGION_SHIFT), split)
-        given = within(bases, 1 << REGION_SHIFT, asked.collapsed) & whole
-        return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked) & whole
+        given = within(bases, 1 << REGION_SHIFT, asked.collapsed)
+        return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked)
 
     space = scenario.space
-    huge = promote_guest(space, 1, 0.0, 0, asked.forbidden, wanted(snapshot.guest.base))
+    huge = promote_guest(space, 1, 0.0, 0, asked.forbidden, wanted(snapshot.guest.base), parted(trace))
     unseen = space.regions.leaf >= space.guest_tables + space.host_tables
-    gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << np.uint64(REGION_SHIFT))))
+    gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << SHIFT)))
     if huge.regions:
-        scenario = replace(scenario, snapshot=replace(snapshot, guest=huge.tree))
+        trace = split(trace, snapshot.guest.base[huge.tables] >> SHIFT, scenario.linux)[0]
+        scenario = replace(scenario, snapshot=replace(snapshot, guest=huge.tree), trace=trace)
     return scenario.with_findings(*advice_findings(huge.regions, gone + huge.without_block, may))
 
 
@@ -424,9 +417,8 @@ def advice_findings(regions: int, small: int, may: str | None) -> Iterator[Findi
     """On what the program asks huge pages for: `regions` of 2 MiB that are huge in the baseline,
     `small` that are not though natively they are; may: as of `allowed`."""
     if may == "never":
-        yield Finding(
-            MADVISE, f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
-        )
+        none = f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
+        yield Finding(MADVISE, none)
     if regions:
         unknown = "" if may else "; taken for granted that its machine gives them, which was not recorded"
         yield Finding(

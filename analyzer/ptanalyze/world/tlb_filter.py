@@ -363,6 +363,7 @@ class TlbFilter:
             self._first(None)
         if self.progress:
             self.progress(int(self.trace.chunks["touches"][:begin].sum()))
+        self.trace = self.trace.again(begin) if self.trace.again else self.trace
         with stream_store.Writer(self.cache_dir, name) as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
             return writer.seal(self._filter(writer, begin, undone))
@@ -551,7 +552,7 @@ def _trace_of(trace: Trace, missed: WalkStream) -> Trace:
         runs = chunk_runs(missed.offset, least)
         return Batches(Piece(slice(*run), partial(_missed, missed, slice(*run))) for run in runs)
 
-    return replace(trace, chunks=chunks, batches=batches)
+    return replace(trace, chunks=chunks, batches=batches, again=None)
 
 
 def _missed(missed: WalkStream, chunks: slice, _: Scratch) -> Touches:
@@ -681,13 +682,17 @@ def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdow
     long = count > FLUSH_CEILING
     count = np.where(long, 0, count).astype(np.int64)
     tags, kept = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    order = np.argsort(pages.va, kind="stable")  # the last of the same 2 MiB has the leaf table
+    last = np.append(order[np.searchsorted(pages.va, pages.va, side="right", sorter=order) - 1], 0)
     for block in range(0, len(rows), BLOCK):
         n = count[block : block + BLOCK]
         offset = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
         number = np.repeat(begin[block : block + BLOCK].astype(np.int64), n) + offset
         tag, known = _tags(number, pages)
-        tags.append(tag[known])
-        kept.append(np.bincount(np.repeat(np.arange(len(n)), n)[known], minlength=len(n)))
+        twin = last[tag >> SLOT_BITS]
+        both = np.stack([known, known & (twin != tag >> SLOT_BITS)], axis=1)
+        tags.append(np.stack([tag, twin << SLOT_BITS | number & 511], axis=1)[both].astype(np.uint32))
+        kept.append(np.bincount(np.repeat(np.arange(len(n)), n), both.sum(axis=1), minlength=len(n)))
     first = np.concatenate([[0], np.cumsum(np.concatenate(kept))]).astype(np.int64)
     return Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
 

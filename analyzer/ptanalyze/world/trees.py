@@ -46,13 +46,16 @@ def slot_in_parent(tree: Tree, tables: np.ndarray) -> np.ndarray:
     return slots.astype(np.int64)
 
 
-def with_huge_leaves(tree: Tree, tables: np.ndarray, leaves: np.ndarray) -> Tree:
+def with_huge_leaves(
+    tree: Tree, tables: np.ndarray, leaves: np.ndarray, deposited: np.ndarray | bool = False
+) -> Tree:
     """The Tree without the leaf tables `tables` (int64[k], of level 1), huge leaves in their place.
 
-    leaves  uint64[k]: their parents' new entries
+    leaves     uint64[k]: their parents' new entries
+    deposited  bool[k]: which tables stay beside the huge leaf, for when it is split
     """
     keep = np.ones(len(tree), bool)
-    keep[tables] = False
+    keep[tables] = deposited
     number = np.cumsum(keep) - 1
     kept = np.flatnonzero(keep)
     entries = tree.entries[kept]
@@ -405,7 +408,7 @@ def within(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     return found
 
 
-REGION_BYTES = np.uint64(1 << REGION_SHIFT)
+REGION, REGION_BYTES = np.uint64(REGION_SHIFT), np.uint64(1 << REGION_SHIFT)
 PAGES = 512
 
 
@@ -417,7 +420,7 @@ class Promoted(NamedTuple):
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages mapped by the huge pages alone
     forbidden      regions that stay 4 KiB as the program forbids them
-    tables         int64[regions]: leaf tables of the input tree that are gone
+    tables         int64[regions]: leaf tables of the input tree with a huge leaf in their place
     """
 
     tree: Tree
@@ -452,12 +455,14 @@ def promote_guest(
     seed: int,
     ranges: np.ndarray,
     wanted: np.ndarray | bool = True,
+    parted: np.ndarray | tuple[()] = (),
 ) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
     ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.Advice)
     wanted         bool[T] of the guest's tables that may be promoted, or True for all
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
+    parted         uint64[B], address >> 21: regions whose leaf tables stay, for when their huge page is split
 
     The huge page takes the block of 512 guest frames around the region's first frame; if others use frames of
     that block, or the host maps nothing there, the next usable block, preferably one that the host maps as a
@@ -465,12 +470,13 @@ def promote_guest(
     """
     tree = space.snapshot.guest
     inside = one_anonymous_vma(space.snapshot, tree.base) & wanted
+    inside &= ~np.isin(tree.base >> REGION, space.regions.twice)
     eligible = candidates(tree, min_pages, inside, space.snapshot.topology if space.native else None)
     allowed = ~overlap(tree.base[eligible.table], 1 << REGION_SHIFT, ranges)
     forbidden, eligible = int(np.count_nonzero(~allowed)), eligible.only(allowed)
     chosen = eligible.only(_whole(tree.base[eligible.table], fragmentation, seed, 0))
     block = chosen.frame >> 9 if space.native else _blocks(space, chosen)
-    return _promoted(tree, chosen, block, len(eligible.table))._replace(forbidden=forbidden)
+    return _promoted(tree, chosen, block, len(eligible.table), parted)._replace(forbidden=forbidden)
 
 
 def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed: int) -> Promoted:
@@ -529,7 +535,7 @@ def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -
 
     Regions that stay 4 KiB at one fragmentation do at every higher one. splitmix64 (Steele et al., 2014).
     """
-    z = (bases >> np.uint64(REGION_SHIFT)) * np.uint64(2) + np.uint64(dimension)
+    z = (bases >> REGION) * np.uint64(2) + np.uint64(dimension)
     z = z + np.uint64(seed * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
@@ -538,7 +544,9 @@ def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -
     return whole
 
 
-def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) -> Promoted:
+def _promoted(
+    tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int, parted: np.ndarray | tuple[()] = ()
+) -> Promoted:
     """Promoted from Candidates and the block of each, -1 where none was left."""
     given = block >= 0
     fragmented, without = eligible - len(block), int(np.count_nonzero(~given))
@@ -547,7 +555,7 @@ def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) 
         return Promoted(tree, 0, fragmented, without)
     leaves = with_frame(chosen.raw | bits.HUGE, frame, tree.encoding)
     bloat = int((PAGES - chosen.pages).sum())
-    huge = with_huge_leaves(tree, chosen.table, leaves)
+    huge = with_huge_leaves(tree, chosen.table, leaves, np.isin(tree.base[chosen.table] >> REGION, parted))
     return Promoted(huge, len(frame), fragmented, without, bloat, tables=chosen.table)
 
 
