@@ -688,7 +688,7 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 	return result > 0 ? CARRIED_OUT : NO_CLONE;
 }
 
-static void hurry_ourselves(int policy)
+void hurry_ourselves(int policy)
 {
 	struct sched_param priority = { .sched_priority = policy == SCHED_OTHER ? 0 : 1 };
 

@@ -42,5 +42,6 @@ int count_sharers(const struct process *process, int number, int64_t until, pid_
 /* The area that holds an address, or the next one; false: none, or the process is gone. */
 bool area_at(const struct process *process, uint64_t address, struct area *area);
 int64_t microseconds_now(void);
+void hurry_ourselves(int policy);
 
 #endif

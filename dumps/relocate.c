@@ -8,11 +8,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "chain.h"
@@ -23,6 +27,8 @@
 #define DEAR 8                /* microseconds for a MiB, until one was moved */
 #define AROUND 800            /* microseconds of a pause that are no moves, until they were seen: stopping, looking again, chain */
 #define TO_END 400            /* of them those behind the moves */
+#define CHILDREN 32           /* of our own, which are stopped to see what a thread costs */
+#define ROUNDS 8
 #define PART (64UL << 20)     /* at most; what a third party's SIGKILL of the clone can hit is one part */
 #define WHOLE (1UL << 30)     /* at most, without a limit to the pause */
 #define WHOLE_STOP 1000000    /* microseconds to stop all threads, without a limit to the pause */
@@ -314,6 +320,52 @@ static bool may_be_moved(struct chain *chain, const struct process *process, int
 	return false;
 }
 
+/* Microseconds to stop a thread among many and to let it go, now: the least of ROUNDS with children that wait. */
+static double cost_of_a_thread(void)
+{
+	pid_t children[CHILDREN], own = getpid();
+	int64_t least = INT64_MAX;
+	int count = 0, status;
+
+	for (pid_t child; count < CHILDREN && (child = fork()) >= 0; children[count++] = child)
+		if (!child) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			while (getppid() == own)
+				pause();
+			_exit(EXIT_OK);
+		}
+	hurry_ourselves(SCHED_FIFO); /* as the clone is */
+	for (int i = 0; i < ROUNDS; i++) {
+		int64_t since = microseconds_now();
+
+		for (int k = 0; k < count; k++)
+			if (ptrace(PTRACE_SEIZE, children[k], 0, 0) || ptrace(PTRACE_INTERRUPT, children[k], 0, 0))
+				least = 0;
+		for (int k = 0; k < count && least; k++)
+			waitpid(children[k], &status, __WALL);
+		for (int k = 0; k < count && least; k++)
+			ptrace(PTRACE_DETACH, children[k], 0, 0);
+		if (microseconds_now() - since < least)
+			least = microseconds_now() - since;
+	}
+	hurry_ourselves(SCHED_OTHER);
+	for (int k = 0; k < count; k++)
+		kill(children[k], SIGKILL);
+	for (int k = 0; k < count; k++)
+		waitpid(children[k], &status, __WALL);
+	return count ? (double)least / count : 0;
+}
+
+/* Nobody is held for what cannot be done: the clone has half of a pause to stop all. */
+static void refuse_too_short(const struct plan *plan, const struct process *process, long most)
+{
+	double stopping = most && plan->threads > CHILDREN ? (double)plan->threads * cost_of_a_thread() : 0;
+
+	if (stopping > most / 2)
+		fail(EXIT_WRONG_USE, "PID %d: not relocated: to stop its %zu threads takes %.1f ms: give a --max-pause of %ld or more",
+		     process->pid, plan->threads, stopping / 1e3, ((long)(2 * stopping + AROUND) / 1000 + 1) * 1000);
+}
+
 static void print_plan(const struct plan *plan, const struct process *process)
 {
 	printf("{\"pid\": %d, \"node\": %d, \"threads\": %zu, \"ranges\": [", process->pid, plan->node, plan->threads);
@@ -519,6 +571,7 @@ int main(int count, char **arguments)
 	print_plan(&plan, &process);
 	if (!yes)
 		return EXIT_OK;
+	refuse_too_short(&plan, &process, most);
 	status = thread_text(&process, process.pid, "status");
 	chain.own = status ? number_in_own_namespace(status) : 0;
 	chain.may = may_be_moved;

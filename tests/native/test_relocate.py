@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,15 @@ def test_every_stop_counts_the_last_one_too(writer):
     """The last moves nothing: it unmaps what is ours."""
     _, (_, tally) = relocate(writer.pid, "--yes", gap=20000)
     assert tally["late"] > tally["stops"] - tally["lost"] and tally["longest_held_us"] >= 20000
+
+
+def test_threads_that_take_longer_to_stop_than_a_pause_are_refused(program):
+    """Nothing is held for what cannot succeed, and the pause that is named suffices."""
+    with target(program, "write", 8, 40) as one:
+        done, (plan,) = relocate(one.pid, "--yes", "--max-pause", 10)
+        assert plan["threads"] > 32 and done.returncode == 2 and done.stderr.count("\n") == 1
+        assert int(re.search(r"--max-pause of (\d+)", done.stderr)[1]) >= 1000
+        moved(one.pid, "--max-pause", 0)
 
 
 REFUSED = {
