@@ -13,8 +13,8 @@ from command_line import is_one_line
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
 from ptanalyze.cost.law import MeasuredRun
-from ptanalyze.validate.row import KINDS, NOT_REPRODUCIBLE, published
 from ptanalyze_law.prior import mean_run, ports, runs
+from ptanalyze_papers.row import KINDS, NOT_REPRODUCIBLE, published
 
 # `ptanalyze calibrate` and `ptanalyze predict` as a user calls them, on counters of the published runs.
 

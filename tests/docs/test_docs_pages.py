@@ -18,7 +18,7 @@ from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.snapshot import read_tree
 from ptanalyze.formats.trace import ENDED, read_trace
-from ptanalyze.validate.run import flat, validate
+from ptanalyze_papers.run import flat, validate
 
 # The tables of the formats page are the formats: the bundled captures are decoded by them.
 

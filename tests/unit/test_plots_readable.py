@@ -21,7 +21,8 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
 from ptanalyze.show.plots.style import literal_table, point_labels
-from ptanalyze.validate.run import flat, validate
+from ptanalyze_law.run_time import coefficients_frame
+from ptanalyze_papers.run import flat, published_frame, validate
 
 # Every plot of replays can be read, whatever stands on it: few policies, thirty, long names, many nodes.
 
@@ -172,7 +173,7 @@ def test_coefficients_are_dots_in_bars(tmp_path):
     file = tmp_path / "perf.csv"
     events = {**counted, "ept.walk_pending": 3}.items()
     file.write_text("".join(f"{number}00000000,,{event}:u,100,100.00,,\n" for event, number in events))
-    table = frames.coefficients_frame(ptanalyze.calibrate(file))
+    table = coefficients_frame(ptanalyze.calibrate(file))
     figure = plots.coefficients(table)
     assert readable(figure)
     dots = [x for axes in figure.axes for line in axes.lines for x in line.get_xdata()]
@@ -182,7 +183,7 @@ def test_coefficients_are_dots_in_bars(tmp_path):
 @pytest.fixture(scope="module")
 def published():
     found = validate(("vmitosis",), "Figure 1", quick=True)
-    return frames.published_frame([flat(row) for _, rows in found for row in rows])
+    return published_frame([flat(row) for _, rows in found for row in rows])
 
 
 def test_few_published_rows_have_a_line_each_at_ours_over_theirs(published):
@@ -257,7 +258,7 @@ def tables(tmp_path_factory, published):
     return {
         "changes": frames.changes_frame(diff(vm, vm)),
         "checks": frames.findings_frame(list(check_capture(vm))),
-        "coefficients": frames.coefficients_frame(calibration),
+        "coefficients": coefficients_frame(calibration),
         "comparison": ptanalyze.compare(found.frame.iloc[[0]], found.frame.iloc[[1]]),
         "curve": ptanalyze.sweep(vm, ["hydra"], {"prefetch": [0, 9]}),
         "fit": frames.fit_frame(Fit(Share(10, 9, 1, 0), Share(10, 5, 3, 2), 4, 4)),

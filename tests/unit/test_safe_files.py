@@ -34,8 +34,8 @@ from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import copy_private, new_capture, seal
 from ptanalyze.formats.trace import INDEX
-from ptanalyze.validate.bench import bench
 from ptanalyze.world.stream_store import Writer, kept, trim
+from ptanalyze_papers.bench import bench
 
 # What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
 

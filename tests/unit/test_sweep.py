@@ -35,7 +35,7 @@ from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
-from ptanalyze.validate.run import flat, validate
+from ptanalyze_papers.run import flat, validate
 from ptanalyze_report.study import studies
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters

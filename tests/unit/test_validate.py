@@ -12,13 +12,13 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.validate import hydra, ports, ptemagnet, small_traces, wide
-from ptanalyze.validate import row as files
-from ptanalyze.validate.bench import DESIGNS, LINUX, bench
-from ptanalyze.validate.ports import FIGURES
-from ptanalyze.validate.row import Figure, baselines, not_reproducible, published, ratios, rivals, row, tally
-from ptanalyze.validate.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
-from ptanalyze.validate.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
+from ptanalyze_papers import hydra, ports, ptemagnet, small_traces, wide
+from ptanalyze_papers import row as files
+from ptanalyze_papers.bench import DESIGNS, LINUX, bench
+from ptanalyze_papers.ports import FIGURES
+from ptanalyze_papers.row import Figure, baselines, not_reproducible, published, ratios, rivals, row, tally
+from ptanalyze_papers.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
+from ptanalyze_papers.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
 from ptanalyze_synth.process import START, new_group
 
 LAW, REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE = files.KINDS
@@ -231,7 +231,7 @@ def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_paper_has_functions_named_after_figures_and_tables(name):
-    module = importlib.import_module(f"ptanalyze.validate.{PAPERS[name]}")
+    module = importlib.import_module(f"ptanalyze_papers.{PAPERS[name]}")
     assert module.FIGURES and all(callable(run) for run in module.FIGURES.values())
 
 

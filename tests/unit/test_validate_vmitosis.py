@@ -7,12 +7,12 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
-from ptanalyze.validate import mitosis, vmitosis, vmitosis_moved
-from ptanalyze.validate.bench import bench
-from ptanalyze.validate.law_rows import beside, misplaced, predicted, replicated, run_of, shares
-from ptanalyze.validate.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, predictions
-from ptanalyze.validate.script import million_entries_per_second
-from ptanalyze.validate.vmitosis_moved import (
+from ptanalyze_papers import mitosis, vmitosis, vmitosis_moved
+from ptanalyze_papers.bench import bench
+from ptanalyze_papers.law_rows import beside, misplaced, predicted, replicated, run_of, shares
+from ptanalyze_papers.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, predictions
+from ptanalyze_papers.script import million_entries_per_second
+from ptanalyze_papers.vmitosis_moved import (
     Curve,
     Pace,
     moved,
@@ -22,7 +22,7 @@ from ptanalyze.validate.vmitosis_moved import (
     published,
     settled_period,
 )
-from ptanalyze.validate.wide import counted, remote
+from ptanalyze_papers.wide import counted, remote
 
 # vMitosis and Mitosis: rows that follow from published counts and sizes, against closed forms.
 

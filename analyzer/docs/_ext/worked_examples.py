@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ptanalyze.validate.run import flat, validate
+from ptanalyze_papers.run import flat, validate
 
 PAGE = Path(__file__).parents[1] / "worked-examples.md"
 MOST = 14  # rows of a figure: of more, those that differ most

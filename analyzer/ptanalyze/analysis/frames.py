@@ -305,13 +305,6 @@ def fit_frame(fit: Any) -> DataFrame:
     return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
 
 
-def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of validate.run.flat, published figures beside ours: a missing number is NaN."""
-    plain = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
-    names = (*plain, "basu", "line")
-    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
-
-
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     """Common provenance of all results: machine, placement, baseline, and their own provenance."""
     sources = [

@@ -60,7 +60,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "machines": Entry(".machines", "List machine models, or show one."),
         "topology": Entry(".topology", "Measure CPU and memory latencies."),
         "trial": Entry(".trial", "Measure a program with tables far and near."),
-        "validate": Entry(".validate", "Compare results with published figures."),
         "completion": Entry(".complete", "Print a shell completion script."),
     },
 }

@@ -29,7 +29,7 @@ from .style import (
     title,
 )
 
-KINDS = {  # validate.row.KINDS: colour, marker, whether it is evidence
+KINDS = {  # ptanalyze_papers.row.KINDS: colour, marker, whether it is evidence
     "law": (GREEN, "P", True),
     "replayed": (BLUE, "o", True),
     "modelled": (ORANGE, "^", True),
@@ -53,7 +53,7 @@ def validation(table: DataFrame) -> Figure:
     Up to 40 rows have a line each; more are grouped by paper and kind of row, similar ratios side by side.
     Filled markers are evidence, open markers are not. Rows without a ratio (bounds, published zeros, no
     number of ours) are counted below; ratios beyond a factor of 4 are at the edge.
-    table    of answers.published_frame, as `ptanalyze validate` prints it
+    table    of ptanalyze_papers.run.published_frame, as `ptanalyze validate` prints it
     columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
     """
     rows = ratios(table)
@@ -150,7 +150,7 @@ def left_out(table: DataFrame, rows: DataFrame) -> str:
 
 
 def headline(table: DataFrame) -> str:
-    """Errors of the rows that are evidence, as validate.row counts them."""
+    """Errors of the rows that are evidence, as ptanalyze_papers.row counts them."""
     evidence = table[table["kind"].map(lambda kind: KINDS[kind][2]) & (table["bound"] == "")]
     if not len(evidence):
         return f"{len(table)} rows, none of them evidence"
@@ -213,7 +213,7 @@ def prediction_errors(table: DataFrame) -> Figure:
     """A line per family of runs, method and second run: up to the largest error, median and mean as markers.
 
     An error is |predicted / measured - 1|. To the right: number of predictions.
-    table    of validate.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
+    table    of ptanalyze_law.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
     columns  family, method, second, points, mean, median, max (shares)
     """
     must_have(bool(len(table)), "no prediction", "name a family of reference runs")
@@ -257,7 +257,7 @@ AXES = {"share": "share", "stretch": "latency / latency of local memory"}
 def coefficients(table: DataFrame) -> Figure:
     """A line per coefficient: middle as a dot, interval as a bar. Shares above, stretches k below.
 
-    table    of answers.coefficients_frame, as `ptanalyze calibrate` prints it
+    table    of ptanalyze_law.run_time.coefficients_frame, as `ptanalyze calibrate` prints it
     columns  coefficient, kind, low, middle, high
     """
     must_have(bool(len(table)), "no coefficient", "count walk cycles")

@@ -8,10 +8,10 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze_law.prior import ratio, runs
 
-from ..core.interval import Interval
-from ..core.machine import load_costs, load_machine
 from .bench import Bench
 from .row import DEFINITION, FITTED, MODELLED, REPLAYED, Row, not_reproducible, published, row
 from .script import ALONE, CROWDED, THREADS, Work, allocations, calls, guarded_store, web_server

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import mean
 
+from ptanalyze.core.interval import Interval
+from ptanalyze.cost.law import Calibration, MeasuredRun
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.leave_one_out import BASU_PLACED, CONFIGURATION, CONSTANT, basu, leave_one_out
 from ptanalyze_law.predict import predict_placement
 from ptanalyze_law.prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
 
-from ..core.interval import Interval
-from ..cost.law import Calibration, MeasuredRun
 from .row import FITTED, LAW, Figure, Row, row
 
 TWO_TABLES = "thin-2D-4K"

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from ptanalyze.analysis.walk import explain
+from ptanalyze.core.errors import plural
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import Latency, Machine, load_machine
+from ptanalyze.cost.result import Result
 from ptanalyze_law.prior import reference
 from ptanalyze_synth.process import START
 
-from ..analysis.walk import explain
-from ..core.errors import plural
-from ..core.interval import Interval
-from ..core.machine import Latency, Machine, load_machine
-from ..cost.result import Result
 from .bench import Bench
 from .law_rows import (
     ONE_RUN,

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ptanalyze.analysis.cpu_groups import groups
+from ptanalyze.analysis.walk import explain
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_machine
+from ptanalyze.cost.law import MeasuredRun
+from ptanalyze.cost.result import Result
+from ptanalyze.formats.measured.latency import read_matrix
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.predict import predict_placement
 from ptanalyze_synth.plan import lay_out
 from ptanalyze_synth.process import START
 
-from ..analysis.cpu_groups import groups
-from ..analysis.walk import explain
-from ..core.errors import bundled
-from ..core.interval import Interval
-from ..core.machine import load_machine
-from ..cost.law import MeasuredRun
-from ..cost.result import Result
-from ..formats.measured.latency import read_matrix
 from . import vmitosis_moved as moved
 from .bench import Bench
 from .law_rows import (

@@ -4,7 +4,7 @@ The programs of the ports (btree, canneal; bc, cc and pr of GAP) were built at s
 threads between region marks, and replayed as of runs N times as large. Traces are too large to keep: what
 the replay counted of each is a row of models/reference/small-traces.csv, and is priced again here. A row:
 
-    python -m ptanalyze.validate.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
+    python -m ptanalyze_papers.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
 
 They are priced as `whatif` prices a larger run, and by three other forms (`forms`;
 docs/adr/0036-the-least-share-and-loaded-memory.md). Without arguments the script prints that comparison,
@@ -28,19 +28,21 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace as changed
 
-from ..analysis.replay import replay_steady_state, replay_walks, start, system_calls
-from ..analysis.setup import Setup, open_replay_capture
-from ..core.errors import bundled
-from ..core.interval import Interval
-from ..core.machine import load_costs, load_machine, sharing
-from ..cost import price as cost
-from ..kernels import Counters
-from ..kernels.replay import counters
-from ..policies import plan_for
+from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start, system_calls
+from ptanalyze.analysis.setup import Setup, open_replay_capture
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine, sharing
+from ptanalyze.cost import price as cost
+from ptanalyze.kernels import Counters
+from ptanalyze.kernels.replay import counters
+from ptanalyze.policies import plan_for
+
 from .row import TRACED, Row, published, row
 
 if TYPE_CHECKING:
-    from ..cost.result import Price
+    from ptanalyze.cost.result import Price
+
     from .bench import Bench
 
 PAPER = published("ports")

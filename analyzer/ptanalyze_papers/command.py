@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import on_option
-from .output import Output, emit, output_options
+from ptanalyze.cli.options import on_option
+from ptanalyze.cli.output import Output, emit, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: the papers whose figures are known."""
-    from ..core.errors import bundled
+    from ptanalyze.core.errors import bundled
 
     files = (bundled("models") / "reference").glob("published-*.toml")
     names = sorted(path.stem.removeprefix("published-") for path in files)
@@ -52,10 +52,11 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
       ptanalyze validate --paper vmitosis --row "Figure 6" \\
           --plot-kind throughput --plot curves.png
     """
-    from ..core.columns import Answer
-    from ..core.errors import program
-    from ..show.terminal import next_steps, progress_bar
-    from ..validate.run import flat, sections, summary, validate
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.core.errors import program
+    from ptanalyze.show.terminal import next_steps, progress_bar
+
+    from .run import flat, published_frame, sections, summary, validate
 
     with progress_bar() as progress:
         compared = validate(papers, wanted, quick, progress, on)
@@ -67,12 +68,10 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     }
 
     def table() -> DataFrame:
-        from ..analysis.frames import published_frame
-
         return published_frame([flat(row) for _, rows in compared for row in rows])
 
     def samples() -> DataFrame:
-        from ..validate.vmitosis_moved import samples
+        from .vmitosis_moved import samples
 
         return samples()
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..core.errors import UsageError, bundled
-from ..core.interval import Interval
-from ..core.safe_files import Undecodable, plain_toml, struct_of
+from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.safe_files import Undecodable, plain_toml, struct_of
 
 if TYPE_CHECKING:
     from .bench import Bench

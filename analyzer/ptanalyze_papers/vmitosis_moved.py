@@ -10,12 +10,13 @@ import pandas as pd
 from msgspec.structs import replace
 from pandas import DataFrame, concat
 
-from ..core.columns import Finding, described
-from ..core.errors import bundled
-from ..core.interval import Interval
-from ..core.machine import Costs, Machine, Moves, load_costs, load_machine
-from ..cost.result import Result
-from ..cost.throughput import rated
+from ptanalyze.core.columns import Finding, described
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import Costs, Machine, Moves, load_costs, load_machine
+from ptanalyze.cost.result import Result
+from ptanalyze.cost.throughput import rated
+
 from .bench import Bench, Design, bench
 from .row import DEFINITION, MODELLED, Figure, Row, row
 from .row import published as row_published

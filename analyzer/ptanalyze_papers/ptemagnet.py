@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ..world.reservations import Fragmentation
+from ptanalyze.world.reservations import Fragmentation
+
 from .bench import Bench
 from .row import DEFINITION, FITTED, MODELLED, Row, not_reproducible, published, row
 from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, RUN, Graph, corunner, unused_bytes

@@ -8,20 +8,20 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from ptanalyze.analysis.classify import mapped_locality
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import Costs, Machine, load_costs, load_machine
+from ptanalyze.cost.result import Result
+from ptanalyze.formats.capture import Capture
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.reservations import Fragmentation, measure
 from ptanalyze_synth.patterns import Random
 from ptanalyze_synth.process import START as PROCESS_START
 from ptanalyze_synth.process import new_group
 
-from ..analysis.classify import mapped_locality
-from ..analysis.setup import Setup
-from ..analysis.whatif import replay_snapshot
-from ..core.errors import bundled
-from ..core.interval import Interval
-from ..core.machine import Costs, Machine, load_costs, load_machine
-from ..cost.result import Result
-from ..formats.capture import Capture
-from ..world.address_space import address_space
-from ..world.reservations import Fragmentation, measure
 from .bench import HYDRA, LINUX, MITOSIS, Bench, Design
 from .script import PAGE, Script, work
 

@@ -1,16 +1,19 @@
 """Rows of all papers, or a selection."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from textwrap import wrap
 from typing import Any
 
-from ..analysis.sweep import carried_out, workers_on
-from ..core.columns import Cell, Section
-from ..core.errors import UsageError, plural
-from ..core.interval import Interval
-from ..core.process import Progress
+from pandas import DataFrame
+
+from ptanalyze.analysis.sweep import carried_out, workers_on
+from ptanalyze.core.columns import Cell, Section, described
+from ptanalyze.core.errors import UsageError, plural
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.process import Progress
+
 from .bench import bench
 from .row import (
     DEFINITION,
@@ -294,3 +297,10 @@ def errors(counted: dict[str, Any]) -> dict[str, Cell]:
 
 def share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of flat, published figures beside ours: a missing number is NaN."""
+    plain = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
+    names = (*plain, "basu", "line")
+    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))

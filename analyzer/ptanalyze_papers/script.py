@@ -12,16 +12,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ..analysis.setup import Setup
-from ..analysis.whatif import replay_snapshot
-from ..core.machine import Costs, Machine, load_costs, load_machine
-from ..core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
-from ..cost import price as cost
-from ..cost.price import held_ns
-from ..cost.result import Result, SystemCalls
-from ..kernels import CALLS, FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW
-from ..kernels.replay import counters
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.machine import Costs, Machine, load_costs, load_machine
+from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.core.trace import (
+    CHUNK_DTYPE,
+    EVENT_DTYPE,
+    PAGE_SHIFT,
+    SLOT_BITS,
+    THREAD_DTYPE,
+    Event,
+    Touches,
+    Trace,
+)
+from ptanalyze.cost import price as cost
+from ptanalyze.cost.price import held_ns
+from ptanalyze.cost.result import Result, SystemCalls
+from ptanalyze.kernels import CALLS, FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW
+from ptanalyze.kernels.replay import counters
+
 from .bench import DESIGNS, Design
 
 PAGE = 1 << PAGE_SHIFT

@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.machine import Machine, load_machine
+from ptanalyze.core.safe_files import temporary_directory
+from ptanalyze.cost.result import Result
+from ptanalyze.formats.capture import Capture, open_capture
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
-
-from ..analysis.setup import Setup
-from ..analysis.whatif import replay_snapshot
-from ..core.machine import Machine, load_machine
-from ..core.safe_files import temporary_directory
-from ..cost.result import Result
-from ..formats.capture import Capture, open_capture
 
 # The designs that the Hydra paper compares, as policies; Linux is the baseline.
 

@@ -5,16 +5,16 @@ from functools import cache, partial
 
 import pandas as pd
 
+from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
+from ptanalyze.cost.law import MeasuredRun
+from ptanalyze.cost.law import counted as closed_forms_counted
+from ptanalyze.cost.result import Result
+from ptanalyze.kernels import PTE_COPY, REPLICA_FAULT
 from ptanalyze_law.leave_one_out import basu, line, of_ports
 from ptanalyze_law.predict import Prediction, predict_placement, predict_walks
 from ptanalyze_law.prior import mean_run, ports
 
-from ..core.errors import bundled
-from ..core.interval import Interval
-from ..cost.law import MeasuredRun
-from ..cost.law import counted as closed_forms_counted
-from ..cost.result import Result
-from ..kernels import PTE_COPY, REPLICA_FAULT
 from .bench import Bench, Design
 from .row import LAW, MODELLED, Row, not_reproducible, published, row
 from .small_traces import PROGRAMS as TRACED
