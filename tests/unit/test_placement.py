@@ -509,13 +509,3 @@ def test_a_machine_file_names_slow_nodes_it_has_and_leaves_one_with_cpus(tmp_pat
         load_machine(file)
     file.write_text(f"memory_nodes = [1]\n{text}")
     assert load_machine(file).cpu_nodes == (0,) and load_machine(file).resized(4).memory_nodes == (1, 3)
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("matrix", ["[[1.0]]", "[[1.0, -1.0], [1.0, 1.0]]", "[[nan, 1.0], [1.0, 1.0]]"])
-def test_a_machine_file_has_bandwidths_for_all_pairs_of_nodes_or_none(tmp_path, matrix):
-    text = (bundled("models") / "machines" / "sapphire-rapids.toml").read_text("utf-8")
-    file = tmp_path / "m.toml"
-    file.write_text(f"bandwidth = {matrix}\n{text}")
-    with pytest.raises(UsageError, match="bandwidth"):
-        load_machine(file)

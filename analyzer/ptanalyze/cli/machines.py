@@ -173,8 +173,6 @@ def view(machine: Machine) -> Iterator[Section]:
         yield from matrices(
             "a page walk over tables there", range(machine.nodes), {"ns": machine.latency.walk}
         )
-    if machine.bandwidth is not None:
-        yield from matrices("bandwidth", range(machine.nodes), {"GB/s of reads": machine.bandwidth})
     yield Section("sources", machine.sources)
 
 

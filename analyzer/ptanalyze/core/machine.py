@@ -150,8 +150,6 @@ class Machine(Strict):
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
     # of each node, its host's number of it, then of nodes of CPUs alone that count with it; (): 0, 1, ...
     host_nodes: tuple[tuple[int, ...], ...] = ()
-    # GB/s of reads, [reader's node][serving node]; no replay uses it
-    bandwidth: tuple[tuple[Nonnegative, ...], ...] | None = None
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
 
     @property
@@ -202,7 +200,7 @@ class Machine(Strict):
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
         name = f"{self.name}, {nodes} nodes"
         return msgspec.structs.replace(
-            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, bandwidth=None, host_nodes=()
+            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, host_nodes=()
         )
 
 
@@ -368,8 +366,6 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
     yield from walk_faults(machine)
-    if machine.bandwidth is not None:
-        yield from _shape_faults("bandwidth", machine.bandwidth, machine.nodes)
 
 
 def _shape_faults(field: str, matrix: Matrix, nodes: int) -> Iterator[Fault]:

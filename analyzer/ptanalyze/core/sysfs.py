@@ -157,20 +157,18 @@ def without_memory(groups: Iterable[tuple[int, ...]]) -> str:
 # What Linux shows of ACPI's HMAT: how fast each node's memory is for the nodes that reach it best.
 #
 # Directory NODE/access1/initiators, else access0 (Documentation/admin-guide/mm/numaperf.rst): links to the
-# nodes that read this memory fastest, with `read_latency` (ns) and `read_bandwidth` (MiB/s) of those alone.
+# nodes that read this memory fastest, with `read_latency` (ns) of those alone.
 # access1 knows nodes with CPUs only, access0 also devices that read memory. Slower pairs are not shown.
 
 CLASSES = ("access1", "access0")
-MOST_ACCESS = 10**9  # of either
-MIB = 1 << 20
+MOST_ACCESS = 10**9
 
 
 class Access(NamedTuple):
-    """Reads of one node's memory: by which nodes, ns, GB/s (0.0: not told)."""
+    """Reads of one node's memory: by which nodes, ns."""
 
     initiators: tuple[int, ...]
     ns: float
-    gb_per_s: float
 
 
 def read_hmat(nodes: Path) -> dict[int, Access]:
@@ -189,8 +187,7 @@ def access_of(node: Path) -> Access | None:
         initiators = tuple(sorted(int(link[1]) for link in links if link))
         ns = number(place / "read_latency", most=MOST_ACCESS, missing=0)
         if initiators and ns:  # firmware may leave any of them out
-            gb_per_s = number(place / "read_bandwidth", most=MOST_ACCESS, missing=0) * MIB / 1e9
-            return Access(initiators, float(ns), gb_per_s)
+            return Access(initiators, float(ns))
     return None
 
 

@@ -38,8 +38,7 @@ from .record import GROWTH, rehearse
 from .tracers import qemu
 
 CPUINFO = Path("/proc/cpuinfo")
-TIMED = ("latency_idle", "latency_contended", "bandwidth", "oddities")  # sources of what is measured
-BANDWIDTH = "HMAT: of each node's nearest readers; 0: not told"
+TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
 AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
 ZEN3 = 0x19  # family
 ZEN4 = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))  # its models, arch/x86/kernel/cpu/amd.c
@@ -83,8 +82,6 @@ def host_machine(
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
     timed = with_latency(like, latency, name)
     sources |= {key: timed.sources[key] for key in TIMED if key in timed.sources}
-    if latency.bandwidth is not None and measured is None:
-        sources["bandwidth"] = BANDWIDTH
     return msgspec.structs.replace(
         timed,
         description=f"{cpu.get('model name', 'a host')}, as its kernel shows it",
@@ -201,7 +198,7 @@ def firmware_latency(folder: Path, nodes: HostNodes, like: Machine) -> NodeLaten
     """
     far, hmat, ids = apart(folder, nodes), read_hmat(folder), [*nodes]
     ns = far * like.latency.idle[0][0] / LOCAL
-    gb_per_s, told = np.zeros_like(ns), []
+    told = []
     for at, node in enumerate(ids):
         access = hmat.get(node) if nodes[node].memory else None
         near = (
@@ -212,7 +209,7 @@ def firmware_latency(folder: Path, nodes: HostNodes, like: Machine) -> NodeLaten
         if access and near:
             told.append(node)
             ns[:, at] = access.ns * np.maximum(far[:, at] / far[near, at].min(), 1)
-            ns[near, at], gb_per_s[near, at] = access.ns, access.gb_per_s
+            ns[near, at] = access.ns
     guess = (
         f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
         f"of {like.name}; `ptanalyze topology latency` measures it"
@@ -220,7 +217,7 @@ def firmware_latency(folder: Path, nodes: HostNodes, like: Machine) -> NodeLaten
     hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
     every = told == [node for node, one in nodes.items() if one.memory]
     source = guess if not told else hmats if every else f"{hmats}; of other nodes {guess}"
-    return of_firmware(folder, nodes, ns, source, gb_per_s if gb_per_s.any() else None)
+    return of_firmware(folder, nodes, ns, source)
 
 
 # What of this host can be used: tracer, dumper, rights, counters, KVM, nodes, disk; what each gives.

@@ -1,7 +1,7 @@
 """Latencies of DRAM between NUMA nodes: JSON of `ptanalyze topology latency`, Intel MLC's text, or ACPI SLIT.
 
 MLC: the output of `mlc --latency_matrix`, or all that `mlc` prints; rows are the reader's node, and a node
-without CPUs has a column alone. `mlc --bandwidth_matrix` in the same file is read too. SLIT: a
+without CPUs has a column alone. SLIT: a
 directory such as /sys/devices/system/node with node*/distance; only relative, 10 = local (ACPI, 5.2.17), so
 it needs the local latency in ns. Neither knows latencies under load.
 """
@@ -39,7 +39,6 @@ ASYMMETRIC = 0.10  # directions of a pair that differ more are named
 QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
 SHOWN = 4  # asymmetric pairs
 MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
-MLC_BANDWIDTH = re.compile(r"\s*Measuring Memory Bandwidths between nodes", re.IGNORECASE)
 MLC_HEAD_WITHIN = 6  # lines from a title on, without blank ones
 MLC_HEAD = re.compile(r"\s*(Numa node|Socket)((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
 MLC_ROW = re.compile(r"\s*(\d{1,4})((?:\s+(?:\d{1,6}(?:\.\d+)?|-|N/A))+)\s*", re.ASCII)
@@ -56,7 +55,6 @@ class NodeLatency:
     flags      oddities, a line each
     memory_nodes  numbers of those of the nodes that have no CPUs: no reads start there, so their rows are
                   their columns, and their own memory is as near as to the node that reaches it fastest
-    bandwidth  float64[n, n]: GB/s of reads, 0 for nodes without CPUs, or None
     groups     of each of the nodes, itself and the nodes of CPUs alone that count with it; (): itself
     """
 
@@ -66,7 +64,6 @@ class NodeLatency:
     source: str
     flags: tuple[str, ...] = ()
     memory_nodes: tuple[int, ...] = ()
-    bandwidth: np.ndarray | None = None
     groups: tuple[tuple[int, ...], ...] = ()
 
 
@@ -78,7 +75,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     contended_ns: tuple[tuple[float, ...], ...] | None = None
     source: str
     memory_nodes: tuple[int, ...] = ()
-    bandwidth_gb_per_s: tuple[tuple[float, ...], ...] | None = None
 
 
 def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> NodeLatency:
@@ -96,7 +92,7 @@ def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> No
     if content.lstrip()[:1] == b"{":
         record = decode_record(path, content, Record, FORMAT, VERSION)
         found = checked(path, record.nodes, record.idle_ns, record.contended_ns, record.source)
-        return tiered(path, found, record.memory_nodes, record.bandwidth_gb_per_s)
+        return tiered(path, found, record.memory_nodes)
     return _mlc(path, content.decode("utf-8", "replace"))
 
 
@@ -111,7 +107,6 @@ def write_latency(path: str | PathLike[str], latency: NodeLatency) -> None:
         contended_ns=contended,
         source=latency.source,
         memory_nodes=latency.memory_nodes,
-        bandwidth_gb_per_s=None if latency.bandwidth is None else _rows(latency.bandwidth),
     )
     write_record(path, record, given=True)
 
@@ -143,16 +138,13 @@ def checked(
     return NodeLatency(tuple(nodes), idle, contended, source, tuple(flags))
 
 
-def tiered(
-    path: str | PathLike[str], latency: NodeLatency, memory_nodes: Sequence[int], bandwidth: Rows | None
-) -> NodeLatency:
-    """NodeLatency with nodes without CPUs and bandwidths in GB/s; InputError names what cannot be."""
+def tiered(path: str | PathLike[str], latency: NodeLatency, memory_nodes: Sequence[int]) -> NodeLatency:
+    """NodeLatency with nodes without CPUs; InputError names what cannot be."""
     nodes = latency.nodes
     if not set(memory_nodes) < set(nodes) or len(set(memory_nodes)) < len(memory_nodes):
         why = f"expected some of the nodes {list(nodes)}, each once, and one left with CPUs"
         raise InputError(path, "memory_nodes", list(memory_nodes), why)
-    gb_per_s = None if bandwidth is None else _square(path, "bandwidth", nodes, bandwidth, "GB/s", 0.0)
-    return replace(latency, memory_nodes=tuple(memory_nodes), bandwidth=gb_per_s)
+    return replace(latency, memory_nodes=tuple(memory_nodes))
 
 
 def with_columns_as_rows(ns: np.ndarray, memory: np.ndarray) -> np.ndarray:
@@ -164,25 +156,16 @@ def with_columns_as_rows(ns: np.ndarray, memory: np.ndarray) -> np.ndarray:
     return full
 
 
-def _square(
-    path: str | PathLike[str],
-    which: str,
-    nodes: Sequence[int],
-    rows: Rows,
-    unit: str = "ns",
-    least: float | None = None,
-) -> np.ndarray:
-    """float64[n, n]; least: None: LEAST."""
+def _square(path: str | PathLike[str], which: str, nodes: Sequence[int], rows: Rows) -> np.ndarray:
+    """float64[n, n], ns."""
     if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
-        what = which if unit != "ns" else f"{which} latencies"
-        raise InputError(path, what, shape, f"expected {len(nodes)} rows of {len(nodes)}")
+        raise InputError(path, f"{which} latencies", shape, f"expected {len(nodes)} rows of {len(nodes)}")
     matrix = np.array(rows, np.float64)
-    possible = (matrix >= LEAST) | ((matrix == 0) & (least is not None))
-    for a, b in np.argwhere(~(possible & (matrix <= MOST))):
+    for a, b in np.argwhere(~((matrix >= LEAST) & (matrix <= MOST))):
         where = f"{which}, node {nodes[a]} to {nodes[b]}"
-        why = f"expected a number from {LEAST:g}{'' if least is None else ', or 0 without readers'}"
-        raise InputError(path, where, f"{matrix[a, b]:g} {unit}", f"{why}, at most {MOST:,}")
+        why = f"expected a number from {LEAST:g}, at most {MOST:,}"
+        raise InputError(path, where, f"{matrix[a, b]:g} ns", why)
     return matrix
 
 
@@ -215,9 +198,7 @@ def apart(folder: Path, nodes: HostNodes) -> np.ndarray:
     return np.array([[row[to] for to in nodes] for row in rows.values()], np.float64)
 
 
-def of_firmware(
-    folder: Path, nodes: HostNodes, ns: np.ndarray, source: str, gb_per_s: np.ndarray | None = None
-) -> NodeLatency:
+def of_firmware(folder: Path, nodes: HostNodes, ns: np.ndarray, source: str) -> NodeLatency:
     """NodeLatency of float64[n, n] of all nodes: of those with memory, to which the CPUs of others count.
 
     Such CPUs count by their number. Both ways of a pair are averaged; none is below the reader's own.
@@ -237,12 +218,8 @@ def of_firmware(
     mean = np.maximum(mean, np.maximum.outer(own, own))
     if memory.any():
         mean = with_columns_as_rows(mean, memory)
-    if gb_per_s is not None:
-        gb_per_s = np.array([gb_per_s[row > 0][:, at].max(axis=0, initial=0) for row in cpus])
     slow = tuple(home for home in homes if home not in with_cpus)
-    return NodeLatency(
-        tuple(homes), mean, None, source, tuple(filter(None, flags)), slow, gb_per_s, tuple(groups)
-    )
+    return NodeLatency(tuple(homes), mean, None, source, tuple(filter(None, flags)), slow, tuple(groups))
 
 
 def _mlc(path: Path, text: str) -> NodeLatency:
@@ -263,10 +240,9 @@ def _mlc(path: Path, text: str) -> NodeLatency:
     slow = np.isin(nodes, memory)
     square = with_columns_as_rows(ns, slow) if memory else ns
     latency = checked(path, nodes, square, None, "Intel MLC, idle")
-    loaded = _matrix(path, lines, MLC_BANDWIDTH)
     flags = tuple(f"node {node} has no row: taken as a node without CPUs" for node in memory)
     latency = replace(latency, flags=latency.flags + flags)
-    return tiered(path, latency, memory, None if loaded is None else _bandwidths(path, nodes, *loaded))
+    return tiered(path, latency, memory)
 
 
 def _matrix(
@@ -307,17 +283,6 @@ def _must_fit(path: Path, which: str, nodes: Sequence[int], rows: Mapping[int, S
         raise InputError(path, which, shape, f"expected rows of {len(nodes)}, one number per node")
 
 
-def _bandwidths(
-    path: Path, nodes: Sequence[int], columns: Sequence[int], rows: Mapping[int, tuple[int, list[str]]]
-) -> np.ndarray:
-    """float64[n, n]: GB/s of MLC's MB/s, 0 for readers without a row."""
-    read = {node: [_cell(path, at, cell) / 1000 for cell in cells] for node, (at, cells) in rows.items()}
-    if list(columns) != list(nodes):
-        raise InputError(path, "bandwidths, nodes", list(columns), f"latencies are of {list(nodes)}")
-    _must_fit(path, "bandwidths", nodes, read)
-    return np.array([read.get(node, [0.0] * len(nodes)) for node in nodes])
-
-
 def _cell(path: Path, at: int, cell: str) -> float:
     if not cell[0].isdigit():
         raise InputError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
@@ -335,7 +300,6 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
     sized = machine.resized(len(measured.nodes))
     slow = tuple(measured.nodes.index(node) for node in measured.memory_nodes)
     own = measured.groups or tuple((node,) for node in measured.nodes)
-    gb_per_s = None if measured.bandwidth is None else tuple(map(tuple, measured.bandwidth.tolist()))
     idle = _both_ways(measured.idle)
     contended = None if measured.contended is None else _both_ways(measured.contended)
     odd = np.array(idle) < np.array(idle).diagonal()[:, None]
@@ -346,7 +310,6 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
         )
     none = "not measured: no latencies under load"
     said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
-    said |= {"bandwidth": measured.source} if gb_per_s else {}
     said |= {"oddities": "; ".join(measured.flags)} if measured.flags else {}
     return msgspec.structs.replace(
         sized,
@@ -354,7 +317,6 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
         description=f"{machine.name} with latencies measured elsewhere",
         latency=Latency(idle=idle, contended=contended),
         memory_nodes=slow,
-        bandwidth=gb_per_s,
         host_nodes=() if own == tuple((node,) for node in range(len(own))) else own,
         sources={**machine.sources, **said},
     )
