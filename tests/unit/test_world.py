@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import pickle
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -168,3 +170,23 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     assert dram / len(scenario.stream) == pytest.approx(
         sum(cpu.dram for cpu in other) / len(scenario.stream), abs=off
     )
+
+
+def passed(scenario, names):
+    """{name of a pass: its value, as bytes}."""
+    return {name: pickle.dumps(getattr(scenario, name)) for name in names}
+
+
+def test_copies_are_what_they_are_whatever_was_computed():
+    kept = {name: one for each in Scenario.__mro__ for name, one in vars(each).items()}
+    names = {name for name, one in kept.items() if isinstance(one, cached_property)} - {"_near", "_filter"}
+    assert len(names) > 15
+    for follow in (Scenario.steady_state, Scenario.with_findings):
+        moves = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=0.001, scan_size_mb=8 / 256)
+        trace = build_trace([(k % 2, [GIB + 4096 * (j % 8) for j in range(k, k + 5)]) for k in range(20)])
+        process = case(build_snapshot([(GIB + k * 4096, k + 1) for k in range(8)]), trace, 2)
+        fresh, known = (scenario_of(process) for _ in range(2))
+        for one in (fresh, known):
+            vars(one)["moves"] = moves
+        passed(known, names)
+        assert passed(follow(fresh), names) == passed(follow(known), names)
