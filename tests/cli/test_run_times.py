@@ -221,16 +221,6 @@ def test_walk_cycles_of_amd_from_samples_of_ibs_are_those_of_a_counter(pt, tmp_p
     assert of[0] == of[1] and of[0][0]["middle"] > 1
 
 
-def test_a_part_of_the_walk_cycles_is_taken_with_a_warning_and_no_measure_of_another_run(pt, perf, tmp_path):
-    loads = perf(PAGERANK["LP-LD"], "lp", native=True)
-    loads.write_text("".join(line for line in loads.open() if "store" not in line))
-    ran = pt("calibrate", "--local", loads, "--native", "-o", tmp_path / "l.toml")
-    assert ran.code == 0
-    assert "warning: local run: dtlb_store_misses.walk_pending: not counted" in ran.out
-    ran = pt("predict", tmp_path / "l.toml", "--walk-cycles", loads)
-    assert is_one_line(ran, 2) and "a part of the walk cycles is no measure" in ran.err
-
-
 def test_entries_from_memory_raise_the_share_that_waits_for_it_and_narrow_nothing(pt, perf, tmp_path):
     local = perf(PAGERANK["LP-LD"], "lp", native=True)
 

@@ -53,16 +53,6 @@ FASTER = "Best placement: mitosis, 1.05x (1.03-1.07) over first-touch"
 MEMORY = "for 1.7 MiB more page tables at peak"
 
 
-def test_the_first_line_says_that_nothing_gains(results):
-    line = sentence([results[0], sped_up(results[1], 0.9, 0.95, 1.0)])
-    nothing = "Stay with first-touch: no policy is faster"
-    assert line == f"{nothing}; mitosis: 0.95x (0.90-1.00)."
-    same = sentence([results[0], sped_up(results[1], 0.9996, 1.0001, 1.0004)])
-    assert same == f"{nothing}."
-    nearly = sentence([results[0], sped_up(results[1], 0.999, 1.0001, 1.0004)])
-    assert nearly == f"{nothing}; mitosis: 1.000x (0.999-1.000)."
-
-
 @pytest.mark.parametrize("policy", ["mitosis", "hydra"])
 def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhere, monkeypatch, policy):
     monkeypatch.setenv("COLUMNS", "80")
@@ -216,16 +206,6 @@ def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(res
         assert [value == NEVER for value in after] == [words == "never"] * 2
     assert earned(results[0].row()) == "-"
     assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
-
-
-def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
-    base, thp = results[0], replace(sped_up(results[1], 1.1, 1.2, 1.3), policy="thp")
-    base, lost = share_of(base, 0.1, 0.2, 0.5), sped_up(results[1], 0.9, 0.95, 1.0)
-    every = [base, thp, lost]
-    assert verdict(every) == "Worth trying: thp helps under every assumption."
-    assert verdict(every, {1}) == "Not worth it: none within the budget gains."
-    assert verdict(every, {2}) == "Worth trying: thp helps under every assumption."
-    assert verdict(every, {1, 2}) is None
 
 
 def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_bounds():

@@ -18,8 +18,6 @@ import ptanalyze
 import ptanalyze_report
 from ptanalyze.core.columns import Finding as Told
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze_formats.importing import import_capture
-from ptanalyze_report import change
 from ptanalyze_report import page as page_module
 from ptanalyze_report.page import Page, html
 from ptanalyze_report.picture import memory
@@ -107,43 +105,10 @@ def test_the_numbers_below_a_figure_are_the_replays(untraced, untraced_page):
     assert shown == matrix.loc[[int(row[0]) for row in rows]].to_numpy().tolist()
 
 
-def test_system_calls_show_where_there_are_some(native, native_page, all_page):
-    header, *rows = native_page.table("slowdowns")
-    assert header[1:] == ["mprotect times as long"]
-    calls = ptanalyze.advise(native).replayed.calls.set_index("policy")["slowdown"]
-    assert {row[0]: row[1] for row in rows} == {policy: f"{x:.2f}" for policy, x in calls.items()}
-    assert {"c0-slowdowns", "c1-slowdowns", "c2-slowdowns"} & {*all_page.ids()} == {
-        "c0-slowdowns",
-        "c2-slowdowns",
-    }
-    assert "no system call that changes" not in native_page.text()
-    assert "no system call that changes" in all_page.text()
-
-
 def test_without_a_trace_there_is_no_run_time_and_the_page_says_so(untraced_page):
     header, *_ = untraced_page.table("policies")
     assert not any("Interval" in name for name in header)
     assert "there is no trace, so every mapped page counts alike" in untraced_page.text()
-
-
-def test_a_trace_without_page_tables_has_a_page_that_says_so(place):
-    lines = "".join(f" L {0x10000000 + k * 4096:08x},8\n" for k in range(4000))
-    (place / "lackey.txt").write_text(lines)
-    import_capture("lackey", place / "lackey.txt", place / "bare")
-    page = ReportPage(ptanalyze.report(place / "bare"))
-    assert "map" not in figures(page) and "locality" in figures(page)
-    assert "The capture holds no page tables" in page.text()
-    assert "100 % of 4,000 accesses miss the TLBs" in page.text()
-
-
-def test_a_budget_marks_what_is_over(native):
-    (study,) = studies([native], ptanalyze.Setup.of(), {"memory": 4096})
-    table = change.everything(study)
-    budget = [column.name for column in table.columns].index("Budget")
-    over = [row[0].text for row in table.rows if row[budget].text == "over: memory"]
-    assert "mitosis" in over and f"Over the budget, and so no advice: {', '.join(over)}." in change.lead(
-        study
-    )
 
 
 def test_several_captures_are_side_by_side_then_one_by_one(native, vm, twin, all_page):

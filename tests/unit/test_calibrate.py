@@ -411,16 +411,6 @@ def test_fragmented_huge_pages_are_refused_from_a_local_run_alone(run, why):
     assert calibrate_runs(run, slower, "RR", common=COMMON).remote == slower
 
 
-def test_all_cpus_on_tables_of_one_node_are_warned_of():
-    ghz, seconds = 2.1e9, 10.0
-    busy = Run(180 * ghz * seconds, 4e11, 4e11, seconds)
-    found = calibrate_runs(busy, at="LL:0.25,RR:0.75", common=COMMON)
-    assert any("180 CPUs were busy, all of the machine" in flag and "RI" in flag for flag in found.flags)
-    few = msgspec.structs.replace(busy, cycles=40 * ghz * seconds)
-    for at, run in (("LL:0.25,RR:0.75", few), ("LL:0.25,RRI:0.75", busy), (None, busy)):
-        assert "all of the machine" not in " ".join(calibrate_runs(run, at=at, common=COMMON).flags)
-
-
 def test_what_a_loaded_node_costs_is_open_on_a_machine_where_it_was_not_measured():
     """An estimate in a machine file is one; a measured file, and the reference machine, are known better."""
     from ptanalyze.core.machine import load_machine
@@ -525,15 +515,6 @@ def test_no_published_run_is_slower_than_its_placement_can_make_it(family):
                 continue
             flags = calibrate_runs(local, run, name, walkers=walkers).flags
             assert not [flag for flag in flags if "makes them at most" in flag], (family, name)
-
-
-def test_a_run_of_seconds_is_said_to_be_noisier_than_its_interval():
-    long, brief = (Run(2.1e9 * s, 7e8 * s, 8e8 * s, seconds=s) for s in (20.0, 0.003))
-    (said,) = calibrate_runs(brief, common=COMMON).flags
-    assert said.startswith("a run of 0.003 s: intervals have the noise of runs of minutes")
-    assert not calibrate_runs(long, common=COMMON).flags
-    two = calibrate_runs(Run(seconds=6.0), Run(seconds=12.0), "RRI", common=COMMON).flags
-    assert [flag[:12] for flag in two] == ["a run of 6 s"]
 
 
 def test_elapsed_time_in_another_unit_is_refused_or_said():

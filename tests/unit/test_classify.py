@@ -16,13 +16,12 @@ import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis import leaf_classes
-from ptanalyze.analysis.classify import TRACED
-from ptanalyze.analysis.leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
+from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
 from ptanalyze.analysis.walk import explain, rows_of
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show import plots
-from ptanalyze.show.classify import OF, sentence, view
+from ptanalyze.show.classify import sentence, view
 from ptanalyze.show.plots.style import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
@@ -287,21 +286,6 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
     assert correlation == phi if phi is not None else correlation != correlation
 
 
-@pytest.mark.twin
-@pytest.mark.parametrize("weight", [*WEIGHTS, *TRACED])
-def test_the_first_screen_of_a_vm_says_how_much_is_remote_and_what_is_counted(weight):
-    counts = np.zeros((1, 2, 3, 3), np.int64)
-    counts[0, :, :2, :2] = [[1, 2], [3, 94]]
-    classes = Classification(weight, False, ("all",), (0, 1), (0, 1), counts, {})
-    sections = list(view([(classes, "Mapped")]))
-    said = " ".join(str(line) for section in sections for line in section.lines)
-    # seen from socket 0: 1 local in both, 94 in neither; from socket 1 the other way round
-    assert said.startswith("52 % ") and "48 % in both gPT and ePT. " in said and "- Mapped " in said
-    assert f"local together for 48 % {OF[weight]}" in said and "52 %" in said
-    (rows,) = (section.rows for section in sections if section.rows)
-    assert [row["Local-Local"] for row in rows] == ["1.0 %", "94 %"] and len(set(OF.values())) == len(OF)
-
-
 def test_where_all_is_local_it_says_that_nothing_is_to_be_gained():
     counts = np.zeros((1, 2, 3, 1), np.int64)
     counts[0, 0, 0], counts[0, 1, 1] = 7, 9
@@ -360,18 +344,6 @@ def mapped(walks):
             "walks": [n for _, count in rows for n in (count, 0)],
         }
     )
-
-
-def test_the_heat_map_names_what_walks_much_and_marks_where_it_begins():
-    walks = {"0-2000 /bin/app": [1, 1], "2000-6000": [40, 30, 20, 8], "6000-7000 [heap]": [900]}
-    figure = plots.walk_map(mapped(walks))
-    texts = plot_texts.words(figure)
-    assert any("90" in text and "[heap]" in text for text in texts)
-    assert any("anonymous" in text for text in texts)
-    assert not any("app" in text for text in texts), "two of a thousand walks"
-    shown = {text for axis in figure.axes for text in (tick.get_text() for tick in axis.get_yticklabels())}
-    assert {"2000", "6000"} <= shown, "first addresses of what is named, as /proc/PID/maps has them"
-    assert "s since the trace began" in texts
 
 
 def test_memory_that_was_freed_before_the_dump_is_called_so():

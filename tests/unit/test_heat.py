@@ -321,18 +321,6 @@ def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
 
 
 @pytest.mark.twin
-def test_where_there_are_many_it_says_how_few_pages_have_half_of_the_walks():
-    pages = {(HEAP + k * PAGE, 1): 1.0 if k < 3 else 0.25 for k in range(40)}
-    snapshot = replace(two_regions(), heat=evenly(pages))
-    classes = classify_heat(address_space(snapshot, NOWHERE), by="page")
-    section = next(one for one in view([(classes, "Walks")], "page") if one.rows)
-    assert "- 60 more rows with fewer: --csv has all" in section.lines
-    assert "- half of the walks estimated from accessed bits: 3 of 40 pages" in section.lines
-    hottest = np.sort(snapshot.heat.walks)[::-1]
-    assert 2 * hottest[:2].sum() < hottest.sum() <= 2 * hottest[:3].sum()
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize("weight", ["walks", "heat", "x"])
 def test_what_the_capture_lacks_is_refused(weight):
     with pytest.raises(UsageError, match=f"weight = {weight}"):

@@ -203,16 +203,6 @@ def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
-    said = " ".join(said_of([surveyed(leaf={0: 4}, runs={0: 1.0})], 1))
-    [section] = [one for one in view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1) if one.rows]
-    assert [*section.rows[0]][:4] == ["PID", "name", "tables MiB", "huge, % of RSS"]
-    assert "one NUMA node" in said and " record -p 7 --for 10s -o 7.capture" in said
-    assert " advise 7.capture" in said
-    several = said_of([surveyed(leaf={0: 4}, runs={0: 1.0})])
-    assert "one NUMA node" not in " ".join(several) and "expected to be remote" in several[0]
-
-
 def test_of_a_vm_its_dump_is_named():
     vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
     assert " dump vm 7 -o 7.capture" in "\n".join(said_of([vm]))

@@ -218,15 +218,6 @@ def test_a_sweep_over_words_and_over_two_keys_is_drawn(native):
         plots.curve(table, "wonder")
 
 
-def test_a_sweep_that_changes_nothing_says_so(native):
-    table = ptanalyze.sweep(native, ["hydra"], {"prefetch": [0, 1]})
-    alike = table.assign(**{name: 1.2 for name in ("speedup", "speedup_low", "speedup_high")})
-    alike.attrs = table.attrs
-    assert "prefetch makes no difference" in " ".join(
-        text.get_text() for text in plots.curve(alike).texts
-    ) or ("prefetch makes no difference" in plots.curve(alike).get_suptitle())
-
-
 def test_timeline_lines_are_the_shares_and_a_window_without_walks_is_a_gap(few):
     table = few.timeline.copy()
     table.loc[1, ["leaf_LL_share"]] = np.nan
@@ -609,15 +600,6 @@ def test_below_a_sweep_stand_machine_threads_and_what_the_bands_are():
     assert told == f"app; fast-machine; threads round-robin; bands: {BARS}"
 
 
-def test_a_table_joined_by_pandas_says_what_to_name():
-    joined = pd.concat([swept(nodes=(2,)), swept(nodes=(8,))])
-    joined.attrs = {}
-    with pytest.raises(UsageError, match=r'table.attrs\["swept"\]'):
-        plots.curve(joined)
-    joined.attrs["swept"] = ["nodes"]
-    assert plots.curve(joined).get_suptitle().startswith("hydra and mitosis are fastest")
-
-
 def test_when_all_are_as_fast_each_has_its_row_and_the_title_says_so():
     names = ("first-touch", "hydra", "mitosis", "interleave", "bind")
     figure = plots.speedup(at(swept(dict.fromkeys(names, 0.0))))
@@ -625,13 +607,3 @@ def test_when_all_are_as_fast_each_has_its_row_and_the_title_says_so():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(names)
     low, high = figure.axes[0].get_xlim()
     assert low <= 0.9 and high >= 1.1 and readable(figure)
-
-
-def test_a_plot_says_whether_it_is_of_the_steady_state_or_of_the_run_as_traced():
-    steady, traced = (plots.speedup(at(swept(), (LAW, *more))) for more in ((), (COLD,)))
-    assert "as traced" not in " ".join(words(steady))
-    assert any(
-        "steady state: one-time costs are not in it" in " ".join(text.split()) for text in words(steady)
-    )
-    assert " ".join(traced.get_suptitle().split()).endswith("in the run as traced")
-    assert any("as traced, caches empty at first" in " ".join(text.split()) for text in words(traced))

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as npst
 
 from cluster import cluster, noted
 from ptanalyze.analysis.compare import compare, compare_rows
-from ptanalyze.analysis.findings import idle_nodes, remote_by_turns, silent_points
+from ptanalyze.analysis.findings import idle_nodes, remote_by_turns
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
@@ -32,7 +32,6 @@ from ptanalyze.analysis.sweep import (
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
-from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
 from ptanalyze_papers.run import flat, validate
@@ -122,23 +121,6 @@ def test_a_latency_ratio_leaves_slow_nodes_and_own_memory_as_they_are():
         for a, b in np.ndindex(4, 4):
             far = a != b and 3 not in (a, b)
             assert after[a][b] == (3 * before[a][a] if far else before[a][b])
-
-
-def test_a_point_names_nodes_that_walk_nothing_though_threads_run_there():
-    chunks = [(1, VAS), (2, VAS[:8])]
-    begun = [(0, 0, Event.ROI_START, (), 0)]
-    traces = {True: build_trace(chunks, begun, threads=3), False: TRACE}
-    setup = Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin", cold=True)
-    for silent, trace in traces.items():
-        points = list(sweep_snapshot(SNAPSHOT, trace, ["mitosis"], {"nodes": ["2", "3"]}, setup))
-        assert (
-            silent_points(points, ["nodes"])
-            == [
-                "nodes=3: less than 0.1 % of the walks come from node 0, where threads run: what they "
-                "touched first is remote to nearly all walks"
-            ]
-            * silent
-        )
 
 
 @given(st.integers(1, 5), st.integers(2, 3), st.data())

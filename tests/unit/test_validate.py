@@ -16,8 +16,8 @@ from ptanalyze_papers import hydra, ports, ptemagnet, small_traces, wide
 from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import DESIGNS, LINUX, bench
 from ptanalyze_papers.ports import FIGURES
-from ptanalyze_papers.row import Figure, baselines, not_reproducible, published, ratios, rivals, row, tally
-from ptanalyze_papers.run import PAPERS, counts, figures, flat, plain, sections, sentence, validate, verdict
+from ptanalyze_papers.row import Figure, baselines, not_reproducible, published, ratios, row, tally
+from ptanalyze_papers.run import PAPERS, counts, figures, flat, plain, sentence, validate, verdict
 from ptanalyze_papers.script import TOP, Holes, Script, Work, allocations, calls, guarded_store, web_server
 from ptanalyze_synth.process import START, new_group
 
@@ -179,19 +179,6 @@ def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
     assert {one["rows"] for one in found.values()} == {1}
 
 
-def test_the_law_stands_beside_each_rival_on_the_rows_that_have_it():
-    rows = [
-        row(figure(2.0), 1.9, LAW, basu=2.5),
-        row(figure(1.5), 1.6, LAW, basu=1.5),
-        row(figure(2.0), 1.7, LAW),
-    ]
-    found = rivals([*rows, row(figure(3.0), 2.0, LAW, line=3.0), row(figure(2.0), 9.0, FITTED, basu=2.0)])
-    assert [(one["who"], one["rows"], round(one["mean_error"], 6)) for one in found] == [
-        ("law, beside Basu", 2, 0.15), ("Basu", 2, 0.25),
-        ("law, beside the line through two runs", 1, 0.5), ("the line through two runs", 1, 0.0),
-    ]  # fmt: skip
-
-
 def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
     rows = [
         row(figure(10), Interval(*ends), REPLAYED) for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
@@ -270,19 +257,6 @@ def test_a_missing_file_and_a_name_given_twice_are_refused(tmp_path, monkeypatch
         files.published.__wrapped__("p")
     with pytest.raises(UsageError, match=r"published-q\.toml: cannot be read"):
         files.published.__wrapped__("q")
-
-
-def test_the_error_of_a_row_and_the_errors_of_kinds_say_what_they_are_relative_to():
-    one = Figure(name="a", where="Figure 1", quantity="q", unit="x", value=1.2, paper="P")
-    made = [row(one, Interval(1.3, 1.4, 1.5), MODELLED, ""), row(one, 1.2, DEFINITION, "as granted")]
-    lines = "\n".join(
-        line
-        for part in sections([(files.Paper(paper="P", title="T", citation="C"), made)])
-        for line in part.lines
-    )
-    assert "errors are relative to the effect, a ratio less 1" in lines
-    assert "error of a row: (ours - published) / published" in lines and "+16.7 %" in lines
-    assert "1 row left out that cannot fail" in lines and "+0.0 %" not in lines and "as granted" not in lines
 
 
 def with_file(tmp_path, monkeypatch, text):

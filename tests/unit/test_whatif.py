@@ -191,17 +191,6 @@ def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name)
 
 
 @pytest.mark.twin
-@pytest.mark.parametrize("name", ["hydra", "first-touch"])
-def test_a_trace_that_is_left_out_as_asked_is_not_said_to_be_missing(name):
-    with pytest.raises(UsageError) as refused:
-        ask(*process(), [(name, {})], weigh="leaf")
-    assert "the trace is left out, as asked: with --weight walks it is taken" in str(refused.value)
-    assert "record" not in str(refused.value)
-    notes = ask(*process(), [], weigh="leaf")[0].notes
-    assert notes[0].startswith("careful: the trace is left out: every mapped page counts once")
-
-
-@pytest.mark.twin
 def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
