@@ -40,6 +40,8 @@ void control_wait(const char *path, const char *why, uint64_t seconds) {
     line[n++] = '\n';
     long fd = kernel_call(__NR_socket, UNIX, STREAM, 0);
     if (fd < 0) return;
+    kernel_time most = {(int64_t)seconds, seconds ? 0 : 1000};
+    kernel_call(__NR_setsockopt, fd, 1 /* SOL_SOCKET */, 21 /* SO_SNDTIMEO: of connect, too */, &most, sizeof most);
     if (kernel_call(__NR_connect, fd, &address, sizeof address) == 0 &&
         kernel_call(__NR_sendto, fd, line, n, NO_SIGNAL) == (long)n && wait_readable(fd, seconds) > 0)
         kernel_call(__NR_read, fd, answer, sizeof answer);

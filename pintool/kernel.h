@@ -24,6 +24,10 @@
 #define __NR_close_range 436
 #endif
 
+#ifndef LOCK_SECONDS
+#define LOCK_SECONDS 30
+#endif
+
 static inline long kernel_call_6(long number, long a, long b, long c, long d, long e, long f) {
     long result;
     register long r10 __asm__("r10") = d;
@@ -56,9 +60,32 @@ static inline int kernel_cpu() {
     return kernel_call(__NR_getcpu, &cpu) < 0 ? -1 : (int)cpu;
 }
 
-/* A lock for sections of microseconds: held by a thread that may be preempted, hence the yield. */
-static inline void spin_lock(int *lock) {
-    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) kernel_call(__NR_sched_yield);
+static inline void kernel_nap(int64_t nanoseconds) {
+    kernel_time time = {0, nanoseconds};
+    kernel_call(__NR_nanosleep, &time);
+}
+
+/* Until `done` says so; false: `seconds` were over before. */
+template <class Done> static inline bool wait_until(uint64_t seconds, Done done) {
+    if (done()) return true;
+    uint64_t until = kernel_clock(1 /* CLOCK_MONOTONIC */) + seconds * 1000000000u;
+    do {
+        kernel_nap(1000000);
+        if (done()) return true;
+    } while (kernel_clock(1) < until);
+    return false;
+}
+
+/*
+ * A lock for sections of microseconds, or of a write: held by a thread that may be preempted, hence the yield. False after 30 s:
+ * whoever held it has died inside, as a child of vfork can.
+ */
+static inline bool spin_lock(int *lock) {
+    for (int i = 0; i < 1000; i++) {
+        if (!__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) return true;
+        kernel_call(__NR_sched_yield);
+    }
+    return wait_until(LOCK_SECONDS, [lock] { return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); });
 }
 
 static inline void spin_unlock(int *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }

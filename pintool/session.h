@@ -46,12 +46,14 @@ struct ptt_session {
     int fd, file_lock, thread_lock;
     int finished;    /* the header says so, or the file is lost */
     int over;        /* for_ns are over: recording does not begin again */
+    int stuck;       /* a lock is held by nobody who lives: no more is traced */
     int handed_over; /* the controller was told to take its snapshot */
     uint32_t pid;
     uint32_t threads;  /* indices given out */
     uint32_t starting; /* clones entered whose thread has not been seen yet */
     uint32_t starter;  /* index of the thread that entered the newest */
     uint64_t start_clock, start, bytes, device, inode;
+    uint64_t said_device, said_inode; /* of standard error */
     uint64_t until; /* session time at which recording ends, 0: nothing was recorded yet, or none */
     uint64_t records, accesses, dropped, lost_threads, guest_base;
     int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */

@@ -14,6 +14,12 @@ uint64_t session_time();
 
 void copy_text(char *to, const char *from, size_t room);
 
+/* `ptanalyze: WHAT: CONSEQUENCE`, where standard error is still the one of the beginning and has room now. */
+void say(const char *what, const char *consequence);
+
+/* Enters a section of the session; false: never again, and said. */
+bool enter(int *lock);
+
 /* A new private file, its descriptor out of the program's way; or -errno. */
 int open_file(const char *path);
 

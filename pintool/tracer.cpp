@@ -6,6 +6,7 @@
 #include "control.h"
 #include "kernel.h"
 #include "roi.h"
+#include "session_file.h"
 
 struct tracer_options tracer_options = {};
 
@@ -130,7 +131,7 @@ void tracer_roi_end(struct ptt_thread *thread) {
 
 void tracer_credit(struct ptt_thread *thread) {
     struct ptt_session *s = ptt_session;
-    spin_lock(&s->thread_lock);
+    if (!enter(&s->thread_lock)) return (void)(thread->credit = ~(uint64_t)0 >> 1);
     int64_t left = s->roi_credit, drawn = left < (int64_t)CREDIT ? left : (int64_t)CREDIT;
     bool start = left == 0 && counted == BEFORE, end = left == 0 && counted == INSIDE && tracer_options.accesses;
     if (start) {

@@ -7,6 +7,9 @@
 #include <linux/prctl.h>
 
 #include "kernel.h"
+#include "session_file.h"
+
+static const uint64_t CHILD_SECONDS = 5;
 
 static void close_all_but(unsigned a, unsigned b) {
     unsigned low = a < b ? a : b, high = a < b ? b : a;
@@ -43,7 +46,10 @@ int watcher_start(int fd, void (*after)()) {
     }
     kernel_call(__NR_close, process);
     if (child < 0) return (int)child;
-    while (kernel_call(__NR_wait4, child, 0, 0, 0) == -EINTR) {
-    }
+    auto ended = [child] { return kernel_call(__NR_wait4, child, 0, 1 /* WNOHANG */, 0) != 0; };
+    if (wait_until(CHILD_SECONDS, ended)) return 0;
+    kernel_call(__NR_kill, child, 9 /* stopped, or frozen */);
+    wait_until(CHILD_SECONDS, ended);
+    say("the process that would end the trace does not start", "a kill of the program leaves its trace without an end");
     return 0;
 }

@@ -2,12 +2,15 @@
 #include "writer.h"
 
 #include <asm/stat.h>
+#include <linux/errno.h>
 #include <linux/mman.h>
 #include <linux/time.h>
 
 #include "kernel.h"
 #include "session_file.h"
 #include "watcher.h"
+
+static const uint64_t FILE_SECONDS = 5;
 
 uint64_t *ptt_touched;
 void (*ptt_on_time)(struct ptt_thread *thread);
@@ -41,7 +44,7 @@ static void write_chunk(struct ptt_thread *thread) {
     frame.records = (uint32_t)n;
     frame.bytes = (uint32_t)(ptt_encode(thread->strip.record, n, payload, &frame.accesses) - payload);
     seal_frame(thread->encoded, &frame);
-    spin_lock(&s->file_lock);
+    if (!enter(&s->file_lock)) return empty(thread);
     bool written = append(thread->encoded, sizeof frame + frame.bytes);
     s->records += written ? n : 0;
     s->accesses += written ? frame.accesses : 0;
@@ -52,7 +55,7 @@ static void write_chunk(struct ptt_thread *thread) {
 
 void ptt_flush(struct ptt_thread *thread, uint64_t age) {
     if (!thread->strip.touches || (age && session_time() - thread->time < age)) return;
-    spin_lock(&thread->lock);
+    if (!enter(&thread->lock)) return;
     write_chunk(thread);
     spin_unlock(&thread->lock);
 }
@@ -91,7 +94,7 @@ static void write_event(uint16_t thread, const ptt_event *event) {
     frame.time = session_time();
     __builtin_memcpy(data + sizeof frame, event, sizeof *event);
     seal_frame(data, &frame);
-    spin_lock(&ptt_session->file_lock);
+    if (!enter(&ptt_session->file_lock)) return;
     append(data, sizeof data);
     spin_unlock(&ptt_session->file_lock);
 }
@@ -106,8 +109,7 @@ void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint
 struct ptt_thread *ptt_thread_start(uint64_t parent) {
     struct ptt_session *s = ptt_session;
     struct ptt_thread *thread = NULL;
-    if (!s) return NULL;
-    spin_lock(&s->thread_lock);
+    if (!s || !enter(&s->thread_lock)) return NULL;
     for (int i = 0; i < PTT_LIVE_THREADS && !thread && s->threads <= 0xFFFF; i++)
         if (!s->thread[i].live) thread = &s->thread[i];
     if (thread) {
@@ -180,12 +182,11 @@ void ptt_finish(int ended) {
     s->finished = 1;
     s->recording = 0;
     if (ended != PTT_SIGNAL) { /* other threads may be inside ptt_touch: let them leave */
-        kernel_time wait = {0, 1000000};
-        kernel_call(__NR_nanosleep, &wait);
+        kernel_nap(1000000);
     }
     for (int i = 0; i < PTT_LIVE_THREADS; i++)
         if (s->thread[i].live) ptt_flush(&s->thread[i], 0);
-    spin_lock(&s->file_lock);
+    if (!enter(&s->file_lock)) return; /* the watcher ends it */
     if (!s->ended) s->ended = ended;
     if (file_is_ours()) {
         write_header();
@@ -197,7 +198,7 @@ void ptt_finish(int ended) {
 void ptt_resume(void) {
     struct ptt_session *s = ptt_session;
     if (!s || s->ended != PTT_EXEC) return;
-    spin_lock(&s->file_lock);
+    if (!enter(&s->file_lock)) return;
     s->ended = s->finished = PTT_UNFINISHED;
     write_header();
     spin_unlock(&s->file_lock);
@@ -206,7 +207,8 @@ void ptt_resume(void) {
 /* In the watcher, when the traced process is gone, and with it whoever held a lock. */
 static void write_what_is_left() {
     struct ptt_session *s = ptt_session;
-    s->file_lock = 0;
+    if (s->stuck) s->finished = 0;
+    s->file_lock = s->stuck = 0;
     for (ptt_thread &thread : s->thread) thread.lock = 0;
     if (s->ended == PTT_FILE_LOST) s->finished = 0; /* to the program, not to us */
     ptt_finish(PTT_SIGNAL);
@@ -219,9 +221,11 @@ int ptt_open(const struct ptt_options *options) {
     int fd = open_file(options->path);
     if (fd < 0) return kernel_call(__NR_munmap, memory, sizeof *ptt_session), fd;
     struct ptt_session *s = ptt_session = (struct ptt_session *)memory;
-    struct stat file = {};
+    struct stat file = {}, said = {};
     kernel_call(__NR_fstat, fd, &file);
-    kernel_call(__NR_flock, fd, 2 /* LOCK_EX */);
+    if (kernel_call(__NR_fstat, 2, &said) == 0) s->said_device = said.st_dev, s->said_inode = said.st_ino;
+    if (!wait_until(FILE_SECONDS, [fd] { return kernel_call(__NR_flock, fd, 6 /* LOCK_EX | LOCK_NB */) != -EAGAIN; }))
+        say("another process holds a lock on the trace's file", "its readers do not wait for this run");
     s->fd = fd;
     s->device = file.st_dev;
     s->inode = file.st_ino;

@@ -1,6 +1,7 @@
 """The QEMU plugin against programs whose accesses are known exactly."""
 
 import ctypes
+import fcntl
 import os
 import re
 import resource
@@ -323,6 +324,34 @@ def test_a_controller_that_goes_away_lets_the_program_go_on(known, out, listener
 def test_a_controller_that_never_answers_holds_the_program_no_longer_than_the_timeout(known, out, listener):
     argv = traced(known, "touch", out=out, control=listener.getsockname(), control_timeout=1)
     assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=20, check=True).returncode == 0
+
+
+def test_a_controller_that_accepts_nobody_holds_the_program_no_longer_than_the_timeout(known, out, listener):
+    listener.listen(0)
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect(listener.getsockname())
+        argv = traced(known, "touch", out=out, control=listener.getsockname(), control_timeout=1)
+        assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=20, check=True).returncode == 0
+
+
+def test_a_lock_on_the_trace_file_is_not_waited_for_without_end(known, out):
+    with open(out, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        argv = traced(known, "touch", out=out)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stderr.count("\n") == 1 and read_trace(out).facts["ended"] == "exit"
+
+
+def test_a_lock_that_nobody_gives_back_ends_the_trace_and_not_the_program(tmp_path):
+    parts = [ROOT / f"pintool/{name}.cpp" for name in ("writer", "session_file", "watcher")]
+    command = ["g++", "-std=c++17", "-DLOCK_SECONDS=1", "-o", tmp_path / "stuck", *parts]
+    subprocess.run([*command, tracing.PROGRAMS / "stuck.cpp"], check=True)
+    argv = [tmp_path / "stuck", tmp_path / "out.ptt"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    assert done.stderr.count("\n") == 1
+    tracing.wait_written(tmp_path / "out.ptt")
+    trace = read_trace(tmp_path / "out.ptt")
+    assert trace.facts["ended"] == "signal" and trace.chunks["touches"].sum() == 1
 
 
 def test_the_hand_over_comes_once_at_the_end_of_the_region_of_interest(known, out, listener):
