@@ -466,9 +466,7 @@ class PolicyRun:
         self.step = step
 
     def loop(self, scenario: Scenario) -> Any:
-        with own_code(self.plan):
-            hooks = self.plan.guest[0].hooks, self.plan.host[0].hooks
-            return replay_for(*hooks, any_steps(scenario))
+        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(scenario))
 
     def arguments(
         self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
@@ -685,7 +683,9 @@ def first_calls(
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history
     yield from cache_pass.first_calls(scenario.space, scenario.placement, scenario.machine)
     for run in runs:
-        yield run.loop(scenario), partial(run.arguments, scenario, reads, fault, mapped, 0, False)
+        with own_code(run.plan):
+            loop = run.loop(scenario)
+        yield loop, partial(run.arguments, scenario, reads, fault, mapped, 0, False)
     rows, steps, parent = history.rows, history.steps, scenario.space.tables.parent
     yield (
         marking(any_steps(scenario)),
