@@ -21,8 +21,6 @@ from captures import TOUCHES, shorter, unpack
 from command_line import LEAVES, is_one_line, takes
 from needs import needs_root
 from plot_texts import readable
-from ptanalyze.capture.live.trial import Trial, Window
-from ptanalyze.cli import trial
 from ptanalyze.core.errors import DEFAULT_SAMPLE, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured.latency import LatencyMatrix, NodeLatency, write_latency, write_matrix
@@ -30,8 +28,10 @@ from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
-from ptanalyze.show.cpu_groups import write_prometheus
 from ptanalyze.show.whatif import aligned
+from ptanalyze_host import trial_command as trial
+from ptanalyze_host.cpu_groups import write_prometheus
+from ptanalyze_host.trial import Trial, Window
 from ptanalyze_report import page
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from ptanalyze.cli import ptanalyze
-from ptanalyze.cli.heat import milliseconds
 from ptanalyze.cli.options import DURATION, HEXADECIMAL, PID, SIZE, configured, pair_of, split_names
 from ptanalyze.core.errors import UsageError, budget
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.law import placement
 from ptanalyze.policies import names as policy_names
 from ptanalyze.policies.registry import plan_for
+from ptanalyze_host.heat_command import milliseconds
 
 from .attempt import command, function
 from .changes import changed_text, hostile

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from ptanalyze.capture.live.guests import read_guest_tables
-from ptanalyze.capture.live.relocate import tables_of
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot as entries
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology
 from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.policies.baselines import RESET
+from ptanalyze_host.relocate import tables_of
 from replay_cases import case
 from replay_cases import run as replayed
 from strategies import build_trace
@@ -271,7 +271,7 @@ def test_emptied_leaf_tables_go_from_linux_6_14_on(kernel, programs, place, requ
 WALKS = """
 import subprocess
 from ptanalyze.capture.live.native import native
-from ptanalyze.capture.live.relocate import leaf_tables
+from ptanalyze_host.relocate import leaf_tables
 probe = subprocess.Popen([native("ptchase"), "4", "3"], stdin=-1, stdout=-1, text=True)
 for node in (0, 1):
     print(f"0 0 walk:{node}", file=probe.stdin, flush=True)

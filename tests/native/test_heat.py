@@ -19,9 +19,14 @@ from needs import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
-from ptanalyze.capture.live import heat
 from ptanalyze.capture.live.dump import descendants, dump_process
-from ptanalyze.capture.live.heat import (
+from ptanalyze.capture.live.process import open_process
+from ptanalyze.cli import run
+from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
+from ptanalyze_host import heat
+from ptanalyze_host.heat import (
     dump_after,
     heat_process,
     heat_tree,
@@ -31,11 +36,6 @@ from ptanalyze.capture.live.heat import (
     sample_each,
     sources,
 )
-from ptanalyze.capture.live.process import open_process
-from ptanalyze.cli import run
-from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
 
 pytestmark = needs_root
 
@@ -346,7 +346,7 @@ def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp
         os.kill(idle, signal.SIGKILL)
         return sample_each(files, *how)
 
-    monkeypatch.setattr("ptanalyze.capture.live.heat.sample_each", late)
+    monkeypatch.setattr("ptanalyze_host.heat.sample_each", late)
     (tmp_path / "c").mkdir()
     lines = heat_tree(pid, tmp_path / "c", 1, [10])
     assert f"PID {idle}: ended before it was sampled; left out" in lines

@@ -18,13 +18,13 @@ from native import relocating
 from native.dumping import state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, target, threads
 from needs import needs_root
-from ptanalyze.capture.live import relocate as front
-from ptanalyze.capture.live import trial
 from ptanalyze.capture.live.cacheline import usable_nodes
 from ptanalyze.capture.live.dump import alive
 from ptanalyze.cli import run
-from ptanalyze.cli.trial import write
 from ptanalyze.core.errors import UsageError
+from ptanalyze_host import relocate as front
+from ptanalyze_host import trial
+from ptanalyze_host.trial_command import write
 
 pytestmark = needs_root
 Ran = namedtuple("Ran", "code out err")

@@ -182,7 +182,7 @@ def test_the_command_writes_a_file_that_can_be_grouped(tool, tmp_path, capfd):
 
 @needs_two_cpus
 def test_many_cpus_are_told_how_long_it_takes(tool, monkeypatch, capfd):
-    monkeypatch.setattr("ptanalyze.cli.topology.SLOW", 1)
+    monkeypatch.setattr("ptanalyze_host.topology_command.SLOW", 1)
     assert run(["topology", "measure", "--cpus", cpu_list(PAIR), "--rounds", "100"]) == 0
     captured = capfd.readouterr()
     assert "ptanalyze: 1 pairs of CPUs: about 0 s" in captured.err and "one pair cannot" in captured.out

@@ -19,7 +19,6 @@ from ptanalyze.analysis.setup import Setup, asked_of_processes, weighed
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
-from ptanalyze.capture.live.heat import LENGTHS, leave_out
 from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.interval import margins, share_bounds
@@ -30,6 +29,7 @@ from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space
+from ptanalyze_host.heat import LENGTHS, leave_out
 from strategies import FRAMES_PER_NODE, PAGE, REGION, build_snapshot, small_machine, snapshots
 
 # Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them.

@@ -17,11 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.ranking import Workload
-from ptanalyze.capture.live import survey
-from ptanalyze.capture.live.cacheline import walk_share
 from ptanalyze.capture.live.host import examine, host_machine, nearest
 from ptanalyze.cli import run
-from ptanalyze.cli.survey import view
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import Topology
@@ -30,8 +27,11 @@ from ptanalyze.core.trace import Event
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.policies import availability
-from ptanalyze.show.cpu_groups import prometheus_text, write_prometheus
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
+from ptanalyze_host import survey
+from ptanalyze_host.cpu_groups import prometheus_text, write_prometheus
+from ptanalyze_host.survey_command import view
+from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
 
 # What a survey makes of counts and of /proc.
@@ -195,7 +195,7 @@ def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch,
 
 def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
     code = (
-        "import sys; from ptanalyze.capture.live import survey; survey.survey = list\n"
+        "import sys; from ptanalyze_host import survey; survey.survey = list\n"
         "from ptanalyze.cli import run; run(['survey'])\n"
         "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
     )

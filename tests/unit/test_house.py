@@ -14,6 +14,7 @@ from house import (
     inner_floor,
     lines,
     measures,
+    names_in,
     room,
     with_one_importer,
 )
@@ -27,8 +28,8 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 164,
-    "core package: lines": 47_864,
+    "core package: files": 154,
+    "core package: lines": 45_538,
     "satellites: lines": 18_000,
     "satellites: lines of the largest": 3_823,
     "satellites: names of the core": 436,
@@ -59,6 +60,12 @@ def test_imports_point_downward():
         if room(module) != room(target) and FLOOR[room(target)] >= FLOOR[room(module)]
     ]
     assert not wrong
+
+
+def test_the_core_imports_no_satellite():
+    """Commands are found by entry points, names of the API by the stub, when they are asked for."""
+    names = {name.split(".")[0] for path in FILES.values() for name in names_in(path, [])}
+    assert not {name for name in names if name.startswith("ptanalyze_")}
 
 
 def test_no_files_import_each_other_in_a_circle():

@@ -13,14 +13,14 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, words, written
 from ptanalyze.analysis import frames
 from ptanalyze.capture.check import check_capture
-from ptanalyze.capture.live.survey import Surveyed
 from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.join import Fit, Share
-from ptanalyze.cli.survey import answer
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
 from ptanalyze.show.plots.style import literal_table, point_labels
+from ptanalyze_host.survey import Surveyed
+from ptanalyze_host.survey_command import answer
 from ptanalyze_law.run_time import coefficients_frame
 from ptanalyze_papers.run import flat, published_frame, validate
 

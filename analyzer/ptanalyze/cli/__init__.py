@@ -31,15 +31,12 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Capture": {
         "record": Entry(".record", "Run a program; record trace and page tables."),
         "dump": Entry(".dump", "Dump the page tables of a process or VM."),
-        "heat": Entry(".heat", "Sample the pages a process uses."),
         "join": Entry(".join", "Join a VM's host dump and guest capture."),
         "doctor": Entry(".doctor", "Check what this host supports."),
         "cache": Entry(".cache", "List or clear the caches on disk."),
         "redact": Entry(".redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
-        "survey": Entry(".survey", "List processes by remote page tables."),
-        "relocate": Entry(".relocate", "Move leaf tables to a process's threads."),
         "info": Entry(".info", "Describe a capture."),
         "check": Entry(".check", "Verify that a capture is usable."),
         "walk": Entry(".walk", "Explain one address translation."),
@@ -58,8 +55,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Model": {
         "policies": Entry(".policies", "List placement policies and parameters."),
         "machines": Entry(".machines", "List machine models, or show one."),
-        "topology": Entry(".topology", "Measure CPU and memory latencies."),
-        "trial": Entry(".trial", "Measure a program with tables far and near."),
         "completion": Entry(".complete", "Print a shell completion script."),
     },
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..capture.live.supervise import Recording
     from ..capture.live.tracers import Options
 
+SAMPLERS = "ptanalyze.samplers"  # entry point: function(pid, directory, seconds) -> lines, of ptanalyze_host
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 
@@ -226,12 +227,13 @@ def still_running(pids: Iterable[int]) -> str:
 
 
 def sample_running(pid: int, seconds: float, output: str | None, command: tuple[str, ...]) -> None:
-    from ..capture.live.heat import record_running
+    from importlib.metadata import entry_points
 
     if command:
         raise click.UsageError("give -p PID or a COMMAND, not both")
     output = output or free_name(str(pid))
-    for line in record_running(pid, output, max(round(seconds), 1)):
+    (sampler,) = entry_points(group=SAMPLERS)
+    for line in sampler.load()(pid, output, max(round(seconds), 1)):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import complete, echo, next_step
-from .options import capture_of
-from .output import Output, emit, must_end_with, output_options
+from ptanalyze.cli import complete, echo, next_step
+from ptanalyze.cli.options import capture_of
+from ptanalyze.cli.output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..analysis.cpu_groups import Level
-    from ..capture.live.host import Groups
-    from ..formats.measured.latency import LatencyMatrix
+    from ptanalyze.analysis.cpu_groups import Level
+    from ptanalyze.capture.live.host import Groups
+    from ptanalyze.formats.measured.latency import LatencyMatrix
 
 SLOW = 16  # CPUs; above, say how long it takes
 
@@ -64,13 +64,14 @@ def measure_command(
     Examples:
       ptanalyze topology measure -o matrix.json
     """
-    from ..capture.live import cacheline
-    from ..capture.live.host import kernel_groups
-    from ..core.columns import Answer
-    from ..core.sysfs import parse_cpus
-    from ..formats.measured.latency import write_matrix
-    from ..show.cpu_groups import measured
-    from ..show.terminal import progress_bar
+    from ptanalyze.capture.live import cacheline
+    from ptanalyze.capture.live.host import kernel_groups
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.core.sysfs import parse_cpus
+    from ptanalyze.formats.measured.latency import write_matrix
+    from ptanalyze.show.terminal import progress_bar
+
+    from .cpu_groups import measured
 
     chosen = cacheline.usable(None if cpus is None else parse_cpus(cpus, "--cpus"))
     options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
@@ -137,10 +138,10 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     Examples:
       ptanalyze topology latency -o latency.json
     """
-    from ..capture.live.cacheline import measure_nodes
-    from ..core.columns import Answer
-    from ..formats.measured.latency import write_latency
-    from ..show.terminal import matrices, progress_bar
+    from ptanalyze.capture.live.cacheline import measure_nodes
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.formats.measured.latency import write_latency
+    from ptanalyze.show.terminal import matrices, progress_bar
 
     with progress_bar() as progress:
         latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
@@ -149,7 +150,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     states = {"idle": latency.idle, "contended": latency.contended}
 
     def table() -> DataFrame:
-        from ..analysis.frames import latency_frame
+        from ptanalyze.analysis.frames import latency_frame
 
         return latency_frame(states, latency.nodes)
 
@@ -196,9 +197,9 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
     """
     import numpy as np
 
-    from ..analysis.walk import refill_times
-    from ..formats.measured.perf_stat import refills
-    from ..show.terminal import matrices, print_json, print_view
+    from ptanalyze.analysis.walk import refill_times
+    from ptanalyze.formats.measured.perf_stat import refills
+    from ptanalyze.show.terminal import matrices, print_json, print_view
 
     times = refill_times(capture_of(capture).snapshot, refills(samples), pid)
 
@@ -242,11 +243,12 @@ def groups_command(
     Examples:
       ptanalyze topology groups matrix.json --nodes 4
     """
-    from ..analysis import cpu_groups as vcpu_groups
-    from ..capture.live.host import kernel_groups
-    from ..core.columns import Answer
-    from ..formats.measured.latency import read_matrix
-    from ..show.cpu_groups import groups
+    from ptanalyze.analysis import cpu_groups as vcpu_groups
+    from ptanalyze.capture.live.host import kernel_groups
+    from ptanalyze.core.columns import Answer
+    from ptanalyze.formats.measured.latency import read_matrix
+
+    from .cpu_groups import groups
 
     matrix = read_matrix(file)
     level = vcpu_groups.level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
@@ -264,7 +266,7 @@ def groups_command(
 
 def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
     """Latencies of all pairs, the groups in attrs."""
-    from ..analysis.frames import latency_frame
+    from ptanalyze.analysis.frames import latency_frame
 
     groups = [] if result is None else [group["cpus"] for group in result["groups"]]
     return latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
@@ -272,8 +274,8 @@ def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> Da
 
 def grouped(matrix: LatencyMatrix, kernel: dict[str, Groups]) -> tuple[dict[str, Any] | None, str | None]:
     """(`described`, None), or (None, why there are no groups)."""
-    from ..analysis.cpu_groups import level, levels
-    from ..core.errors import PtanalyzeError
+    from ptanalyze.analysis.cpu_groups import level, levels
+    from ptanalyze.core.errors import PtanalyzeError
 
     try:
         name = "no groups"
@@ -287,8 +289,8 @@ def described(
     matrix: LatencyMatrix, best: Level, others: list[Level], kernel: dict[str, Groups] | None
 ) -> dict[str, Any]:
     """The groups of one Level, for JSON and for people."""
-    from ..analysis.cpu_groups import mean_latencies
-    from ..capture.live.host import mirrored
+    from ptanalyze.analysis.cpu_groups import mean_latencies
+    from ptanalyze.capture.live.host import mirrored
 
     means = mean_latencies(matrix.ns, matrix.cpus, best.groups)
     return {

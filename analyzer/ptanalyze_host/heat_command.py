@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..core.errors import is_whole
-from . import echo, next_step
-from .options import DURATION, PID, free_name, new_capture_option
+from ptanalyze.cli import echo, next_step
+from ptanalyze.cli.options import DURATION, PID, free_name, new_capture_option
+from ptanalyze.core.errors import is_whole
 
 
 @click.command("heat")
@@ -52,10 +52,11 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
       sudo ptanalyze heat 1234 --add app
       sudo ptanalyze heat --tree 1234 -o postgres
     """
-    from ..capture.live.dump import seal_dump
-    from ..capture.live.heat import heat_process, heat_tree, provenance, sources
-    from ..capture.live.process import called, check_process
-    from ..formats.record import must_be_new, new_capture
+    from ptanalyze.capture.live.dump import seal_dump
+    from ptanalyze.capture.live.process import called, check_process
+    from ptanalyze.formats.record import must_be_new, new_capture
+
+    from .heat import heat_process, heat_tree, provenance, sources
 
     if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
@@ -71,7 +72,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
     who = f"{called(pid)} and its descendants" if tree else called(pid)
     echo(f"sampling {who} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
     if add is not None:
-        from ..capture.live.heat import add_heat
+        from .heat import add_heat
 
         lines = add_heat(pid, add, whole, asked)
     elif tree:

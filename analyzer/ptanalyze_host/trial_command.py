@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.errors import UsageError
-from . import echo
-from .options import DURATION, PID
-from .output import must_end_with
+from ptanalyze.cli import echo
+from ptanalyze.cli.options import DURATION, PID
+from ptanalyze.cli.output import must_end_with
+from ptanalyze.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..capture.live.trial import Trial
+    from .trial import Trial
 
 
 @click.command("trial")
@@ -84,7 +84,7 @@ def command(
       sudo ptanalyze trial --figure-of 'cat done' -p 1234
       ptanalyze whatif app --calibration app.toml
     """
-    from ..capture.live.trial import try_live, try_out, two_nodes
+    from .trial import try_live, try_out, two_nodes
 
     if (pid is None) == (not words):
         raise UsageError("trial: give a command after --, or a process with -p PID")
@@ -115,10 +115,9 @@ def command(
 
 def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
+    from ptanalyze.core.errors import PtanalyzeError
+    from ptanalyze.formats.measured.machine import write_calibration
     from ptanalyze_law.run_time import calibrate
-
-    from ..core.errors import PtanalyzeError
-    from ..formats.measured.machine import write_calibration
 
     counted = {
         name: counters(Path(file).with_suffix(f".{name}.csv"), done.counts(name == "far"))
@@ -145,7 +144,7 @@ def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
     """Counts as `perf stat -x,` writes them, for `calibrate` and `predict`; None without counts."""
     if not counts:
         return None
-    from ..formats.atomic import atomic_write
+    from ptanalyze.formats.atomic import atomic_write
 
     with atomic_write(file, "w", given=True) as out:
         out.writelines(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from . import echo
-from .options import PID
+from ptanalyze.cli import echo
+from ptanalyze.cli.options import PID
 
 
 @click.command("relocate")
@@ -45,9 +45,10 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
     """
     from pathlib import Path
 
-    from ..capture.live import relocate
-    from ..capture.live.process import check_process
-    from ..core.errors import PartialDataError, this_program
+    from ptanalyze.capture.live.process import check_process
+    from ptanalyze.core.errors import PartialDataError, this_program
+
+    from . import relocate
 
     check_process(Path("/proc") / str(pid), pid)
     if dry_run:

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import PartialDataError, PtanalyzeError, UsageError, plural, size_in_words
-from ...core.safe_files import temporary_directory
-from ...core.snapshot import Snapshot, frame, leaf, present
-from ...core.sysfs import control_groups
-from ...formats.snapshot import read_snapshot
-from .dump import dump_process
-from .native import native
-from .process import PAGE, command_line, open_process
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.process import PAGE, command_line, open_process
+from ptanalyze.core.errors import PartialDataError, PtanalyzeError, UsageError, plural, size_in_words
+from ptanalyze.core.safe_files import temporary_directory
+from ptanalyze.core.snapshot import Snapshot, frame, leaf, present
+from ptanalyze.core.sysfs import control_groups
+from ptanalyze.formats.snapshot import read_snapshot
 
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
 AROUND = 800.0  # microseconds of a stop that are no moves

@@ -11,15 +11,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...core.safe_files import temporary_directory
-from ...core.sysfs import shown
-from ...formats.measured.perf_stat import read_perf_stat
-from .cacheline import counted_here, start
-from .dump import alive, descendants
-from .process import read_topology
+from ptanalyze.capture.live.dump import alive, descendants
+from ptanalyze.capture.live.process import read_topology
+from ptanalyze.capture.live.supervise import GRACE, die_with_us
+from ptanalyze.core.errors import CaptureError, PartialDataError, UsageError
+from ptanalyze.core.safe_files import temporary_directory
+from ptanalyze.core.sysfs import shown
+from ptanalyze.formats.measured.perf_stat import read_perf_stat
+
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
-from .supervise import GRACE, die_with_us
+from .walk_cost import counted_here, start
 
 SETTLED = 0.99  # of the data are near
 TO_SETTLE = 120.0  # seconds that the kernel may take to move them

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import plural, program, relocation, this_program
-from . import echo
-from .options import DURATION
-from .output import Output, emit, must_end_with, output_options
+from ptanalyze.cli import echo
+from ptanalyze.cli.options import DURATION
+from ptanalyze.cli.output import Output, emit, must_end_with, output_options
+from ptanalyze.core.errors import plural, program, relocation, this_program
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..capture.live.survey import Placed, Surveyed
-    from ..core.columns import Answer, Cell, Section
+    from ptanalyze.core.columns import Answer, Cell, Section
+
+    from .survey import Placed, Surveyed
 
 
 # What `survey` prints of page tables by node.
@@ -112,7 +113,7 @@ def command(
       sudo ptanalyze survey --top 5
       sudo ptanalyze survey --watch 30s
     """
-    from ..capture.live import survey
+    from . import survey
 
     if watch is not None and watch < 1:
         raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
@@ -120,11 +121,11 @@ def command(
     def surveyed() -> Answer:
         found = survey.survey()
         if seconds is not None:
-            from ..capture.live.cacheline import with_walk_cost
+            from .walk_cost import with_walk_cost
 
             found = with_walk_cost(found, seconds, top or ROWS)
         if prometheus is not None:
-            from ..show.cpu_groups import write_prometheus
+            from .cpu_groups import write_prometheus
 
             write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
@@ -143,12 +144,12 @@ def command(
 
 def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> Answer:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
-    from ..core.columns import Answer
+    from ptanalyze.core.columns import Answer
 
     def table() -> DataFrame:
         from pandas import DataFrame
 
-        from ..core.columns import described
+        from ptanalyze.core.columns import described
 
         return described(DataFrame([flat(record(one)) for one in found[:top]]))
 
@@ -184,8 +185,8 @@ def called(one: Surveyed) -> str:
 
 def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
     """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
-    from ..core.columns import Section
-    from ..show.terminal import next_steps
+    from ptanalyze.core.columns import Section
+    from ptanalyze.show.terminal import next_steps
 
     said, lines, steps = "No process of this host has page tables of its own.", [], {}
     behind = [one for one in found if one.left_behind]

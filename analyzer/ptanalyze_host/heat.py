@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.errors import PartialDataError, UsageError, about
-from ...core.safe_files import is_own, temporary_directory, unfinished_directory
-from ...core.sysfs import shown
-from ...formats.capture import open_capture
-from ...formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
-from ...formats.perf_samples import import_perf_script, print_samples
-from ...formats.record import TRACE, new_capture, seal
-from ...formats.snapshot import read_snapshot
-from ...formats.trace import add_index
-from ...world.address_space import known_pages
-from .dump import alive, descendants, dump_process, move_files, seal_dump
-from .native import native
-from .process import Process, called, check_process, open_process
-from .supervise import die_with_us
+from ptanalyze.capture.live.dump import alive, descendants, dump_process, move_files, seal_dump
+from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.process import Process, called, check_process, open_process
+from ptanalyze.capture.live.supervise import die_with_us
+from ptanalyze.core.errors import PartialDataError, UsageError, about
+from ptanalyze.core.safe_files import is_own, temporary_directory, unfinished_directory
+from ptanalyze.core.sysfs import shown
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
+from ptanalyze.formats.perf_samples import import_perf_script, print_samples
+from ptanalyze.formats.record import TRACE, new_capture, seal
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.formats.trace import add_index
+from ptanalyze.world.address_space import known_pages
 
 LENGTHS = (
     1,

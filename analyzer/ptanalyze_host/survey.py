@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import UNKNOWN_NODE, UsageError
-from ...core.sysfs import SYSTEM, control_groups, groups_of, nodes_of, parse_cpus, read_hmat, shown, whole
-from .native import native
+from ptanalyze.capture.live.native import native
+from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
+from ptanalyze.core.sysfs import (
+    SYSTEM,
+    control_groups,
+    groups_of,
+    nodes_of,
+    parse_cpus,
+    read_hmat,
+    shown,
+    whole,
+)
 
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.
 

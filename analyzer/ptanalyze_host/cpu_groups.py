@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..capture.live.cacheline import cpu_list
-from ..core.columns import Section
-from ..core.errors import printable
-from ..formats.atomic import atomic_write
-from ..formats.measured.latency import LatencyMatrix
+from ptanalyze.capture.live.cacheline import cpu_list
+from ptanalyze.core.columns import Section
+from ptanalyze.core.errors import printable
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.measured.latency import LatencyMatrix
 
 if TYPE_CHECKING:
-    from ..capture.live.survey import Surveyed
+    from .survey import Surveyed
 
 
 SMALL = 16  # CPUs; a larger matrix does not fit a terminal
