@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -364,16 +363,6 @@ def test_a_single_setting_is_in_the_label_and_a_plain_number_of_nodes_is_explain
     assert "mitosis has replicas on node 2 alone" in said and "sweep --set nodes=2,4`" in said
     several = pt("whatif", sample, "-p", "mitosis,mitosis:nodes=0,2").out
     assert " alone" not in several and " mitosis:nodes=0,2" in several and "nodes= " not in several
-
-
-def test_a_capture_of_nearly_that_name_is_offered(pt, sample, tmp_path, monkeypatch):
-    shutil.copytree(sample, tmp_path / "app")
-    monkeypatch.chdir(tmp_path)
-    for asked in ("ap", str(tmp_path / "ap")):
-        ran = pt("whatif", asked)
-        assert is_one_line(ran, 2) and "did you mean app? " in ran.err
-    assert "did you mean lookup? " in pt("info", "lokup").err
-    assert "did you mean" not in pt("info", "nothing-like-it").err
 
 
 def test_a_directory_is_no_output_of_perf_stat(pt, tmp_path):

@@ -90,15 +90,6 @@ def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(once, plai
     assert "placement alone" not in said
 
 
-def test_of_placement_alone_it_is_a_bound_too(once, plain):
-    options = ("-p", "mitosis,thp:min_pages=1", "--cache-share", TINY)
-    said = one_line(once("whatif", plain.directory, *options).out)
-    alone = (
-        "By placement alone, with pages and paging as they are: mitosis, at most 40.3 % fewer walk cycles."
-    )
-    assert f"{alone} With thp at most" in said and "Best" not in said
-
-
 def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_without(once, hot, plain):
     assert "--weight leaf" in once("whatif", hot.directory, "-p", "thp").err
     assert "--weight leaf ranks thp too" in once("advise", hot.directory).out

@@ -69,20 +69,6 @@ def test_intervals_of_the_page_are_those_of_the_command_line(place):
             assert row[name] == one[name], (row["policy"], name)
 
 
-def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
-    text = native_page.text()
-    advised = ptanalyze.advise(native)
-    sure = text.index("How sure: ")
-    assert text.index(advised.sentence) < sure < text.index("The capture, and how sure the results are")
-    assert "page walks were counted" in text[sure : sure + 200]
-    for line in (
-        *advised.evidence,
-        *advised.refused,
-        *(one["text"] for one in advised.frame.attrs["findings"]),
-    ):
-        assert line in text
-
-
 def test_the_full_table_says_what_advise_says(native, native_page):
     header, *rows = native_page.table("policies")
     frame = ptanalyze.advise(native).frame

@@ -9,9 +9,8 @@ from pandas import concat
 
 import ptanalyze
 from captures import make_family
-from ptanalyze.capture.check import Check
 from ptanalyze.core.errors import printable
-from ptanalyze_report.cautions import cautions, rival, second_sentence
+from ptanalyze_report.cautions import cautions, rival
 from ptanalyze_report.change import locality, panels
 from ptanalyze_report.page import glossary, linked, policy_terms
 from ptanalyze_report.picture import LEAST, Column, grid, memory, percent, ratio, word
@@ -34,18 +33,6 @@ def study(place):
 
 def weights(study, part):
     return [one.weight for one in cautions(study) if part in one.text]
-
-
-def test_a_failed_check_is_said_first_and_loudly(study):
-    failed = Check("gpt: closed", 10, 2, "failed", "two tables have no parent")
-    partial = Check("dump: complete", 5, 1, "partial", "one page was gone")
-    broken = replace(study, findings=[*study.findings, partial, failed])
-    first, second, *_ = cautions(broken)
-    assert first.weight == "failed" and "gpt: closed (2 of 10): two tables have no parent" in first.text
-    assert second.weight == "partial" and "one page was gone" in second.text
-    assert second_sentence(broken).startswith("How sure: 1 check of the capture failed; 1 check of")
-    assert weights(study, "found nothing wrong") == ["note"]
-    assert not weights(broken, "found nothing wrong")
 
 
 def test_few_walks_are_said_with_what_that_means(study):

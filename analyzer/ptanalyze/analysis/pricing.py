@@ -75,7 +75,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
         series = run.series and rated(run.series, one.scenario.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
-        data = _data_by_socket(one) if one is base else None
+        data = None if one.data is None or one is not base else folded(one.data, 0, one.scenario.domains)
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
         results.append(result.of_larger(one.scenario.times_captured, larger.factor, larger.alone, doubts))
     return results
@@ -115,7 +115,8 @@ def _may_be_loaded(base: FinishedRun, setup: Setup) -> bool:
 def _away(base: FinishedRun, short: Sequence[Finding], setup: Setup) -> Away | None:
     """What data on other nodes cost, for each run of Counted; None where they were not counted."""
     counts, scenario, machine = base.data, base.scenario, base.scenario.machine
-    held = machine.llc.bytes + machine.l2.bytes * int(_cpus_by_socket(scenario).max(initial=0))
+    cpus = np.bincount(scenario.placement.cpu_node // scenario.domains)
+    held = machine.llc.bytes + machine.l2.bytes * int(cpus.max(initial=0))
     reached = scenario.extent[0]  # of a smaller memory, as the machine's caches are
     if counts is None or (reached > held and not counts.any()):
         return None  # data are counted at walks: without any, only the caches can tell that none wait
@@ -149,11 +150,6 @@ def native_time(base: FinishedRun, setup: Setup) -> Native | None:
     walks = cost.local_walk_cycles(*where) if one_node else cost.walk_cycles(*where, setup.contended)
     own = float(sum(walks)) / executed * timed["instructions"]
     return Native.of(timed["user_seconds"], timed["ghz"], timed["instructions"], own)
-
-
-def _data_by_socket(done: FinishedRun) -> np.ndarray | None:
-    """Result.data"""
-    return None if done.data is None else folded(done.data, 0, done.scenario.domains)
 
 
 class Counted(NamedTuple):
@@ -216,11 +212,6 @@ def _must_be_alike(base: FinishedRun, short: bool, setup: Setup) -> None:
         f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
         "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
     )
-
-
-def _cpus_by_socket(scenario: Scenario) -> np.ndarray:
-    """int64[sockets]"""
-    return np.bincount(scenario.placement.cpu_node // scenario.domains, minlength=scenario.sockets)
 
 
 def _data_in_dram(done: FinishedRun) -> int:
@@ -323,7 +314,8 @@ def _once(
         if law is not None:
             pays = break_even(more, base, price, law)
             run_cycles = cost.region_cycles(price, law)
-            seconds = cost.region_cycles(base, law) / _hertz(done)
+            cycles_per_second = _cpus(done) * done.scenario.machine.ghz * 1e9  # of all CPUs that walk
+            seconds = cost.region_cycles(base, law) / cycles_per_second
     return OneTimeCost(
         *_once_events(done), done.scenario.data_copied, cycles, pays, int(done.counted.classes.sum()),
         run_cycles, seconds, traced.speedup, not done.warm,
@@ -338,11 +330,6 @@ def cycles_before(run: PolicyRun, scenario: Scenario, setup: Setup) -> float:
 
 def collapse_ns(scenario: Scenario, setup: Setup) -> float:
     return cost.collapse_ns(scenario.data_copied, scenario.data_zeroed, setup.costs)
-
-
-def _hertz(done: FinishedRun) -> float:
-    """Cycles per second of all CPUs that walk in the counted run."""
-    return _cpus(done) * done.scenario.machine.ghz * 1e9
 
 
 def _cpus(done: FinishedRun) -> int:

@@ -141,7 +141,8 @@ class Setup(ScenarioOptions):
         if unknown := sorted(options.keys() - {*known}):
             raise TypeError(f"{', '.join(unknown)}: no such option; there are: {', '.join(known)}")
         asked = Options(**options)
-        machine = machine_of(asked.machine)
+        named = asked.machine
+        machine = named if isinstance(named, Machine) else load_machine(named)
         if asked.cache_share is not None:
             machine = sharing(machine, str(asked.cache_share))
         machine.latency_cycles(asked.contended)  # UsageError before anything is computed
@@ -189,10 +190,6 @@ def from_the_beginning(setup: Setup) -> Setup:
     if setup.begin:
         raise UsageError(f"--from {setup.begin}: the run as traced begins with the trace; leave it out")
     return setup
-
-
-def machine_of(machine: MachineLike) -> Machine:
-    return machine if isinstance(machine, Machine) else load_machine(machine)
 
 
 def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:

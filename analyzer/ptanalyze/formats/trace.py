@@ -574,7 +574,7 @@ def stored_index(place: Path, path: Path) -> Index | None:
     """
     try:
         data = map_file(path)
-        arrays = stored_arrays(place, most_bytes(len(data)))
+        arrays = stored_arrays(place, LARGEST * len(data) + THREADS)
         said = plain_json(arrays.pop("said").tobytes())
         facts = facts_of(read_header(path, data), lost_bytes(said["facts"]))
         same = {"version": INDEX_VERSION, **identity(path), "facts": json.loads(json.dumps(facts))} == said
@@ -596,11 +596,6 @@ def stored_arrays(place: Path, most: int) -> dict[str, np.ndarray]:
                 return {name: array_in(archive, f"{name}.npy") for name in ("said", *DTYPES)}
         except Exception as error:  # each of zipfile's and NumPy's own kinds: the file is no index
             raise ValueError(str(error)) from None
-
-
-def most_bytes(trace: int) -> int:
-    """More than the index of a trace of this size can have."""
-    return LARGEST * trace + THREADS
 
 
 def array_in(archive: zipfile.ZipFile, name: str) -> np.ndarray:

@@ -379,7 +379,8 @@ def history(
     rows, slots = Rows(of_region.astype(np.int32), leaf.astype(np.int32)), Slots(regions)
     region = region_of_interest(trace.events)
     live = LiveCpus(trace, placement, broadcast=invlpgb and linux.broadcasts and snapshot.native)
-    main = _main_node(trace, placement)
+    mine = np.flatnonzero(trace.chunks["thread"] == 0)
+    main = int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
     where = space.tables, regions, rows, placement, stream
     begun = writer(snapshot.vmas, trace.events, region.end, *where, main, live.moves, linux)
     carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
@@ -500,11 +501,6 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     known = (lineage != NO_VMA) & (np.append(owners, -1)[alike] == owner)
     steps.number[sets] = np.where(known, ids[alike], UNKNOWN_VMA)
     return replace(past, steps=steps, shootdowns=Shootdowns(live, single, kernel, by_nobody))
-
-
-def _main_node(trace: Trace, placement: Placement) -> int:
-    mine = np.flatnonzero(trace.chunks["thread"] == 0)
-    return int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
 
 
 def _huge_entries(
