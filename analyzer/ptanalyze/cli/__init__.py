@@ -58,6 +58,16 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "completion": Entry(".complete", "Print a shell completion script."),
     },
 }
+FIRST = (
+    "doctor",
+    "survey",
+    "record",
+    "dump",
+    "check",
+    "whatif",
+    "advise",
+    "report",
+)  # in the help, in this order
 SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
 SHORT_IN_HELP = 20  # characters of a path in an example
@@ -147,10 +157,15 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        widest = max(map(len, entries()))
-        for heading, group in groups().items():
+        every = entries()
+        widest = max(map(len, every))
+        shown = {"From a program to an answer": [name for name in FIRST if name in every]}
+        shown |= {
+            heading: [name for name in group if name not in FIRST] for heading, group in groups().items()
+        }
+        for heading, names in shown.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in group.items()])
+                formatter.write_dl([(name.ljust(widest), every[name].summary) for name in names])
 
 
 def as_sudo_finds_it(command: click.Command) -> click.Command:
