@@ -138,7 +138,7 @@ def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
         == found.fits
         == (
             "its 2 threads fit one node: if its memory does, too, run it there (numactl --cpunodebind=0 "
-            "--membind=0 ./app), and all walks are local"
+            "--preferred=0 ./app), and all walks are local"
         )
     )
     assert found.doubt.endswith(f". I{found.fits[1:]}.")
@@ -246,6 +246,7 @@ MOVED = {
     "init_trace": False,
     "scale": 64,
 }
+SIXTEEN, CASCADE = "epyc-7543-16-nodes", "vmitosis-cascade-lake"
 CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 
 
@@ -269,7 +270,7 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 @pytest.mark.parametrize(
     ("size", "made", "policies", "kind", "typed"),
     [
-        ("128M", FAR_DATA, ["thp", "hydra"], DATA, "numactl --cpunodebind=0 --membind=0 ./app"),
+        ("128M", FAR_DATA, ["thp", "hydra"], DATA, "numactl --cpunodebind=0 --preferred=0 ./app"),
         ("128M", SMALL_PAGES, ["thp", "hydra"], PAGES, "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app"),
         ("256M", MOVED, ["hydra", "interleave"], TABLES, " relocate PID --dry-run"),
         ("8M", CACHED, ["thp", "hydra"], NOTHING, ""),
@@ -294,3 +295,33 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     }
     assert words[kind] in found.sentence.lower()
     assert ("research kernel instead: hydra" in found.research) is (kind == TABLES)
+
+
+@pytest.mark.parametrize(
+    ("made", "larger", "typed"),
+    [
+        ({"nodes": 16, "threads": 16, "init": "single"}, "1x", "numactl --interleave=all ./app"),
+        ({"nodes": 16, "threads": 16, "init": "single"}, "200x", "numactl --interleave=all ./app"),
+        ({"nodes": 4, "threads": 4, "pattern": "sequential", "placement": "interleave"}, "1x", "GLIBC"),
+    ],
+)
+def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, made, larger, typed):
+    capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
+    report = advise(
+        capture,
+        policies=["thp", "hydra"],
+        stands_for=larger,
+        machine=SIXTEEN if made["nodes"] == 16 else CASCADE,
+    ).report
+    found = limits_of_advice(report)
+    assert found.kind == DATA and found.today.startswith(typed)
+
+
+def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):
+    """Threads that fit a node, in runs that its memory is known to hold, and to exceed."""
+    capture = synth(tmp_path / "made", "64M", accesses=50_000, **SMALL_PAGES)
+    small, large = (
+        advise(capture, policies=["hydra"], stands_for=larger).report.workload for larger in ("1x", "24000x")
+    )
+    assert small.may_fit_one_node and "--preferred=0" in small.on_its_node
+    assert not large.may_fit_one_node and not large.fits

@@ -419,7 +419,7 @@ def test_lines_to_type_have_the_hosts_numbers():
     numbers = (4, 3), (5,), (7,)
     machine = msgspec.structs.replace(small_machine(3), host_nodes=numbers, memory_nodes=(1,))
     about = Workload(np.array([1, 2, 90]), np.zeros(4), 0, 0, threads=2, on_host=machine.on_host)
-    assert about.on_its_node == "numactl --cpunodebind=4,3 --membind=4 ./app" and about.walker == 7
+    assert about.on_its_node == "numactl --cpunodebind=4,3 --preferred=4 ./app" and about.walker == 7
     assert "--membind=7 " in availability("bind", {"node": 2}, numbers).line
     assert "--membind=4 " in availability("ept-reset", {"vcpus": "bind"}, numbers).line
 

@@ -30,6 +30,9 @@ TABLES, DATA, PAGES, NOTHING = "page tables", "data", "page size", "nothing"
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
+CROWDED = 0.6  # share of data that one node serves, from which on its bandwidth limits several readers
+SEVERAL = 1.5  # nodes of equal shares that read
+EVEN = 1.25  # times its equal share, up to which a node serves no more than interleaved data would have it
 HUGE, RESET = "thp", "ept-reset"
 HOST_HUGE = "on the host: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
 NUMA_BALANCING = "echo 1 | sudo tee /proc/sys/kernel/numa_balancing"
@@ -152,10 +155,26 @@ def limits_of(
         parts.append(Headroom(PAGES, huge.price.speedup))
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
-    verdict = _verdict(kind, parts, base, huge, huge not in besides)
+    node, served = _busiest(base)
+    if served >= CROWDED and about.spread >= SEVERAL and not about.fits:
+        kind = DATA
+        verdict = (
+            f"Your data first: node {about.on_host(node)[0]} serves {100 * served:.0f} % of what several "
+            "nodes read; its bandwidth, which latencies leave out, may be the limit."
+        )
+    else:
+        verdict = _verdict(kind, parts, base, huge, huge not in besides)
     return Limits(
         kind, parts, verdict, *_today(kind, base, within, about), _research(base, within, kind), unknown
     )
+
+
+def _busiest(base: Result) -> tuple[int, float]:
+    """(the socket that serves most of the data, its share); (0, 0.0) where data were not counted."""
+    if base.data is None or not base.data.any():
+        return 0, 0.0
+    served = base.data.sum(axis=(0, -1)) / base.data.sum()
+    return int(served.argmax()), float(served.max())
 
 
 def limits_of_advice(report: Report) -> Limits | None:
@@ -247,7 +266,7 @@ def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) ->
         typed, why = relocation(), "rebuilds its tables near its one busy CPU"
     elif kind == TABLES and about.may_fit_one_node:
         typed = about.on_its_node
-        why = f"its {about.threads} busy CPUs fit a node; its memory must, too"
+        why = f"its {about.threads} busy CPUs fit a node; what memory does not is remote"
     research, cached = _research(base, within, kind), kind == NOTHING and base.finding(CACHED) is not None
     return Limits(kind, parts, _sentence(sentence), typed, why, research, tuple(unknown), cached)
 
@@ -297,7 +316,7 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if kind == PAGES:
         return typed, when
     if about.fits:
-        return about.on_its_node, f"its {about.threads} threads fit a node; its memory must, too"
+        return about.on_its_node, f"its {about.threads} threads fit a node; what memory does not is remote"
     if about.thin and kind == DATA:
         return f"migratepages PID all {about.walker}", "its data follow its threads"
     if about.thin:
@@ -305,7 +324,8 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
     if kind == DATA:
         if about.shared <= PRIVATE:
             return NUMA_BALANCING, "moves pages to their users"
-        return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
+        if _busiest(base)[1] > EVEN / len(base.classes):  # else interleaving changes nothing
+            return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
     return typed, when
 
 

@@ -146,7 +146,7 @@ class Workload:
     def on_its_node(self) -> str:
         """What to type to run it on the node that it fits."""
         numbers = self.on_host(self.node)
-        return f"numactl --cpunodebind={','.join(map(str, numbers))} --membind={numbers[0]} ./app"
+        return f"numactl --cpunodebind={','.join(map(str, numbers))} --preferred={numbers[0]} ./app"
 
     @property
     def walker(self) -> int:
@@ -180,6 +180,9 @@ def workload(scenario: Scenario) -> Workload:
     if not scenario.snapshot.native:
         vm = not scenario.snapshot.numa_oblivious, small_share(scenario.snapshot.nested)
     made = Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(scenario), *vm)
+    larger = scenario.growth.factor
+    if larger > 1 and not mapped * larger <= made.node_bytes:  # nor where a node's size is not known
+        made = replace(made, threads=0)
     return replace(made, on_host=scenario.machine.on_host)
 
 
