@@ -702,20 +702,6 @@ def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, mon
 # What is named in place of a capture or a measured file, and what answers keep on disk.
 
 
-def test_a_path_of_the_wrong_kind_is_told_what_it_is_and_what_to_type(pt, sample, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "app").write_bytes(b"\x7fELF")
-    (tmp_path / "app").chmod(0o755)
-    (tmp_path / "notes.txt").write_text("hello")
-    program = pt("whatif", "./app")
-    assert is_one_line(program, 2) and "app: a program, not a capture; record it: sudo " in program.err
-    assert program.err.rstrip().endswith(" record -o app -- ./app")
-    inside = pt("check", f"{sample}/trace.ptt")
-    assert is_one_line(inside, 2) and f"a file of a capture; name the directory: {sample}" in inside.err
-    other = pt("whatif", "notes.txt")
-    assert is_one_line(other, 2) and "a file, not a capture; `ptanalyze import`" in other.err
-
-
 def test_a_measured_file_of_another_kind_is_wrong_input_and_no_damaged_capture(pt, sample, tmp_path):
     (tmp_path / "README.md").write_text("# A page\n\nof text\n")
     for words in (["calibrate", "--local"], ["whatif", sample, "-p", "hydra", "--calibration"]):

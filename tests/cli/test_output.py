@@ -364,15 +364,6 @@ def test_columns_of_a_table_can_be_chosen(pt, sample, tmp_path):
     assert "speedup" in pt(*asked).out and "walks" not in pt(*asked).out
 
 
-def test_a_column_that_is_none_is_refused_with_what_was_meant_and_json_has_no_columns(pt, sample, tmp_path):
-    ran = pt("classify", sample, "--weight", "leaf", "--columns", "group,cuont")
-    assert ran.code == 2 and ran.out == "" and is_one_line(ran, 2)
-    assert "--columns cuont: no such column; did you mean count? known: group, socket" in ran.err
-    for json_form in (("--json",), ("-o", tmp_path / "x.json")):
-        ran = pt("classify", sample, "--columns", "group", *json_form)
-        assert ran.code == 2 and "--columns: JSON holds everything" in ran.err
-
-
 def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
     for form in (("--csv",), ("--columns", "policy,speedup")):
         assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", *form).err

@@ -307,13 +307,9 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
 )
 def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, made, larger, typed):
     capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
-    report = advise(
-        capture,
-        policies=["thp", "hydra"],
-        stands_for=larger,
-        machine=SIXTEEN if made["nodes"] == 16 else CASCADE,
-    ).report
-    found = limits_of_advice(report)
+    machine = SIXTEEN if made["nodes"] == 16 else CASCADE
+    asked = advise(capture, policies=["thp", "hydra"], stands_for=larger, machine=machine)
+    found = limits_of_advice(asked.report)
     assert found.kind == DATA and found.today.startswith(typed)
 
 

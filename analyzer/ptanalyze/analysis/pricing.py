@@ -51,7 +51,9 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
     base = done[0]
     short = _short(base, *base.shares[0])
     _must_be_alike(base, bool(short), setup)
-    setup = replace(_with_data(base, setup), native=native_time(base, setup))
+    walks = max(float(base.counted.classes.sum()), 1.0)  # the least wait for data is what these allow
+    costs = cost.with_data_in_dram(setup.costs, min(_data_in_dram(base) / walks, 1.0))
+    setup = replace(setup, costs=costs, native=native_time(base, setup))
 
     def of_all(how: Setup) -> list[Price]:
         alone = _price(base, short, None, how)
@@ -217,12 +219,6 @@ def _must_be_alike(base: FinishedRun, short: bool, setup: Setup) -> None:
 def _data_in_dram(done: FinishedRun) -> int:
     """Walks whose data are in DRAM for sure, at any share of the LLC."""
     return min(cost.walks_with_data_in_dram(further) for _, further, _ in done.shares)
-
-
-def _with_data(done: FinishedRun, setup: Setup) -> Setup:
-    """The Setup with the least wait for data that the baseline's walks allow."""
-    walks = max(float(done.counted.classes.sum()), 1.0)
-    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(_data_in_dram(done) / walks, 1.0)))
 
 
 def _short(done: FinishedRun, share: float, further: Counters, first: Counters) -> list[Finding]:

@@ -146,13 +146,15 @@ class Setup(ScenarioOptions):
         if asked.cache_share is not None:
             machine = sharing(machine, str(asked.cache_share))
         machine.latency_cycles(asked.contended)  # UsageError before anything is computed
-        larger = larger_run(asked.stands_for, asked.fixed)
+        larger, costs = asked.stands_for, asked.costs
+        if not isinstance(larger, StandsFor):
+            larger = stands_for(larger, asked.fixed)
         if larger.larger and asked.cold:
             raise UsageError("--stands-for: a run as traced is of the traced size; leave out --cold")
         read = {
             "machine": machine,
             "stands_for": larger,
-            "costs": costs_of(machine, asked.costs),
+            "costs": costs if isinstance(costs, Costs) else load_costs(machine, costs),
             "calibration": calibration_of(asked.calibration),
             "autonuma": moves_of(asked.autonuma),
             "jobs": asked.jobs or usable_cpus(),
@@ -192,18 +194,10 @@ def from_the_beginning(setup: Setup) -> Setup:
     return setup
 
 
-def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:
-    return costs if isinstance(costs, Costs) else load_costs(machine, costs)
-
-
 def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:
     if isinstance(calibration, (str, os.PathLike)):
         return read_calibration(calibration)
     return calibration
-
-
-def larger_run(asked: str | float | StandsFor | None, fixed: str) -> StandsFor:
-    return asked if isinstance(asked, StandsFor) else stands_for(asked, fixed)
 
 
 def moves_of(autonuma: bool | Settings | Moves | None) -> Moves | None:

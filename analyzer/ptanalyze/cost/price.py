@@ -244,7 +244,8 @@ def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.
     ns: np.ndarray = costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shootdowns.sum(axis=-1)
     if made is None:
         return ns
-    with_calls: np.ndarray = ns + costs.broadcast_ns * made.broadcasts.sum(axis=-1) + _calls_ns(made, costs)
+    with_calls: np.ndarray = ns + costs.broadcast_ns * made.broadcasts.sum(axis=-1)
+    with_calls += np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=-1)
     return with_calls
 
 
@@ -257,12 +258,6 @@ def _begun(events: np.ndarray, made: SystemCalls | None) -> tuple[np.ndarray, np
     flushed = made.flushes.sum(axis=-1) > 0
     begun = np.where(flushed[..., None, None], np.minimum(fanned, made.flushes[..., None]), fanned)
     return begun, np.minimum(interrupted, made.shootdowns)
-
-
-def _calls_ns(made: SystemCalls, costs: Costs) -> np.ndarray:
-    """float64[..., calls]: ns of calls that change nothing."""
-    ns: np.ndarray = np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=-1)
-    return ns
 
 
 def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:

@@ -245,7 +245,9 @@ def view(
     yield Section(
         lines=[*beware(first, whose, nodes), *sized, *verdicts, *filter(None, [said]), *worthwhile, asked]
     )
-    yield from table(dict(zip(labels(results), results, strict=True)), not further, recommended(results))
+    advised = next(iter(best_first(results)), None)
+    careful = advised.careful if advised and effect(advised, results[0]) > 0 else []
+    yield from table(dict(zip(labels(results), results, strict=True)), not further, careful)
     if further:
         yield Section(lines=left_out(refused or {}))
         yield Section(lines=[""])
@@ -306,12 +308,6 @@ def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
     )
     best = sentence(results, bool(limits and limits.nothing))
     return " ".join(filter(None, (missing(base), placed, best, filling(base))))
-
-
-def recommended(results: Sequence[Result]) -> list[Finding]:
-    """What `sentence` asks to be careful about: of the best policy, if it gains."""
-    best = next(iter(best_first(results)), None)
-    return best.careful if best and effect(best, results[0]) > 0 else []
 
 
 def sentence(results: Sequence[Result], nothing: bool = False) -> str:
