@@ -29,12 +29,6 @@ from ..world.part import fills
 from .replay import missed, sampled_lines
 
 if TYPE_CHECKING:
-    from ..world.scenario import Scenario
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..cost.result import Result, Series

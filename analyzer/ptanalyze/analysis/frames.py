@@ -21,9 +21,6 @@ from ..world.trees import shared_pages
 from .findings import owned
 from .setup import provenance_of as setup_provenance_of
 
-if TYPE_CHECKING:
-    pass
-
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
