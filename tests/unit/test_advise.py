@@ -246,7 +246,7 @@ MOVED = {
     "init_trace": False,
     "scale": 64,
 }
-SIXTEEN, CASCADE = "epyc-7543-16-nodes", "vmitosis-cascade-lake"
+FOUR = {"nodes": 4, "threads": 4, "pattern": "sequential"}
 CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 
 
@@ -302,22 +302,22 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     [
         ({"nodes": 16, "threads": 16, "init": "single"}, "1x", "numactl --interleave=all ./app"),
         ({"nodes": 16, "threads": 16, "init": "single"}, "200x", "numactl --interleave=all ./app"),
-        ({"nodes": 4, "threads": 4, "pattern": "sequential", "placement": "interleave"}, "1x", "GLIBC"),
+        (FOUR | {"placement": "interleave"}, "1x", "GLIBC"),
+        (FOUR | {"placement": "interleave", "guest": "visible"}, "1x", ""),
+        (FOUR | {"placement": "bind:0", "guest": "visible"}, "1x", "in the guest: numactl --interleave=all"),
     ],
 )
 def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, made, larger, typed):
     capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
-    machine = SIXTEEN if made["nodes"] == 16 else CASCADE
-    asked = advise(capture, policies=["thp", "hydra"], stands_for=larger, machine=machine)
-    found = limits_of_advice(asked.report)
-    assert found.kind == DATA and found.today.startswith(typed)
+    machine = "epyc-7543-16-nodes" if made["nodes"] == 16 else "vmitosis-cascade-lake"
+    policies = ["mitosis"] if "guest" in made else ["thp", "hydra"]
+    found = limits_of_advice(advise(capture, policies=policies, stands_for=larger, machine=machine).report)
+    assert found.kind == DATA and found.today.startswith(typed) and bool(found.today) == bool(typed)
 
 
 def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):
-    """Threads that fit a node, in runs that its memory is known to hold, and to exceed."""
     capture = synth(tmp_path / "made", "64M", accesses=50_000, **SMALL_PAGES)
-    small, large = (
-        advise(capture, policies=["hydra"], stands_for=larger).report.workload for larger in ("1x", "24000x")
-    )
+    asked = [advise(capture, policies=["hydra"], stands_for=size) for size in ("1x", "24000x")]
+    small, large = (one.report.workload for one in asked)
     assert small.may_fit_one_node and "--preferred=0" in small.on_its_node
     assert not large.may_fit_one_node and not large.fits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame, concat
@@ -20,7 +20,6 @@ from ..formats.capture import Capture, CaptureLike, load
 from ..world.trees import shared_pages
 from .findings import owned
 from .setup import provenance_of as setup_provenance_of
-
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}

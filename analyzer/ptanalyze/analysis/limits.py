@@ -171,9 +171,10 @@ def limits_of(
 
 def _busiest(base: Result) -> tuple[int, float]:
     """(the socket that serves most of the data, its share); (0, 0.0) where data were not counted."""
-    if base.data is None or not base.data.any():
+    counted = base.far_data
+    if counted is None:
         return 0, 0.0
-    served = base.data.sum(axis=(0, -1)) / base.data.sum()
+    served = counted.sum(axis=0) / counted.sum()
     return int(served.argmax()), float(served.max())
 
 
@@ -321,12 +322,18 @@ def _today(kind: str, base: Result, within: Sequence[Result], about: Workload) -
         return f"migratepages PID all {about.walker}", "its data follow its threads"
     if about.thin:
         return relocation(), "rebuilds its tables near its threads"
-    if kind == DATA:
-        if about.shared <= PRIVATE:
-            return NUMA_BALANCING, "moves pages to their users"
-        if _busiest(base)[1] > EVEN / len(base.classes):  # else interleaving changes nothing
-            return "numactl --interleave=all ./app", "several nodes share the data: it spreads their load"
+    if kind == DATA and (spread := _spread_data(base, about, "./app"))[0]:
+        return spread
     return typed, when
+
+
+def _spread_data(base: Result, about: Workload, start: str) -> tuple[str, str]:
+    """(what to type for data that several nodes read, why); "" where they are interleaved already."""
+    if about.shared <= PRIVATE:
+        return NUMA_BALANCING, "moves pages to their users"
+    if _busiest(base)[1] <= EVEN / len(base.classes):
+        return "", ""
+    return f"numactl --interleave=all {start}", "several nodes share the data: it spreads their load"
 
 
 def _today_of_a_vm(
@@ -340,19 +347,15 @@ def _today_of_a_vm(
             f"{IN_GUEST}{huge}; {HOST_HUGE}",
             "then start the VM again: QEMU asks for huge pages at its start",
         )
+    huge_in_guest = (f"{IN_GUEST}{huge}", availability(HUGE).when) if huge else ("", "")
     if kind == PAGES:
-        return f"{IN_GUEST}{huge}", availability(HUGE).when
+        return huge_in_guest
     outside = f"migratepages VMM_PID all {node}", "the guest's memory, its tables with it, follows its vCPUs"
     if kind == DATA and about.thin:
         return (f"{guest}migratepages PID all {node}", "its data follow its threads") if about.vm else outside
-    if kind == DATA and about.shared <= PRIVATE:
-        return f"{guest}{NUMA_BALANCING}", "moves pages to their users"
     if kind == DATA:
-        start = "./app" if about.vm else "qemu-system-x86_64 ..."
-        return (
-            f"{guest}numactl --interleave=all {start}",
-            "several nodes share the data: it spreads their load",
-        )
+        spread, why = _spread_data(base, about, "./app" if about.vm else "qemu-system-x86_64 ...")
+        return (f"{guest}{spread}", why) if spread else huge_in_guest
     own = (f"{guest}{relocation()}", "rebuilds the guest's tables near its threads") if about.vm else outside
     reset = next((one for one in within if one.policy == RESET and effect(one, base) > 0), None)
     if reset is not None and reset.price.speedup is not None:
@@ -361,7 +364,7 @@ def _today_of_a_vm(
         return availability(RESET, reset.params, reset.host_nodes).line, f"{why}{rest}"
     if about.thin:
         return own
-    return (f"{IN_GUEST}{huge}", availability(HUGE).when) if huge else ("", "")
+    return huge_in_guest
 
 
 def _research(base: Result, within: Sequence[Result], kind: str) -> str:

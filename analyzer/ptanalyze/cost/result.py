@@ -388,13 +388,19 @@ class Result:
         return " ".join(f"{key}={value}" for key, value in self.params.items() if value != "")
 
     @property
-    def remote_data(self) -> float | None:
-        """Share of the data accesses beyond the caches that are remote: of walks whose entry comes from DRAM,
-        of all where none does; None where data were not counted."""
+    def far_data(self) -> np.ndarray | None:
+        """int64[sockets, sockets]: data accesses beyond the caches, [reader's socket, serving socket]: those
+        of walks whose entry comes from DRAM, of all where none does; None where data were not counted."""
         if self.data is None or not self.data.any():
             return None
-        counted = self.data[..., 1] if self.data[..., 1].any() else self.data.sum(axis=-1)
-        return 1 - int(np.trace(counted)) / int(counted.sum())
+        counted: np.ndarray = self.data[..., 1] if self.data[..., 1].any() else self.data.sum(axis=-1)
+        return counted
+
+    @property
+    def remote_data(self) -> float | None:
+        """Share of far_data that is remote."""
+        counted = self.far_data
+        return None if counted is None else 1 - int(np.trace(counted)) / int(counted.sum())
 
     @property
     def remote_tables(self) -> float | None:
