@@ -12,9 +12,9 @@ from statistics import median
 import numpy as np
 
 from ptanalyze.capture.live.tracers import qemu, qemu_command
-from ptanalyze.formats.perf_samples import import_perf_script
 from ptanalyze.formats.trace import HEADER_BYTES, read_trace
 from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze_formats.perf_samples import import_perf_script
 from ptanalyze_formats.text_traces import import_lackey
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3

@@ -29,9 +29,9 @@ class Format(NamedTuple):
 
     known   a file is in it: by its first bytes, by its first line, or if "module:function" of a Head says so
     reader  "module:function": (source, file, strip=Strip) -> touches for a TRACE, (source, file) ->
-            perf_samples.Samples for SAMPLES, (source, directory, nested, nodes) -> kind of capture for a DUMP
+            perf_samples.Samples for SAMPLES, (source, directory, nested) -> Snapshot for a DUMP
     holds   TRACE, SAMPLES or DUMP
-    takes   options of `import` beyond those that all of its kind take
+    takes_nested  whether a VM's nested table is in a second file (--ept)
     """
 
     name: str
@@ -39,7 +39,7 @@ class Format(NamedTuple):
     known: bytes | re.Pattern[bytes] | str
     reader: str
     holds: str
-    takes: tuple[str, ...] = ()
+    takes_nested: bool = False
 
     def knows(self, head: Head) -> bool:
         if isinstance(self.known, bytes):
@@ -48,15 +48,11 @@ class Format(NamedTuple):
             return bool(self.known.match(head.line))
         return bool(imported(self.known)(head))
 
-    @property
-    def salvaged(self) -> bool:
-        return self.holds == TRACE or "--salvage" in self.takes
-
 
 def imported(name: str) -> Any:
-    """The function "module:function", of this package where no other is named."""
+    """The function "module:function" of this package."""
     module, _, function = name.partition(":")
-    return getattr(import_module(module if "." in module else f".{module}", __name__), function)
+    return getattr(import_module(f".{module}", __name__), function)
 
 
 FORMATS = {  # the first that knows a file reads it
@@ -65,23 +61,15 @@ FORMATS = {  # the first that knows a file reads it
         Format(
             "ptdump",
             "directory that the ptdump tool alone wrote, e.g. in a guest",
-            "table_dump:is_directory",
-            "table_dump:import_directory",
+            "importing:is_dump",
+            "importing:import_directory",
             DUMP,
-        ),
-        Format(
-            "gptdump",
-            "binary dump of a guest's tables, GPTDUMP1; --ept NPTDUMP1",
-            b"GPTDUMP1",
-            "table_dump:import_table_dump",
-            DUMP,
-            ("--ept", "--nodes"),
         ),
         Format(
             "perf-data",
             "perf.data, through the installed perf",
             b"PERFILE2",
-            "ptanalyze.formats.perf_samples:import_perf_data",
+            "perf_samples:import_perf_data",
             SAMPLES,
         ),
         Format(
@@ -104,7 +92,7 @@ FORMATS = {  # the first that knows a file reads it
             "ptdump_text:is_dump",
             "ptdump_text:import_ptdump",
             DUMP,
-            ("--ept", "--dump"),
+            takes_nested=True,
         ),
         Format(
             "lackey",
@@ -124,14 +112,8 @@ FORMATS = {  # the first that knows a file reads it
             "perf-script",
             "perf script -F tid,cpu,time,period,event,addr (samples)",
             re.compile(rb".*\s\d+\.\d{6,9}:\s"),
-            "ptanalyze.formats.perf_samples:import_samples",
+            "perf_samples:import_samples",
             SAMPLES,
-            ("--salvage",),
         ),
     )
 }
-
-
-def names(*holding: str, taking: str = "") -> list[str]:
-    """Names of the formats that hold any of these, or take an option."""
-    return [row.name for row in FORMATS.values() if row.holds in holding or (taking and taking in row.takes)]

@@ -17,21 +17,13 @@ import numpy as np
 
 from ptanalyze.core.errors import CaptureError, Strip
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import (
-    UNKNOWN_THREAD,
-    Damaged,
-    TraceWriter,
-    damage,
-    open_compressed,
-    passed_over,
-    trace_writer,
-)
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 from . import Head
+from .inputs import open_compressed
 
 RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])
 BLOCK = 1 << 20  # records
-SMALL = 1 << 10  # to lose little before damage that is passed over
 VERSIONS = range(2, 8)
 NOBODY = -1  # thread
 LONGEST = (1 << 63) // 1000  # microseconds
@@ -92,9 +84,8 @@ def import_drmemtrace(
     """Write the trace of `source` (a directory of traces, or one file) to `out`; returns the accesses.
 
     Loads and stores become touches, those across pages touches of each; prefetches and what the kernel did
-    are left out, and touches as `strip` says. Threads follow each other
-    by the trace's timestamps. CaptureError names the file and the record that cannot be read; `out` is not
-    made then.
+    are left out. Threads follow each other by the trace's timestamps. CaptureError names the file and the
+    record that cannot be read; `out` is not made then.
     """
     files = trace_files(source)
     if not files:
@@ -102,7 +93,7 @@ def import_drmemtrace(
     threads: dict[int, int] = {}
     begun = None
     with trace_writer(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
-        for segment in heapq.merge(*map(sound, files), key=lambda segment: segment.time):
+        for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             if segment.time - begun >= LONGEST:
                 raise CaptureError(
@@ -110,8 +101,7 @@ def import_drmemtrace(
                 )
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))
         if not writer.accesses:
-            why = [f"none before the damage: {line}" for line in damage() or []]
-            raise CaptureError(source, "accesses", 0, (*why, "nothing to import: no loads or stores")[0])
+            raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
         return writer.accesses
 
 
@@ -130,35 +120,23 @@ def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int]
         writer.event(Event.THREAD_EXIT, thread=thread, time=time)
 
 
-def sound(path: Path) -> Iterator[Segment]:
-    """The Segments of a file, up to damage that may be passed over."""
-    try:
-        yield from segments(path)
-    except CaptureError as error:
-        if not passed_over(error):
-            raise
-
-
 def segments(path: Path) -> Iterator[Segment]:
     """Iterate the Segments of a file, in its order; CaptureError for what is no drmemtrace trace."""
     reader = Reader(path)
     try:
         for stream in streams(path):
             with stream as file:
-                while block := file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize):
+                while block := file.read(BLOCK * RECORD.itemsize):
                     yield from reader.read(block)
         reader.must_have_ended()
     except DAMAGED as error:
-        raise Damaged(path, "compressed data", "damaged", str(error) or "ends too early") from None
+        raise CaptureError(path, "compressed data", "damaged", str(error) or "ends too early") from None
 
 
 def streams(path: Path) -> Iterator[IO[bytes]]:
     """Iterate open streams of records: the members of a .zip, or one."""
     if path.suffix != ".zip":
         yield open_compressed(path)
-    elif not zipfile.is_zipfile(path):
-        why = "cut off, or no archive: `zip -FF CUT --out WHOLE` brings back its whole members"
-        raise CaptureError(path, "directory of the .zip", "none", why)
     else:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -213,12 +191,12 @@ class Reader:
     def check_header(self, record: np.void) -> None:
         if record["type"] != HEADER:
             why = "no drmemtrace trace: it begins with a header"
-            raise self.wrong("type", int(record["type"]), why, kind=CaptureError)
+            raise self.wrong("type", int(record["type"]), why)
         if record["value"] not in VERSIONS:
             known = f"versions {VERSIONS[0]} to {VERSIONS[-1]} can be read"
             if record["value"] & 0xFFFFFFFF in VERSIONS:
                 known = "its records seem to be of a 32-bit machine; only those of x86-64 can be read"
-            raise self.wrong("version", int(record["value"]), known, kind=CaptureError)
+            raise self.wrong("version", int(record["value"]), known)
 
     def change(self, record: np.void, at: int) -> None:
         """Take a record that changes the state."""
@@ -237,10 +215,10 @@ class Reader:
         elif kind == MARKER and what == FILE_TYPE:
             for bits, why in REFUSED.items():
                 if value & bits:
-                    raise self.wrong("file type", hex(value), why, at, CaptureError)
+                    raise self.wrong("file type", hex(value), why, at)
         elif kind == MARKER and what == PAGE_SIZE and value != 4096:
             why = "only pages of 4096 bytes can be read"
-            raise self.wrong("page size", value, why, at, CaptureError)
+            raise self.wrong("page size", value, why, at)
         elif kind == MARKER and what in (*KERNEL_BEGINS, *KERNEL_ENDS):
             self.kernel = what in KERNEL_BEGINS
 
@@ -265,7 +243,5 @@ class Reader:
             executed[0], executed[-1], self.executed = 0, self.executed, 0
         return executed
 
-    def wrong(
-        self, field: str, value: object, why: str, at: int = 0, kind: type[CaptureError] = Damaged
-    ) -> CaptureError:
-        return kind(self.path, f"record {self.records + at}: {field}", value, why)
+    def wrong(self, field: str, value: object, why: str, at: int = 0) -> CaptureError:
+        return CaptureError(self.path, f"record {self.records + at}: {field}", value, why)

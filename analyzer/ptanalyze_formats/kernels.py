@@ -3,7 +3,207 @@
 import numpy as np
 
 from ptanalyze.kernels.jit import called_hook, kernel
-from ptanalyze.kernels.parse import COLON, COMMA, HASH, HEX, SPACE, TOO_BIG, blank, line_end, number, prefixed
+
+NEWLINE, SPACE, TAB, HASH, COMMA, DASH, COLON, SLASH, DOT, BAR = 10, 32, 9, 35, 44, 45, 58, 47, 46, 124
+OPEN, CLOSE = 91, 93  # brackets
+NO_THREAD, GONE = np.int64(-2), np.int64(-1)  # none so far; of a task that had exited, as perf prints it
+TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
+LATEST = 9_223_372_036  # second whose nanoseconds fit into 63 bits
+NOT_TOLD, BY_NAME, TLB_HIT, TLB_MISSED = np.int8(0), np.int8(1), np.int8(2), np.int8(4)
+STLB_MISS_LOADS = np.frombuffer(b"stlb_miss_loads", np.uint8)
+STLB_MISS_STORES = np.frombuffer(b"stlb_miss_stores", np.uint8)
+TLB_MISS = np.frombuffer(b"tlb-miss", np.uint8)
+STOR = np.frombuffer(b"stor", np.uint8)
+OP_STORE = np.frombuffer(b"|OP STORE", np.uint8)
+TLB = np.frombuffer(b"|TLB ", np.uint8)
+NOT_KNOWN = np.frombuffer(b"N/A", np.uint8)
+MISS = np.frombuffer(b" miss", np.uint8)
+L1_MISS = np.frombuffer(b"L1 miss", np.uint8)
+HEX = np.full(256, -1, np.int8)
+HEX[48:58] = np.arange(10)
+HEX[65:71] = HEX[97:103] = np.arange(10, 16)
+
+
+@called_hook
+def line_end(data, at):
+    while at < len(data) and data[at] != NEWLINE:
+        at += 1
+    return at
+
+
+@called_hook
+def number(data, at, end, base):
+    """(value, position after it) of a number; the position is `at` when there is none. At most TOO_BIG."""
+    value = np.int64(0)
+    while at < end:
+        digit = HEX[data[at]]
+        if digit < 0 or digit >= base:
+            break
+        value = min(value * base + digit, TOO_BIG)
+        at += 1
+    return value, at
+
+
+@called_hook
+def blank(data, at, end):
+    """Position after the blanks at `at`."""
+    while at < end and data[at] == SPACE:
+        at += 1
+    return at
+
+
+@called_hook
+def prefixed(data, at, end):
+    """(value, position after it) of a hexadecimal number with 0x before it; value -1 where there is none."""
+    if at + 3 > end or data[at] != 48 or data[at + 1] != 120:
+        return np.int64(-1), at
+    value, after = number(data, at + 2, end, 16)
+    return (value if after > at + 2 and value < TOO_BIG else np.int64(-1)), after
+
+
+@called_hook
+def find(data, at, end, text):
+    """Position of `text` (uint8[n]) in data[at:end], or -1."""
+    for start in range(at, end - len(text) + 1):
+        same = 0
+        while same < len(text) and data[start + same] == text[same]:
+            same += 1
+        if same == len(text):
+            return start
+    return -1
+
+
+@called_hook
+def counts_tlb_misses(data, at, end):
+    """Whether data[at:end] names an event of which each sample is a TLB miss.
+
+    Loads and stores that missed every TLB: Intel's PEBS (mem_inst_retired.stlb_miss_loads; before Skylake
+    mem_uops_retired), and what perf makes of Arm's SPE records with a table walk (tlb-miss, perf-arm-spe(1)).
+    """
+    loads, stores = find(data, at, end, STLB_MISS_LOADS), find(data, at, end, STLB_MISS_STORES)
+    return loads >= 0 or stores >= 0 or find(data, at, end, TLB_MISS) == at
+
+
+@called_hook
+def data_source(data, at, end):
+    """(TLB_HIT, TLB_MISSED or NOT_TOLD, whether it is a store) of what perf's field data_src says.
+
+    Text of tools/perf/util/mem-events.c: "|OP LOAD|LVL L3 or L3 hit|SNP None|TLB L2 miss|LCK No|BLK  N/A".
+    A miss of a named level beyond the first, or of the walker, or of no named level, is a walk.
+    """
+    store = find(data, at, end, OP_STORE) >= 0
+    start = find(data, at, end, TLB) + len(TLB)
+    if start < len(TLB):
+        return NOT_TOLD, store
+    stop = start
+    while stop < end and data[stop] != BAR:
+        stop += 1
+    while stop > start and data[stop - 1] == SPACE:
+        stop -= 1
+    if stop == start or (stop == start + len(NOT_KNOWN) and find(data, start, stop, NOT_KNOWN) == start):
+        return NOT_TOLD, store
+    missed = find(data, start, stop, MISS) == stop - len(MISS) and find(data, start, stop, L1_MISS) < 0
+    return (TLB_MISSED if missed else TLB_HIT), store
+
+
+@called_hook
+def process(data, at, end):
+    """(number or GONE, position after it); the position is `at` when there is none."""
+    if at + 1 < end and data[at] == DASH and data[at + 1] == 49:
+        return GONE, at + 2
+    return number(data, at, end, 10)
+
+
+@kernel
+def parse_perf(data, tid, cpu, time, page, period, write, walk):
+    """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
+
+    A line: anything, TID or PID/TID (-1: GONE), [CPU], SECONDS.FRACTION: then, after an optional period and
+    event name that ends in a colon, the address in hexadecimal. An event with "stor" in its name is a store,
+    and what the data source says is one. An address is followed by another number (a data source, or an
+    instruction's address, which comes before its symbol), else the address was the instruction's itself.
+    tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); period int64 (-1: not
+    printed; at most TOO_BIG); write bool; walk int8: BY_NAME if the event counts TLB misses, and TLB_HIT or
+    TLB_MISSED if the data source tells.
+    Returns (rows, position of the first bad line or -1).
+    Lines that are empty or begin with "#" are skipped.
+    """
+    n = 0
+    at = 0
+    while at < len(data):
+        start = at
+        end = line_end(data, at)
+        at = end + 1
+        if end == start or data[start] == 35:
+            continue
+        word = start
+        state = 0  # 0: before the time, 1: after it, 2: after the address, 3: after another number
+        thread, on = NO_THREAD, np.int64(-1)
+        counted, first = np.int64(-1), start
+        kind = np.int8(0)
+        store = False
+        while word < end and state < 3:
+            while word < end and (data[word] == SPACE or data[word] == TAB):
+                word += 1
+            after = word
+            while after < end and data[after] != SPACE and data[after] != TAB:
+                after += 1
+            if after == word:
+                break
+            if state == 0:
+                value, stop = process(data, word, after)
+                if stop > word and stop < after and data[stop] == SLASH:
+                    value, stop = process(data, stop + 1, after)
+                if stop == after:  # the last before the time: numbers may be part of a name
+                    thread, on = value, np.int64(-1)
+                elif data[word] == OPEN and thread != NO_THREAD:  # [CPU]; a name may have brackets, too
+                    value, stop = number(data, word + 1, after, 10)
+                    if stop > word + 1 and stop == after - 1 and data[stop] == CLOSE:
+                        on = value
+                elif (
+                    stop > word
+                    and data[stop] == DOT
+                    and data[after - 1] == COLON
+                    and thread != NO_THREAD
+                    and value < LATEST
+                ):
+                    fraction, stop_2 = number(data, stop + 1, after, 10)
+                    if stop_2 == after - 1 and stop_2 - stop <= 10 and value < LATEST:
+                        for _ in range(10 - (stop_2 - stop)):
+                            fraction *= 10
+                        time[n] = value * 1000000000 + fraction
+                        state = 1
+            elif data[after - 1] == COLON:  # the event; the word before it was the period
+                if state == 2:
+                    counted, stop = number(data, first, word, 10)
+                    if data[stop] != SPACE and data[stop] != TAB:
+                        return n, start
+                state = 1
+                store = find(data, word, after, STOR) >= 0
+                kind = BY_NAME if counts_tlb_misses(data, word, after) else np.int8(0)
+            elif state == 1:
+                value, stop = number(data, word, after, 16)
+                if stop != after:
+                    return n, start
+                page[n] = value >> 12 if value < TOO_BIG else 0
+                first = word
+                state = 2
+            else:
+                _, stop = number(data, word, after, 16)
+                if stop != after:
+                    return n, start
+                state = 3
+            word = after
+        if state < 2:
+            return n, start
+        told, stores = data_source(data, word, end)
+        tid[n] = thread
+        cpu[n] = on
+        period[n] = counted
+        write[n] = store or stores
+        walk[n] = kind | told
+        n += 1
+    return n, -1
 
 
 @called_hook

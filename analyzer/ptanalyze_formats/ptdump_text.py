@@ -9,7 +9,6 @@ hints). Levels 1-4 only. It has no other flag bits, VMAs, CPUs or distances; 1 G
 import mmap
 import re
 import tempfile
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -147,8 +146,6 @@ def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarra
 
 
 LEVELS = 4
-MOST_LISTED = 9  # dumps
-WORDS = {b"count": "tables:", b"error": "error"}
 CHUNK = 1024  # tables converted at once: 4 MiB
 USER_SLOTS = 256
 NX = np.uint64(1 << 63)
@@ -176,37 +173,33 @@ def import_ptdump(
     path: str | PathLike[str],
     directory: str | PathLike[str],
     nested: str | PathLike[str] | None = None,
-    dump: int | None = None,
 ) -> Snapshot:
-    """Snapshot of a text dump, also written into the existing `directory`; the caller seals it.
+    """Snapshot of the last whole dump in a text, also written into the existing `directory`.
 
     nested  dump of the VM's nested table (ePT), made on the host at the same time: gives `host`
-    dump    number of the dump from 1, when the files hold several; None: the last that is whole
 
     UsageError if a file is missing or holds no such dump; CaptureError where it is damaged.
     """
     with tempfile.TemporaryDirectory(prefix=".import.", dir=directory) as spill:
-        guest, topology, pid, guest_notes, chosen = read_dump(path, dump, "x86", spill)
+        guest, topology, pid, guest_notes = read_dump(path, "x86", spill)
         host = None
         notes: dict[str, Any] = {**guest_notes}
         if nested is not None:
-            host, topology, _, host_notes, other = read_dump(nested, dump, "ept", spill)
-            chosen += other
+            host, topology, _, host_notes = read_dump(nested, "ept", spill)
             notes = {"guest": guest_notes, "host": host_notes}
             host.node[:] = topology.node_of_frame(host.frame)
         guest.node[:] = table_nodes(guest, host, topology)
         facts = {"pid": pid, "method": "vMitosis ptdump", "import": notes, "unknown": [*UNKNOWN]}
-        facts |= {"dumps": "; ".join(chosen)} if chosen else {}
         snapshot = Snapshot(guest, np.zeros(0, VMA_DTYPE), (), topology, host, facts)
         write_snapshot(directory, snapshot)
     return snapshot
 
 
 def read_dump(
-    path: str | PathLike[str], dump: int | None, encoding: str, spill: str
-) -> tuple[Tree, Topology, int, dict[str, int], list[str]]:
-    """(Tree, Topology, PID, counts of repairs, which dump of several it is) of a dump in `path`; entries live
-    in a file in `spill`."""
+    path: str | PathLike[str], encoding: str, spill: str
+) -> tuple[Tree, Topology, int, dict[str, int]]:
+    """(Tree, Topology, PID, counts of repairs) of the last whole dump in `path`; entries live in a file in
+    `spill`."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -219,7 +212,7 @@ def read_dump(
         raise CaptureError(
             path, "bytes", f"a NUL at byte {at}", "expected a page-table dump of vMitosis, text"
         )
-    start, end, pid, count, chosen = find_block(path, text, dump)
+    start, end, pid, count = find_block(path, text)
     topology = read_numa_map(path, text, start)
     level, frame, words = read_rows(path, text, start, end, count, spill)
     entries = words.view(np.uint64)
@@ -232,29 +225,21 @@ def read_dump(
             notes["inverted"] += inverted
     base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
     tree = tree_of(reorder(entries, order, spill), base, frame[order], parent, level[order], encoding)
-    return tree, topology, pid, {**notes, **repaired}, chosen
+    return tree, topology, pid, {**notes, **repaired}
 
 
-def find_block(path: Path, text: mmap.mmap, dump: int | None) -> tuple[int, int, int, int, list[str]]:
-    """(start, end, PID, tables, names of all if several) of the chosen <ptdump> block in the text."""
+def find_block(path: Path, text: mmap.mmap) -> tuple[int, int, int, int]:
+    """(start, end, PID, tables) of the last whole <ptdump> block in the text: each dump appends one."""
     blocks = list(BLOCK.finditer(text))
     if not blocks:
         raise UsageError(f"{path}: no <ptdump> block in it; expected a page-table dump of vMitosis")
-    ends = [*(block.start() for block in blocks[1:]), len(text)]
+    limits = [*(block.start() for block in blocks[1:]), len(text)]
     whole = [
-        k
-        for k, (block, end) in enumerate(zip(blocks, ends, strict=True), 1)
-        if block[2] == b"count" and text.find(b"</ptdump>", block.end(), end) >= 0
+        block
+        for block, limit in zip(blocks, limits, strict=True)
+        if block[2] == b"count" and text.find(b"</ptdump>", block.end(), limit) >= 0
     ]
-    taken = dump or (whole[-1] if whole else len(blocks))
-    listed = (
-        f"{k}: PID {block[1].decode()}, {WORDS[block[2]]} {block[3].decode()}"
-        for k, block in enumerate(blocks, 1)
-    )
-    several = f"{path.name} holds {len(blocks)} dumps ({', '.join(islice(listed, MOST_LISTED))})"
-    if taken > len(blocks):
-        raise UsageError(f"--dump {dump}: {several}")
-    block = blocks[taken - 1]
+    block = whole[-1] if whole else blocks[-1]
     if block[2] == b"error":
         raise CaptureError(path, "error", block[3].decode(), "the dumper failed to dump this process")
     end, count = text.find(b"</ptdump>", block.end()), int(block[3])
@@ -262,8 +247,7 @@ def find_block(path: Path, text: mmap.mmap, dump: int | None) -> tuple[int, int,
         raise CaptureError(path, "size", len(text), "the file ends before </ptdump>")
     if not 0 < count <= (end - block.end()) // 1024:
         raise CaptureError(path, "count", count, f"{end - block.end()} bytes cannot hold that many tables")
-    chosen = [f"{several}; {taken} is taken"] if len(blocks) > 1 else []
-    return text.find(b"\n", block.end()) + 1, end, int(block[1]), count, chosen
+    return text.find(b"\n", block.end()) + 1, end, int(block[1]), count
 
 
 def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:

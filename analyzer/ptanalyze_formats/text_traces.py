@@ -7,8 +7,9 @@ import numpy as np
 
 from ptanalyze.core.errors import CaptureError, Strip
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, bad_line, blocks, open_input, trace_writer
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
 
+from .inputs import bad_line, blocks, open_input
 from .kernels import parse_lackey, parse_pinatrace
 
 ROWS_A_LINE = 4
@@ -23,7 +24,6 @@ def import_lackey(
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
     either: an instruction counts as a nanosecond. Instruction fetches are counted, not traced.
-    strip  what touches to leave out
     CaptureError names the first line that lackey did not print; `out` is not made then.
     """
     instructions = 0
@@ -55,7 +55,7 @@ def import_pinatrace(
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     It has no threads or times: all of it is thread 0, and the touch of a page counts as a nanosecond. Where
-    it has sizes, an access may reach into a second page. strip: what touches to leave out. CaptureError names
+    it has sizes, an access may reach into a second page. CaptureError names
     the first line that pinatrace did not print; `out` is not made then.
     """
     done = 0

@@ -21,11 +21,11 @@ from ptanalyze.core.safe_files import is_own, temporary_directory, unfinished_di
 from ptanalyze.core.sysfs import shown
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs, read_heat
-from ptanalyze.formats.perf_samples import import_perf_script, print_samples
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import add_index
 from ptanalyze.world.address_space import known_pages
+from ptanalyze_formats.perf_samples import import_perf_script, print_samples
 
 LENGTHS = (
     1,

@@ -14,8 +14,6 @@ from captures import write_bits, write_rounds
 from ptanalyze.cli import run
 from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.perf_samples import HEADER as PERF_HEADER
-from ptanalyze.formats.perf_samples import MAGIC as PERF_MAGIC
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.formats.trace import INDEX, read_index, write_index
@@ -23,8 +21,9 @@ from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
-from ptanalyze_formats import table_dump
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze_formats.perf_samples import HEADER as PERF_HEADER
+from ptanalyze_formats.perf_samples import MAGIC as PERF_MAGIC
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_host, test_latency, test_perf_stat
 
@@ -244,15 +243,12 @@ KERNELS = {  # other files that doctor reads
     "sys/kernel/mm/transparent_hugepage/enabled": b"always [madvise] never\n",
     "sys/bus/event_source/devices/cpu/type": b"4\n",
 }
-PAIRS = [(k << 12, 1 << 63 | k + 7) for k in range(9)]
 
 
 def small_files(place, bases, texts):
     """{name of READERS: [base]}; captures and texts are those of a campaign, `place` is a new directory."""
     place.mkdir()
     records, accesses = dynamorio(), test_foreign_traces.RECORDS.tobytes()
-    tables, nested = dumps(place)
-    tar = test_foreign_traces.tarred(place / "t", one=accesses).read_bytes()
     found = {
         "host": [host(place / f"{at}", *of) for at, (of, _) in enumerate(test_host.LAYOUTS.values())],
         "kept code": [code(place)],
@@ -277,7 +273,7 @@ def small_files(place, bases, texts):
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],
         "pinatrace": [test_foreign_traces.PINATRACE, test_foreign_traces.SIMPLE],
-        "champsim": [accesses, test_foreign_traces.cloudsuite(), tar],
+        "champsim": [accesses],
         "champsim.gz": [gzip.compress(accesses)],
         "champsim.xz": [lzma.compress(accesses)],
         "drmemtrace": [records],
@@ -285,13 +281,8 @@ def small_files(place, bases, texts):
         "drmemtrace.zip": [zipped(records)],
         "vmitosis": texts["vmitosis"],
         "vmitosis, nested": texts["vmitosis"],
-        "gptdump": [tables],
-        "nptdump": [nested],
-        "nodes": [test_foreign_tables.NODES.encode()],
         **{name: texts[name] for name in ("result.json", "result.csv")},
         "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
-        "v2p": [test_foreign_tables.GOOD.encode()],
-        "pagemap": [test_foreign_tables.pagemap(*PAIRS)],
     }
     return {name: found[name] for name in READERS}
 
@@ -326,14 +317,6 @@ def dynamorio():
     first = [*test_foreign_traces.begin(7), *at(5, 1), (test_foreign_traces.INSTR, 3, 0x400000), read(9)]
     rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_foreign_traces.end(7)]
     return np.array([*first, *rest], DRMEMTRACE).tobytes()
-
-
-def dumps(place):
-    """(GPTDUMP1, NPTDUMP1)."""
-    guest = build_tree(test_foreign_tables.DUMPED, frames_on([0, 1, 0], first=5000))
-    host = build_tree(test_foreign_tables.DUMPED, frames_on([0], first=9000), encoding="kvm")
-    pair = (guest, table_dump.GUEST), (host, table_dump.NESTED)
-    return [test_foreign_tables.dump(place / "dump", tree, magic).read_bytes() for tree, magic in pair]
 
 
 def with_index(directory, trace):

@@ -16,19 +16,18 @@ from ptanalyze.formats import heat
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration, write_machine
 from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
-from ptanalyze.formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import INDEX, read_trace, stored_index, trace_of
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
-from ptanalyze_formats import table_dump
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
 from ptanalyze_formats.champsim import import_champsim
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.drmemtrace import import_drmemtrace
+from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
-from ptanalyze_formats.recognise import read_mapped_pages, recognise
+from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
 
 from .attempt import function
@@ -166,7 +165,6 @@ def stream_changed(files, r):
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
 champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
 dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
-TABLE_FIELDS = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), *((32 + 8 * k, 8) for k in (0, 1, 2, 5, 255, 511))]
 
 READERS = {
     "host": Reader((host_of, distances_of, parts_of), trees_changed),
@@ -197,16 +195,9 @@ READERS = {
     "drmemtrace.zip": Reader(to_trace(import_drmemtrace), in_zip(dynamorio_changed), "in.trace.zip"),
     "vmitosis": Reader(to_tables(import_ptdump)),
     "vmitosis, nested": Reader(to_tables(lambda path, out: import_ptdump(path, out, path))),
-    "gptdump": Reader(to_tables(table_dump.import_table_dump), record_changes(16, 4128, TABLE_FIELDS)),
-    "nptdump": Reader(
-        (lambda path: table_dump.read_dump(path, table_dump.NESTED),), record_changes(16, 4128, TABLE_FIELDS)
-    ),
-    "nodes": Reader((table_dump.read_nodes,)),
     "result.json": Reader((read_rows,), file="in.json"),
     "result.csv": Reader((read_rows,), file="in.csv"),
     "classify": Reader((read_class_shares,), json_changed),
-    "v2p": Reader((read_mapped_pages,), file="in.textproto"),
-    "pagemap": Reader((read_mapped_pages,), record_changes(0, 16, [(0, 8), (8, 8)])),
 }
 
 

@@ -211,8 +211,6 @@ FILES = {  # reader, content
         b'{"what": "classify", "result": [{"weight": "walks", "rows": [{"class": {}}]}]}',
     ),
     "a weight that is a list": ("classify", b'{"what": "classify", "result": [{"weight": []}]}'),
-    "an address with a leading zero": ("nodes", b"0 00 4095\n"),
-    "a number that Python does not write in decimal": ("v2p", b"page_size: 0x" + b"f" * 5000 + b"\n"),
 }
 
 

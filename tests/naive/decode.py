@@ -107,7 +107,7 @@ def parse_rows(text):
     return rows
 
 
-# Twin of formats.perf_samples: one sample after the other, in fractions.
+# Twin of ptanalyze_formats.perf_samples: one sample after the other, in fractions.
 
 
 def copies_of(blocks):

@@ -1,10 +1,9 @@
-"""Traces of other tools: DynamoRIO, ChampSim, pinatrace, lackey; damaged ones."""
+"""Traces of other tools: DynamoRIO, ChampSim, pinatrace, lackey."""
 
 import gzip
 import io
 import lzma
 import re
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,17 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptanalyze_formats as foreign
-from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.cli import run
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.trace import Event
-from ptanalyze.formats import trace_writer as writing
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.formats.trace_writer import salvaging
-from ptanalyze_formats import FORMATS
-from ptanalyze_formats.champsim import CLOUDSUITE, import_champsim, touches
+from ptanalyze_formats import FORMATS, inputs
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
+from ptanalyze_formats.champsim import import_champsim, touches
 from ptanalyze_formats.drmemtrace import RECORD, import_drmemtrace
 from ptanalyze_formats.importing import import_capture
 from ptanalyze_formats.kernels import parse_pinatrace
@@ -396,7 +391,7 @@ def test_what_is_not_recognised_is_said_with_the_way_out(tmp_path, data):
 
 @pytest.mark.twin
 def test_every_row_of_formats_leads_to_its_functions():
-    others = {"__init__", "command", "importing", "kernels", "recognise", "ptanalyze.formats.perf_samples"}
+    others = {"__init__", "command", "importing", "inputs", "kernels", "recognise"}
     modules = {path.stem for path in Path(foreign.__file__).parent.glob("*.py")}
     assert {row.reader.partition(":")[0] for row in FORMATS.values()} - others == modules - others
     for row in FORMATS.values():
@@ -459,7 +454,7 @@ def test_lackey_of_a_course_has_fewer_blanks(tmp_path):
 def test_blocks_of_any_size_give_the_same_trace(tmp_path, monkeypatch):
     import_lackey(io.BytesIO(TEXT), tmp_path / "whole.ptt")
     for size in (1, 7, 40):
-        monkeypatch.setattr(writing.blocks, "__defaults__", (size,))
+        monkeypatch.setattr(inputs.blocks, "__defaults__", (size,))
         import_lackey(io.BytesIO(TEXT), tmp_path / "cut.ptt")
         whole, cut = read_trace(tmp_path / "whole.ptt"), read_trace(tmp_path / "cut.ptt")
         assert cut.accesses == whole.accesses
@@ -491,17 +486,7 @@ def test_a_binary_without_line_ends_is_refused(tmp_path):
         import_lackey(io.BytesIO(b"\xff" * 100_000), tmp_path / "t.ptt")
 
 
-# What comes before damage in a foreign trace is kept where one asks for it, and how much that is is said.
-
-ROWS = 5000
-
-
-def touched(capture):
-    """[page] of each touch, in order."""
-    trace, found = capture.trace, []
-    for batch in trace.batches(1):
-        found += ((trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)).tolist()
-    return found
+# Texts that end in the middle of a line.
 
 
 def lackey(rows):
@@ -512,147 +497,6 @@ def pinatrace(rows):
     return "".join(f"0x7f12: R {(k + 1) << 12:#x}\n" for k in range(rows)).encode()
 
 
-def champsim(rows):
-    return instructions(*(([(k + 1) << 12], []) for k in range(rows))).tobytes()
-
-
-WHOLE = {"lackey": lackey, "pinatrace": pinatrace, "champsim": champsim}
-
-
-def salvaged(tmp_path, form, file):
-    with salvaging() as damage:
-        import_capture(form, file, tmp_path / "made", strip=False)
-    return load(tmp_path / "made"), damage
-
-
-@pytest.mark.parametrize("form", WHOLE)
-@pytest.mark.parametrize("kept", [4, 700, ROWS - 1])
-def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, kept):
-    before = WHOLE[form](kept)
-    (tmp_path / "trace").write_bytes(before + b"\xff\xfe?" * 40 + WHOLE[form](5))
-    with pytest.raises(CaptureError):
-        import_capture(form, tmp_path / "trace", tmp_path / "no", strip=False)
-    assert not (tmp_path / "no").exists()
-    capture, damage = salvaged(tmp_path, form, tmp_path / "trace")
-    assert touched(capture) == [k + 1 for k in range(kept)]
-    assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
-    assert capture.trace.facts["ended"] == "unfinished"
-    assert exit_code(list(check_capture(capture))) == 3
-
-
-def cloudsuite(rows=50, spaces=(7,)):
-    records = np.zeros(rows, CLOUDSUITE)
-    records["ip"], records["taken"], records["space"] = 0x400000, 1, np.resize(spaces, rows)
-    records["store"][:, 3], records["load"][:, 2] = 0x7000, 0x5000
-    return records.tobytes()
-
-
-def tarred(path, packing="", **files):
-    """A tar of files by name, with a folder before them and a long name's header."""
-    with tarfile.open(path, f"w:{packing}", format=tarfile.PAX_FORMAT) as archive:
-        folder = tarfile.TarInfo("f" * 120)
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
-
-
-@pytest.mark.parametrize("packing", ["", "gz", "xz"])
-@pytest.mark.parametrize(("content", "touches"), [(cloudsuite(), [5, 7]), (champsim(3000), range(1, 3001))])
-def test_champsim_is_read_from_a_tar(tmp_path, packing, content, touches):
-    path = tarred(tmp_path / f"a.tar{packing and '.'}{packing}", packing, one=content)
-    assert import_capture(None, path, tmp_path / "made", strip=False) == "champsim"
-    found = touched(load(tmp_path / "made"))
-    assert found == [*touches] * (len(found) // len(touches)) and len(found) in (100, 3000)
-
-
-def test_tar_of_several_or_cut_is_refused(tmp_path):
-    two = tarred(tmp_path / "a.tar", one=champsim(9), two=champsim(9))
-    with pytest.raises(CaptureError, match="files = one, two: a tar of several"):
-        import_capture("champsim", two, tmp_path / "no")
-    whole = tarred(tmp_path / "b.tar", one=champsim(900)).read_bytes()
-    for cut in (9000, len(whole) // 2):
-        (tmp_path / "b.tar").write_bytes(whole[:cut])
-        with pytest.raises(CaptureError, match=r"tar = cut off|left over"):
-            import_capture("champsim", tmp_path / "b.tar", tmp_path / "no")
-    capture, damage = salvaged(tmp_path, "champsim", tmp_path / "b.tar")
-    assert touched(capture) == [*range(1, len(touched(capture)) + 1)] and len(damage) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (cloudsuite(spaces=(7, 8)), "address spaces = 2: a capture has one"),
-        (cloudsuite()[:-1], "bytes = 95: left over"),
-        (b"".join(cloudsuite()[96 * k :][:88] for k in range(50)), "record = 1: no ChampSim trace"),
-    ],
-)
-def test_other_records_are_refused_whole(tmp_path, content, why):
-    (tmp_path / "a.champsimtrace").write_bytes(content)
-    with pytest.raises(CaptureError, match=why):
-        import_capture(None, tmp_path / "a.champsimtrace", tmp_path / "no")
-    assert not (tmp_path / "no").exists()
-
-
-@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_of_a_packed_trace_that_is_cut_the_beginning_is_kept(tmp_path, ending, pack):
-    pages = np.random.default_rng(1).integers(1, 1 << 30, ROWS) << 12  # random: it packs badly
-    packed = pack(instructions(*(([int(page)], []) for page in pages)).tobytes())
-    file = tmp_path / f"a.champsimtrace{ending}"
-    file.write_bytes(packed[: len(packed) // 2])
-    capture, damage = salvaged(tmp_path, "champsim", file)
-    found = touched(capture)
-    assert found == (pages[: len(found)] >> 12).tolist() and ROWS // 4 < len(found) < ROWS
-    assert "compressed data" in damage[0]
-
-
-def test_a_damaged_thread_of_a_drmemtrace_leaves_the_others_whole(tmp_path):
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    write(traces / "a.trace.gz", [*begin(7), *at(10), load_from(5), store(6), (77, 0, 0), load_from(8)])
-    write(traces / "b.trace.gz", [*begin(8), *at(20), load_from(9), *at(30), load_from(11), *end(8)])
-    capture, damage = salvaged(tmp_path, "drmemtrace", traces)
-    assert touched(capture) == [5, 6, 9, 11] and len(damage) == 1
-    assert "a.trace.gz: record 8: type = 77" in damage[0]
-
-
-def test_archive_without_its_directory_is_refused(tmp_path):
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    cut = write(traces / "a.trace.zip", [*begin(7), *at(1), load_from(1)])
-    cut.write_bytes(cut.read_bytes()[:-30])
-    with pytest.raises(
-        CaptureError, match=r"a\.trace\.zip: directory of the \.zip = none: .*zip -FF"
-    ) as refused:
-        import_capture("drmemtrace", cut, tmp_path / "no")
-    assert "--salvage" not in str(refused.value)
-    write(traces / "b.trace.gz", [*begin(8), *at(20), load_from(9), *end(8)])
-    capture, damage = salvaged(tmp_path, "drmemtrace", traces)
-    assert touched(capture) == [9] and len(damage) == 1
-
-
-def test_where_nothing_is_sound_the_damage_is_said(tmp_path):
-    write(tmp_path / "a.trace.zip", [*begin(7, version=99), load_from(1)])
-    with pytest.raises(CaptureError, match=r"accesses = 0: none before the damage: .*version = 99"):
-        salvaged(tmp_path, "drmemtrace", tmp_path / "a.trace.zip")
-    (tmp_path / "b.trace.zip").write_bytes(b"PK\x03\x04")
-    with pytest.raises(CaptureError, match=r"none before the damage: .*directory of the"):
-        salvaged(tmp_path, "drmemtrace", tmp_path / "b.trace.zip")
-    assert not (tmp_path / "made").exists()
-
-
-def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):
-    (tmp_path / "t").write_bytes(lackey(9) + b"==1== Process terminating\nnonsense\n")
-    assert run(["import", "lackey", str(tmp_path / "t"), "-o", str(tmp_path / "made"), "--salvage"]) == 3
-    said = capsys.readouterr().err
-    assert "nonsense" in said and "kept 9 accesses of 1 thread\n" in said
-    (tmp_path / "whole").write_bytes(lackey(9))
-    assert run(["import", str(tmp_path / "whole"), "-o", str(tmp_path / "two"), "--salvage"]) == 0
-
-
 CUT = {
     "lackey": (lackey(9), b" L 7f,1"),
     "pinatrace": (pinatrace(9), b"0x7f12: R 0x7f"),
@@ -661,51 +505,20 @@ CUT = {
 
 
 @pytest.mark.parametrize("form", CUT)
-def test_half_a_line_at_the_end_is_no_line_though_it_could_be_one(tmp_path, form):
+def test_half_a_line_at_the_end_is_refused(tmp_path, form):
     whole, half = CUT[form]
     (tmp_path / "t").write_bytes(whole + half)
     with pytest.raises(CaptureError, match=f"line at byte {len(whole)} = .*: cut off: no newline"):
         import_capture(None, tmp_path / "t", tmp_path / "no")
     assert not (tmp_path / "no").exists()
-    with salvaging() as damage:
-        assert import_capture(None, tmp_path / "t", tmp_path / "made") == form
-    assert load(tmp_path / "made").trace.accesses == 9 and len(damage) == 1
 
 
-def test_of_perf_samples_all_before_the_first_bad_line_are_kept_as_walks(tmp_path):
-    (tmp_path / "t").write_bytes(CUT["perf-script"][0] + b"lost 3 chunks!\n" + CUT["perf-script"][0])
-    with salvaging() as damage:
-        import_capture("perf-script", tmp_path / "t", tmp_path / "made")
-    facts = load(tmp_path / "made").trace.facts
-    assert facts["walks"] and facts["ended"] == "unfinished" and "lost 3 chunks!" in damage[0]
-    assert load(tmp_path / "made").trace.accesses == 9
-
-
-HELPED = {
-    "lackey": lackey(9) + b"nonsense\n",
-    "pinatrace": pinatrace(9) + b"0x7f12: R",
-    "perf-script": CUT["perf-script"][0] + b"nonsense\n",
-    "champsim": champsim(9)[:-1],
-}
-
-
-@pytest.mark.parametrize("form", HELPED)
-def test_an_error_names_salvage_where_it_helps_and_only_there(tmp_path, form, capsys):
-    (tmp_path / "t").write_bytes(HELPED[form])
-    assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no")]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("; --salvage keeps what comes before")
-    (tmp_path / "t").write_bytes(b"nonsense" * 20 + b"\n")
-    for option in ([], ["--salvage"]):
-        assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no"), *option]) == 1
-        assert "--salvage" not in capsys.readouterr().err
-    assert not (tmp_path / "no").exists()
-
-
-def test_where_nothing_is_sound_nothing_is_made(tmp_path):
-    (tmp_path / "t").write_bytes(b"nonsense\n")
-    with pytest.raises(CaptureError):
-        salvaged(tmp_path, "lackey", tmp_path / "t")
-    with pytest.raises(UsageError, match="--salvage: not for vmitosis"):
-        salvaged(tmp_path, "vmitosis", tmp_path / "t")
-    assert not (tmp_path / "made").exists()
+def test_a_trace_gets_the_page_tables_of_a_capture(tmp_path):
+    (tmp_path / "t").write_bytes(lackey(9))
+    import_capture(None, tmp_path / "t", tmp_path / "made", pages=bundled("samples") / "lookup")
+    made = load(tmp_path / "made")
+    assert made.has_trace and len(made.snapshot.guest) == len(load("lookup").snapshot.guest)
+    with pytest.raises(UsageError, match="vmitosis is not a trace"):
+        import_capture("vmitosis", tmp_path / "t", tmp_path / "no", pages=bundled("samples") / "lookup")
+    with pytest.raises(UsageError, match="only vmitosis has nested tables"):
+        import_capture("lackey", tmp_path / "t", tmp_path / "no", tmp_path / "t")

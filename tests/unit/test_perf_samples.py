@@ -20,7 +20,12 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.perf_samples import (
+from ptanalyze.formats.trace import read_trace
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_formats.importing import import_capture
+from ptanalyze_formats.perf_samples import (
     MOST_COPIES,
     MOST_PERIOD,
     NOT_PRINTED,
@@ -33,11 +38,6 @@ from ptanalyze.formats.perf_samples import (
     pieces,
     print_samples,
 )
-from ptanalyze.formats.trace import read_trace
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.tlb_filter import TlbFilter
-from ptanalyze.world.traced_program import bare_snapshot
-from ptanalyze_formats.importing import import_capture
 from ptanalyze_formats.recognise import recognise
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
@@ -504,13 +504,13 @@ def pages_of(text, tmp_path):
 @pytest.mark.twin
 def test_a_sample_with_a_long_period_weighs_as_much_as_two_with_half_of_it(tmp_path):
     samples, pages = pages_of(perf_text((100, 1), (50, 2), (50, 2), (100, 3), (0, 4)), tmp_path)
-    assert sorted(pages) == [1, 2, 3] and samples.said() == {"period_unit": 100}
+    assert sorted(pages) == [1, 2, 3] and samples.provenance() == {"period_unit": 100}
 
 
 @pytest.mark.twin
 def test_without_periods_each_sample_counts_once_and_it_is_said(tmp_path):
     samples, pages = pages_of("7 1.5: tlb-miss: 1000\n7 1.6: tlb-miss: 2000\n", tmp_path)
-    assert pages == [1, 2] and samples.said() == {"periods": "not printed"}
+    assert pages == [1, 2] and samples.provenance() == {"periods": "not printed"}
 
 
 @pytest.mark.twin

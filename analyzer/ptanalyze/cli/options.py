@@ -146,15 +146,6 @@ def open_or_default(directory: str | None) -> Capture:
     return capture
 
 
-strip_option = click.option(
-    "--strip",
-    type=click.Choice(["on", "off"]),
-    default="on",
-    show_default=True,
-    help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
-)
-
-
 # Sizes, durations and addresses as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000.
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 
 from ..core.errors import UsageError
 from . import echo, next_step
-from .options import DURATION, PID, SIZE, free_name, new_capture_option, strip_option
+from .options import DURATION, PID, SIZE, free_name, new_capture_option
 
 if TYPE_CHECKING:
     from ..capture.live.supervise import Recording
@@ -122,7 +122,13 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     help="Note who asks for 1 MiB or more of memory (malloc, mmap), so that hugepages names the line of "
     "code. Programs with shared libraries only, under QEMU.",
 )
-@strip_option
+@click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
+)
 @click.option(
     "-p", "--pid", type=PID, help="Sample this running process instead of running COMMAND. Default: none."
 )

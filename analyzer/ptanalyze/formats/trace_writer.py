@@ -1,18 +1,14 @@
-"""What importers share: damage, inputs, and trace.ptt in the format of the native writer."""
+"""trace.ptt in the format of the native writer, for importers and made traces."""
 
-import gzip
-import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from os import PathLike
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 
-from ..core.errors import CaptureError, Strip
+from ..core.errors import Strip
 from ..kernels import trace_codec
 from ..kernels.trace_codec import REACH, keep
 from .atomic import atomic_write
@@ -33,95 +29,6 @@ from .trace import (
     WALKS,
 )
 
-# Whether an importer keeps what comes before damage, and which damage it came to.
-
-
-class Damaged(CaptureError):
-    """A foreign trace is cut off or damaged; what comes before, or its other files, may be sound."""
-
-
-_DAMAGE: ContextVar[list[str] | None] = ContextVar("DAMAGE", default=None)
-
-
-@contextmanager
-def salvaging(wanted: bool = True) -> Iterator[list[str]]:
-    """A list that gets a line for each piece of damage that is passed over within the block; `wanted` False:
-    none is."""
-    damage: list[str] = []
-    token = _DAMAGE.set(damage if wanted else None)
-    try:
-        yield damage
-    finally:
-        _DAMAGE.reset(token)
-
-
-def damage() -> list[str] | None:
-    """What was passed over so far; None where nothing may be."""
-    return _DAMAGE.get()
-
-
-def passed_over(error: CaptureError) -> bool:
-    """Whether to go on with what is sound, the damage having been noted."""
-    known = damage()
-    if known is None:
-        return False
-    known.append(str(error))
-    return True
-
-
-# Inputs: files that may be packed, large texts as blocks of whole lines.
-
-
-def open_compressed(source: str | PathLike[str]) -> IO[bytes]:
-    """A binary stream of a file, unpacked as the ending of its name says: .xz, .gz or neither."""
-    ending = Path(source).suffix
-    if ending == ".xz":
-        return lzma.open(source)
-    return cast("IO[bytes]", gzip.open(source) if ending == ".gz" else open(source, "rb"))
-
-
-BLOCK = 1 << 24
-LONGEST_LINE = 1 << 16
-
-
-@contextmanager
-def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[bytes], str | PathLike[str]]]:
-    """(binary stream, name) of a path or of a stream that is open already."""
-    if isinstance(source, str | PathLike):
-        with open(source, "rb") as file:
-            yield file, source
-    else:
-        yield source, getattr(source, "name", "standard input")
-
-
-def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
-
-    Damaged where the last line has no end: half an address would be another one.
-    """
-    rest = b""
-    before = 0
-    while chunk := file.read(size):
-        chunk = rest + chunk
-        cut = chunk.rfind(b"\n") + 1
-        rest = chunk[cut:]
-        if len(rest) > LONGEST_LINE:
-            raise CaptureError(
-                name, "line", f"at byte {before + cut}", f"longer than {LONGEST_LINE} bytes: no text"
-            )
-        yield np.frombuffer(chunk, np.uint8, cut), before
-        before += cut
-    if rest:
-        raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
-
-
-def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
-    """Error about the line at block[at]: Damaged unless it is the first of the text."""
-    line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
-    kind = Damaged if before + at else CaptureError
-    return kind(name, f"line at byte {before + at}", repr(line), what)
-
-
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
 CHUNK_TOUCHES = 4096
 UNKNOWN_THREAD = (1 << 64) - 1
@@ -134,19 +41,11 @@ def trace_writer(
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
 
-    A CaptureError within the block, where damage may be passed over, ends the trace there.
-
-    strip  what accesses_of leaves out
+    strip  which touches accesses_of leaves out
     """
     with atomic_write(path) as file:
         writer = TraceWriter(file, strip)
-        try:
-            yield writer
-        except CaptureError as error:
-            if not writer.accesses or not passed_over(error):
-                raise
-        if damage():
-            facts["ended"] = "unfinished"
+        yield writer
         if strip:
             facts["stripped"] = REACH
         writer.finish(facts | writer.facts)

@@ -15,10 +15,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..core.errors import CaptureError, UsageError
-from ..core.trace import Event
-from ..kernels.parse import BY_NAME, GONE, TLB_MISSED, parse_perf
-from .trace_writer import UNKNOWN_THREAD, TraceWriter, bad_line, blocks, open_input, trace_writer
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
+
+from .inputs import bad_line, blocks, open_input
+from .kernels import BY_NAME, GONE, TLB_MISSED, parse_perf
 
 # Which of perf's samples are TLB misses, and which accesses.
 
@@ -148,8 +150,8 @@ class Samples:
     gone: int = 0
     levels: Counter[str] = field(default_factory=Counter)
 
-    def said(self) -> dict[str, Any]:
-        """For a manifest: what the trace itself has no room for."""
+    def provenance(self) -> dict[str, Any]:
+        """Facts for a manifest that the trace itself has no room for."""
         what: dict[str, Any] = {"period_unit": self.unit} if self.unit else {"periods": "not printed"}
         if self.missed:
             what["missed_tlb"] = self.missed
