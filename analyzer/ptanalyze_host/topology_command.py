@@ -197,9 +197,8 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
     """
     import numpy as np
 
-    from ptanalyze.analysis.walk import refill_times
-    from ptanalyze.formats.measured.perf_stat import refills
     from ptanalyze.show.terminal import matrices, print_json, print_view
+    from ptanalyze_law.ibs import refill_times, refills
 
     times = refill_times(capture_of(capture).snapshot, refills(samples), pid)
 

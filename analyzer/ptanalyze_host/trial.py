@@ -17,7 +17,7 @@ from ptanalyze.capture.live.supervise import GRACE, die_with_us
 from ptanalyze.core.errors import CaptureError, PartialDataError, UsageError
 from ptanalyze.core.safe_files import temporary_directory
 from ptanalyze.core.sysfs import shown
-from ptanalyze.formats.measured.perf_stat import read_perf_stat
+from ptanalyze_law.perf_stat import read_perf_stat
 
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .walk_cost import counted_here, start

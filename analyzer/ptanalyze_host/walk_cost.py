@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.safe_files import temporary_directory
-from ptanalyze.formats.measured.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
+from ptanalyze_law.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 
 from .survey import Surveyed
 

@@ -45,7 +45,7 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
     "--placement",
     shell_complete=complete.words_or_files(*REMOTE),
     help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; or "
-    "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56, or a .json of classify. Default: none.",
+    "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
 )
 @click.option("--at", help="Table placement of the --local run, as --placement. Default: all local.")
 @seconds_option

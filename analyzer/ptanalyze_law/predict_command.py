@@ -72,7 +72,7 @@ ERRORS = (
     multiple=True,
     shell_complete=complete.words_or_files("LL", *REMOTE),
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
-    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75, or a .json of classify; repeatable. "
+    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. "
     "Default: all with local data.",
 )
 @click.option(

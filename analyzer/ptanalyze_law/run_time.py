@@ -40,10 +40,9 @@ def calibrate(
 ) -> Calibration:
     """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
 
-    local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
+    local      file of perf stat's -x or -j output, all tables local; remote: of a run at `placement`
     placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"; or
-               shares of the walks ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75"), or a .json file of
-               `ptanalyze classify --json`
+               shares of the walks ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75")
     at         placement of the `local` run, where its tables are not all local
     seconds, remote_seconds  elapsed times, where the files have none, or instead of files
     machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
@@ -57,22 +56,16 @@ def calibrate(
     """
     from ptanalyze.cost.law import placement as known
     from ptanalyze.formats.measured.latency import read_latency
-    from ptanalyze.formats.measured.perf_stat import (
-        one_walker,
-        partial,
-        read_perf_stat,
-        walk_events,
-        what_is_missing,
-        with_refills,
-    )
 
     from .calibrate import calibrate_runs
+    from .ibs import with_refills
+    from .perf_stat import one_walker, partial, read_perf_stat, walk_events, what_is_missing
 
     if (remote is None and remote_seconds is None) != (placement is None):
         raise UsageError(
             "--remote and --placement go together (or --remote-seconds): which tables were remote in it?"
         )
-    placement, at = (None if name is None else _where(name) for name in (placement, at))
+    placement, at = (None if name is None else str(name) for name in (placement, at))
     native = native or any(known(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
     run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
@@ -83,7 +76,7 @@ def calibrate(
         run, assumed = with_refills(run, stat, ibs, native, allow_multiplexed)
     elif placement is None and stat is not None and (missing := what_is_missing(stat)):
         raise UsageError(f"{local}: {missing}")
-    doubts = () if stat is None else tuple(f"local run: {why}" for why in partial(stat))
+    doubts = (f"local run: {why}",) if stat is not None and (why := partial(stat)) else ()
     second = None
     if placement is not None:
         second = _run(remote, remote_seconds, native, allow_multiplexed, "--remote FILE or --remote-seconds")
@@ -120,7 +113,8 @@ def _run(
 ) -> MeasuredRun:
     """MeasuredRun of a file of perf stat, with another elapsed time, or of a time alone."""
     from ptanalyze.cost.law import MeasuredRun
-    from ptanalyze.formats.measured.perf_stat import read_run
+
+    from .perf_stat import read_run
 
     if file is None:
         if seconds is None:
@@ -205,21 +199,14 @@ def predictions(
     walks = [_walks(of, calibration.native) for of in walk_cycles]
     names = ([] if walks else order(calibration)) if placements is None else placements
     return [
-        *(predict_placement(calibration, _where(name)) for name in names),
+        *(predict_placement(calibration, str(name)) for name in names),
         *(predict_walks(calibration, walk, name) for name, walk in walks),
     ]
 
 
-def _where(name: PathLike) -> str:
-    """Name of a placement: as given, or by the shares in a file of `ptanalyze classify --json`."""
-    from ptanalyze.formats.measured.perf_stat import read_class_shares
-
-    return read_class_shares(name) if str(name).endswith(".json") else str(name)
-
-
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
-    from ptanalyze.formats.measured.perf_stat import partial, read_perf_stat, walk_run, what_is_missing
+    from .perf_stat import partial, read_perf_stat, walk_run, what_is_missing
 
     try:
         number = float(of)  # type: ignore[arg-type]
@@ -232,7 +219,7 @@ def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
     stat = read_perf_stat(cast("PathLike", of))
     walk = walk_run(stat, native).walk
     if why := partial(stat):
-        raise UsageError(f"{of}: {why[0]}: a part of the walk cycles is no measure of another run's")
+        raise UsageError(f"{of}: {why}: a part of the walk cycles is no measure of another run's")
     if walk is None:
         raise UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
     return Path(cast("str", of)).stem, walk

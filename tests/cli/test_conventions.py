@@ -367,7 +367,7 @@ def test_a_single_setting_is_in_the_label_and_a_plain_number_of_nodes_is_explain
 
 def test_a_directory_is_no_output_of_perf_stat(pt, tmp_path):
     ran = pt("calibrate", "--local", tmp_path)
-    assert is_one_line(ran, 2) and "perf stat -o" in ran.err
+    assert is_one_line(ran, 2) and "perf stat -x, -o" in ran.err
 
 
 # Numbers in the environment that are none are as good as not set.

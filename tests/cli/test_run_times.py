@@ -315,16 +315,6 @@ def test_walk_cycles_are_a_number_or_a_file(pt, perf, value):
     assert is_one_line(ran, 2) and value in ran.err
 
 
-def test_shares_come_from_what_classify_prints(pt, perf, tmp_path, vm_sample):
-    classes = tmp_path / "classes.json"
-    classes.write_text(pt("classify", vm_sample, "--json").out)
-    asked = ("predict", "--local", perf(GUPS["LL"], "ll"), "--at", classes, "--placement", "LL", "--json")
-    (found,) = json.loads(pt(*asked).out)["result"]["predictions"]
-    assert found["low"] < found["middle"] < 1
-    ran = pt(*asked[:4], tmp_path / "none.json")
-    assert is_one_line(ran, 2) and "none.json" in ran.err
-
-
 def test_a_run_that_perf_saw_in_part_contradicts_its_own_clock(pt, perf):
     """Canneal under linux, data by first touch, second run: 285 s, but half of the cycles of the others."""
     path = bundled("models") / "reference" / "ports-xeon-runs.csv"

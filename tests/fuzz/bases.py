@@ -208,9 +208,7 @@ def texts(place):
     dumps = [test_foreign_tables.dump_text(tree).encode() for tree in (few, many)]
     topology = {"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1, 2, 3], "ns": ROWS}
     latency = {**LATENCY, "idle_ns": [[80, 130], [130, 80]], "contended_ns": [[180, 330], [330, 180]]}
-    counted = [f"{value},,{name}:u,1000000,100.00,,\n" for name, value in test_perf_stat.COUNTS.items()]
     jsons = "\n".join(test_perf_stat.json_line(name, n) for name, n in test_perf_stat.COUNTS.items())
-    german = test_perf_stat.cells(";", point=",", group=["web.slice"])
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
@@ -222,7 +220,7 @@ def texts(place):
         "vmitosis": dumps,
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
-        "perf-stat": [text.encode() for text in (test_perf_stat.text(), "".join(counted), jsons, german)],
+        "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
         "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
         "matrix": [MATRIX, json.dumps(topology).encode()],
         **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
@@ -282,7 +280,6 @@ def small_files(place, bases, texts):
         "vmitosis": texts["vmitosis"],
         "vmitosis, nested": texts["vmitosis"],
         **{name: texts[name] for name in ("result.json", "result.csv")},
-        "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
     }
     return {name: found[name] for name in READERS}
 
@@ -337,7 +334,3 @@ def stream(place):
 def perf_data():
     head = PERF_HEADER.pack(PERF_MAGIC, PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
     return head.ljust(340, b"\7")
-
-
-def walks():
-    return {"weight": "walks", "rows": test_perf_stat.rows(1, 2, 3, 4)}

@@ -15,7 +15,6 @@ from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration, write_machine
-from ptanalyze.formats.measured.perf_stat import read_class_shares, read_refills, read_run
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import INDEX, read_trace, stored_index, trace_of
@@ -29,6 +28,8 @@ from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
 from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
+from ptanalyze_law.ibs import read_refills
+from ptanalyze_law.perf_stat import read_run
 
 from .attempt import function
 from .changes import (
@@ -197,7 +198,6 @@ READERS = {
     "vmitosis, nested": Reader(to_tables(lambda path, out: import_ptdump(path, out, path))),
     "result.json": Reader((read_rows,), file="in.json"),
     "result.csv": Reader((read_rows,), file="in.csv"),
-    "classify": Reader((read_class_shares,), json_changed),
 }
 
 

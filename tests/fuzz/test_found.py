@@ -206,11 +206,6 @@ LATENCIES = (
 )
 FILES = {  # reader, content
     "latencies at both ends of numbers": ("latency", LATENCIES % b"[[5e-324, 1e308], [5e-324, 1e308]]"),
-    "a class that is a table": (
-        "classify",
-        b'{"what": "classify", "result": [{"weight": "walks", "rows": [{"class": {}}]}]}',
-    ),
-    "a weight that is a list": ("classify", b'{"what": "classify", "result": [{"weight": []}]}'),
 }
 
 

@@ -32,9 +32,9 @@ from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plai
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured.latency import read_latency, read_matrix
 from ptanalyze.formats.measured.machine import read_calibration
-from ptanalyze.formats.measured.perf_stat import read_perf_stat
 from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
+from ptanalyze_law.perf_stat import read_perf_stat
 
 # Hostile JSON and TOML: nested deeply, huge numbers, other encodings; each file says it in one line.
 

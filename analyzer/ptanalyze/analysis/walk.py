@@ -20,11 +20,8 @@ from .replay import windows_of
 from .setup import Setup, from_the_beginning, open_replay_capture, provenance_of, setup_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pandas import DataFrame
 
-    from ..formats.measured.perf_stat import Refill
     from ..world.scenario import Scenario
 
 
@@ -244,58 +241,3 @@ def rows_of(vma: np.ndarray, rows: int) -> np.ndarray:
     within = np.arange(len(vma)) - np.repeat(change, sizes)
     row: np.ndarray = before + within * np.repeat(share, sizes) // np.repeat(sizes, sizes)
     return row
-
-
-# What walks take by the node of their leaf table: samples of a CPU's own timing beside dumped tables.
-
-
-class RefillTimes(NamedTuple):
-    """Cycles of TLB refills, float64[n, n] by [node of the CPU, node of the leaf table]; NaN without samples.
-
-    nodes     numbers of the nodes
-    error     standard error of each mean; samples  int64[n, n]
-    left_out  samples of other addresses: no table of the dump leads there, or its node is not known
-    """
-
-    nodes: tuple[int, ...]
-    mean: np.ndarray
-    error: np.ndarray
-    samples: np.ndarray
-    left_out: int
-
-
-def refill_times(snapshot: Snapshot, refills: Sequence[Refill], pid: int | None = None) -> RefillTimes:
-    """RefillTimes of a native Snapshot and samples of its process (formats.measured.perf_stat.refills).
-
-    A sample's refill may have found its entry in a cache. UsageError: a VM; samples of several processes and
-    no `pid`; samples without a CPU or an address.
-    """
-    if not snapshot.native:
-        raise UsageError("a refill's latency does not tell nested walks apart: name a native capture")
-    told = [one for one in refills if min(one.cpu, one.address) >= 0]
-    if not told:
-        why = "record with -d and -a (or --sample-cpu), and keep IbsDCLinAd and PERF_RECORD_SAMPLE"
-        raise UsageError(f"samples: no CPU and address in any of {len(refills)}: {why}")
-    found = sorted({one.pid for one in told})
-    if pid is None and len(found) > 1:
-        raise UsageError(f"samples of {len(found)} processes, {found[0]} to {found[-1]}: name one with --pid")
-    told = [one for one in told if pid in (None, one.pid)]
-    cycles, cpu = np.array([one.cycles for one in told], np.float64), np.array([one.cpu for one in told], int)
-    region = np.array([one.address for one in told], np.uint64) >> np.uint64(REGION_SHIFT)
-    regions, which = np.unique(region, return_inverse=True)
-    leaf = address_space.address_space(snapshot, regions).regions.leaf[which]
-    inside = leaf < len(snapshot.guest)
-    server = np.where(inside, snapshot.guest.node[np.where(inside, leaf, 0)], UNKNOWN_NODE)
-    by_cpu = snapshot.topology.node_of_cpu()
-    reader = np.where(cpu < len(by_cpu), by_cpu[np.minimum(cpu, len(by_cpu) - 1)], UNKNOWN_NODE)
-    nodes = tuple(node.id for node in snapshot.topology.nodes)
-    shape = len(nodes), len(nodes)
-    mean, error, samples = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64)
-    for at in np.ndindex(*shape):
-        here = cycles[(reader == nodes[at[0]]) & (server == nodes[at[1]])]
-        samples[at] = len(here)
-        if len(here):
-            mean[at] = here.mean()
-        if len(here) > 1:
-            error[at] = here.std(ddof=1) / len(here) ** 0.5
-    return RefillTimes(nodes, mean, error, samples, len(refills) - int(samples.sum()))
