@@ -400,3 +400,27 @@ def test_two_processes_do_work_that_waits_for_the_other():
 
     (first, here), (second, there) = by_processes([lambda: meet(other, ready), lambda: meet(go, one)], 2)
     assert first == second == b"." and len({here, there, os.getpid()}) == 3
+
+
+class Interrupting:
+    """What ends by Ctrl-C when a parent reads it."""
+
+    def __reduce__(self):
+        return interrupted, ()
+
+
+def interrupted():
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_parent_waits_for_no_child_that_still_writes():
+    """Both have more to say than a pipe holds; the second holds the reading end of the first one's."""
+    go, other = os.pipe(), os.pipe()
+
+    def large(mine, others):
+        os.write(others, b"x")
+        os.read(mine, 1)
+        return Interrupting(), bytes(1 << 20)
+
+    with pytest.raises(KeyboardInterrupt):
+        by_processes([lambda: large(go[0], other[1]), lambda: large(other[0], go[1])], 2)

@@ -152,8 +152,9 @@ def by_processes(work: Sequence[Callable[[], T]], processes: int) -> list[T]:
             with open(results, "rb", closefd=False) as file, suppress(EOFError, pickle.UnpicklingError):
                 done |= pickle.load(file)
     finally:
-        for child, results in children:
+        for _, results in children:  # all before any is waited for: a child holds the ends of those before it
             os.close(results)
+        for child, _ in children:
             os.waitpid(child, 0)
     return [done[k] if k in done else piece() for k, piece in enumerate(work)]
 
