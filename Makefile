@@ -15,7 +15,7 @@ QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks rendered test test-all check check-twins check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
+.PHONY: demo notebooks rendered test test-all check check-near check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -41,12 +41,17 @@ test-compiled: $(VENV)/.installed-test warm
 test-uncompiled: $(VENV)/.installed-test
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and not compiled" $(TWINS)
 
-# for the minute between two edits, its parts beside each other: 5 examples of each property
+# for the minute between two edits, its parts beside each other: the test files nearest to what changed since
+# SINCE, with 5 examples of each property, kernels as plain Python; the numbers of every answer
+SINCE ?= HEAD
+NEAR = $(shell $(VENV)/bin/python tests/changed.py $(SINCE))
+QUICK := --hypothesis-profile quick
 check: $(VENV)/.installed-test
-	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-twins check-golden
+	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-near check-golden
 
-check-twins: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 $(FILES) --hypothesis-profile quick -m "twin and not compiled" $(TWINS)
+check-near: $(VENV)/.installed-test
+	near="$(NEAR)"; [ -z "$$near" ] || $(PYTEST) $(QUICK) -m "not twin or compiled" $$near
+	twins="$(filter $(TWINS),$(NEAR))"; [ -z "$$twins" ] || NUMBA_DISABLE_JIT=1 $(PYTEST) $(QUICK) -m "twin and not compiled" $$twins
 
 check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden

@@ -1,6 +1,5 @@
 """Each command on the bundled captures, as a new user would call it."""
 
-import csv
 import json
 import os
 import re
@@ -20,36 +19,17 @@ from captures import USED, make_family, one_node_capture
 from command_line import is_one_line
 from needs import needs_root
 from ptanalyze.capture.check import Check
-from ptanalyze.capture.describe import for_people, in_ms
 from ptanalyze.capture.live import native
 from ptanalyze.capture.live.host import Capability, examine
-from ptanalyze.cli import entries
 from ptanalyze.cli.check import PASSED
 from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.record import seal
 from ptanalyze_synth.capture import must_fit
 from ptanalyze_synth.plan import Parameters, plan, whole_pages
 from report_page import ReportPage
 
 # Each subcommand on the bundled capture, as a new user would call it.
-
-
-@pytest.mark.parametrize("name", entries())
-def test_every_command_explains_itself(pt, name):
-    ran = pt(name, "--help")
-    assert ran.code == 0
-    assert ran.out.startswith(f"Usage: ptanalyze {name}")
-    assert len(ran.out.splitlines()) > 5
-
-
-def test_help_imports_nothing_slow():
-    code = (
-        "import sys; from ptanalyze.cli import run; run(['--help']); "
-        "print([m for m in ('numpy', 'numba', 'pandas', 'rich') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_info_counts_tables_threads_and_touches(pt, sample):
@@ -72,19 +52,6 @@ def test_info_and_classify_agree_on_what_is_mapped_once_the_tracers_pages_are_ta
     own = sum(table.get(f"{size}, the tracer's", 0) for size in sizes)
     assert own and own == counted["tracers"]
     assert seen + sum(counted["unresolved"].values()) + own == sum(table[size] for size in sizes)
-
-
-def test_info_shows_pids_and_instants_as_people_do(pt):
-    shown = pt("info", "sysbench-memory")
-    assert shown.code == 0 and "exit status" in shown.out
-    assert "\nhow the tables were read " in shown.out and "how sure" not in shown.out
-    pid = json.loads(pt("info", "sysbench-memory", "--json").out)["result"]["how sure"]["pid"]
-    assert re.search(rf"pid +{pid} ", shown.out)
-    for what in ("recording", "tracing", "reading"):
-        assert len(re.findall(rf"{what} began +2026-\d\d-\d\dT\d\d:\d\d:\d\d", shown.out)) == 1
-    for what in ("recording took", "reading took", "trace spans"):
-        assert len(re.findall(rf"{what} \(s\) +[\d.]+ ", shown.out)) == 1, "a duration says of what it is"
-    assert not re.search(r"^ (seconds|started|time|duration s) ", shown.out, re.MULTILINE)
 
 
 def test_the_bundled_capture_passes_every_check(pt, sample, monkeypatch):
@@ -116,46 +83,6 @@ def test_walk_explains_a_mapped_and_an_unmapped_address(pt, sample):
     assert [step["level"] for step in steps] == [4, 3, 2, 1]
     unmapped = pt("walk", sample, "0x1000")
     assert unmapped.code == 1 and "not mapped" in unmapped.out
-
-
-def test_classify_weights_by_pages_and_by_walks(pt, sample):
-    pages, walks = json.loads(pt("classify", sample, "--json").out)["result"]
-    assert {row["share"] for row in pages["rows"] if row["class"] == "Local"} == {1.0}
-    local = {row["socket"]: row["share"] for row in walks["rows"] if row["class"] == "Local"}
-    assert local == {0: 1.0, 1: 0.0, 2: 0.0, 3: 0.0}
-    assert pt("classify", sample, "--by", "thread").out.count("thread ") >= 4
-    assert " libc.so.6 " in pt("classify", sample, "--by", "vma").out
-
-
-def test_whatif_compares_policies_with_the_baseline(pt, sample):
-    ran = pt("whatif", sample, "-p", "mitosis", "-p", "hydra", "--cold", "--json")
-    assert ran.code == 0
-    baseline, mitosis, hydra = json.loads(ran.out)["result"]
-    assert baseline["policy"] == "first-touch" and baseline["speedup"] == 1
-    assert mitosis["leaf_LL_share"] == 1
-    assert mitosis["pt_bytes"] == 4 * baseline["pt_bytes"]
-    assert baseline["leaf_LL_share"] < hydra["leaf_LL_share"] == 1
-    assert baseline["pt_bytes"] < hydra["pt_bytes"] < mitosis["pt_bytes"]
-    assert hydra["dram_reads"] == mitosis["dram_reads"] == baseline["dram_reads"] > 0
-
-
-def test_whatif_compares_the_steady_state_where_hydra_has_copied_all_that_is_walked(pt, sample):
-    ran = pt("whatif", sample, "-p", "mitosis", "-p", "hydra", "--json")
-    baseline, mitosis, hydra = json.loads(ran.out)["result"]
-    assert baseline["leaf_LL_share"] < hydra["leaf_LL_share"] == mitosis["leaf_LL_share"] == 1
-    assert hydra["once_cycles"] > 0 == hydra["replica_faults"]
-
-
-def test_whatif_prints_a_row_a_policy_and_what_it_assumed(pt, sample):
-    ran = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0", "--full")
-    assert (ran.code, ran.err) == (0, "")
-    assert "first-touch" in ran.out and "prefetch=0" in ran.out and "recorded on one node" in ran.out
-
-
-def test_results_do_not_depend_on_the_number_of_threads(pt, own_sample, tmp_path):
-    one = pt("whatif", own_sample, "-p", "hydra", "-p", "mitosis", "--csv", "--threads", 1).out
-    two = pt("whatif", own_sample, "-p", "hydra", "-p", "mitosis", "--csv", "--threads", 2).out
-    assert one == two and one.count("\n") == 4
 
 
 def test_without_a_capture_only_four_commands_take_the_sample(pt, tmp_path, monkeypatch):
@@ -220,20 +147,6 @@ def test_a_wrong_machine_file_names_its_field(pt, sample, tmp_path, damage, fiel
     ran = pt("whatif", sample, "-p", "hydra", "-m", tmp_path / "m.toml")
     assert is_one_line(ran, 2)
     assert "m.toml" in ran.err and field in ran.err
-
-
-def test_policies_and_machines_are_listed_with_their_sources(pt):
-    assert {policy["name"] for policy in json.loads(pt("policies", "--json").out)["result"]} >= {
-        "linux", "first-touch", "interleave", "ideal", "mitosis", "hydra",
-    }  # fmt: skip
-    names = [machine["name"] for machine in json.loads(pt("machines", "--json").out)["result"]]
-    assert "vmitosis-cascade-lake" in names
-    assert "sources" in pt("machines", "hydra-haswell").out
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_printed(pt, shell):
-    assert "ptanalyze" in pt("completion", shell).out
 
 
 def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path):
@@ -334,21 +247,6 @@ def test_what_else_cleared_accessed_bits_is_said(pt, tmp_path):
     assert "kdamond 0 is running" in pt("info", capture.directory).out
 
 
-def test_what_the_manifest_says_is_not_said_again():
-    facts = {"capture": {"pid": 7}, "how sure": {"pid": 7, "retries": 0}, "trace": {"pid": 7}}
-    assert for_people(facts)["how sure"] == {"retries": 0} and for_people(facts)["trace"] == {"pid": "7"}
-    assert for_people({"how sure": {"pid": 7}})["how sure"] == {"pid": "7"}
-
-
-def test_when_page_tables_were_read_is_said_in_words():
-    said = for_people({"capture": {"page_tables": "roi_end"}, "trace": {"page_tables": "of old"}})
-    assert said == {"capture": {"page tables read at": "region's end"}, "trace": {"page tables": "of old"}}
-
-
-def test_milliseconds_have_three_digits_and_no_powers_of_ten():
-    assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
-
-
 def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, tmp_path):
     one_node_capture(tmp_path / "app")
     ran = pt("classify", tmp_path / "app", "--by", "page")
@@ -361,19 +259,6 @@ def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, 
 
 
 # `ptanalyze machines NAME`: a machine file told to people, and as JSON to programs.
-
-
-@pytest.mark.parametrize("name", machine_names())
-def test_a_machine_is_told_in_words_and_tables(pt, monkeypatch, name):
-    machine, said = load_machine(name), pt("machines", name).out
-    assert not re.search(r"[{}]|None|\('|', '|_ns|l1_", said.partition("sources")[0])
-    assert f"{machine.tlb.l1_4k.entries:,} entries, {machine.tlb.l1_4k.ways} ways" in said
-    assert f"{machine.llc.ways} ways, {machine.llc.cycles:g} cycles" in said
-    far = max(max(row) for row in machine.latency.idle)
-    assert "ns per read from DRAM, idle" in said and f"{far:.0f}" in said
-    monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(len, pt("machines", name).out.splitlines())) <= 80
-    assert all(source.split()[0] in said for source in machine.sources.values())
 
 
 def test_a_machine_as_json_is_its_file(pt):
@@ -456,34 +341,6 @@ def test_what_needs_root_is_missing_without_root():
 # `ptanalyze fragmentation` on the bundled VM captures.
 
 
-def test_most_neighbours_straddle_two_ept_lines_and_reservations_mend_it(pt, vm_sample):
-    found = json.loads(pt("fragmentation", vm_sample, "--after", "--json").out)["result"]
-    before, after = (found[state]["all"][0]["mean"] for state in ("before", "after"))
-    assert before == pytest.approx(1.93, abs=0.01) and 1 <= after < 1.1
-    assert found["facts"]["ept_lines_per_gpt_line_after"] == after
-    assert found["facts"]["faults_without_a_block"] == 0
-    assert found["facts"]["unused_share_end"] < 0.02
-
-
-def test_the_tables_show_both_states_and_what_stays(pt, vm_sample):
-    ran = pt("fragmentation", vm_sample, "--after", "--set", "reserve_limit=16")
-    assert ran.code == 0
-    for words in (
-        "With reservations,",
-        " before ",
-        "reclaimed",
-        "unused, peak",
-        "in file-backed, shared or special VMAs",
-    ):
-        assert words in ran.out
-
-
-def test_csv_is_tidy(pt, vm_sample):
-    rows = list(csv.DictReader(pt("fragmentation", vm_sample, "--by", "vma", "--csv").out.splitlines()))
-    assert {row["state"] for row in rows} == {"before"} and {row["lines"] for row in rows} == {"all", "full"}
-    assert sum(int(row["count"]) for row in rows if row["lines"] == "all") >= 1895
-
-
 def test_a_native_capture_is_refused_in_one_line(pt, sample):
     ran = pt("fragmentation", sample)
     assert is_one_line(ran, 2) and "ptanalyze dump vm" in ran.err
@@ -519,27 +376,6 @@ def test_a_synthetic_capture_goes_through_every_command(pt, tmp_path, guest):
     assert set(answer.get("refused", {})) == refused
 
 
-@pytest.mark.parametrize("mapped_by, copies", [("threads", False), ("main", True)])
-def test_hydra_copies_nothing_where_each_thread_maps_and_uses_its_own_part(pt, tmp_path, mapped_by, copies):
-    options = ("--sharing", "private", "--mapped-by", mapped_by, "--accesses", "5000")
-    pt("synth", "-o", tmp_path / "made", "--size", "16M", *options)
-    ran = pt("whatif", tmp_path / "made", "-p", "linux", "-p", "hydra", "--cold", "--json")
-    linux, hydra = json.loads(ran.out)["result"]
-    assert (hydra["pte_copies"] > 0) == copies
-    assert hydra["faults"] == linux["faults"] == 16 * 256
-
-
-def test_what_closed_forms_say_is_printed(pt, tmp_path):
-    made = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--guest", "visible", "--accesses", "10")
-    assert "Local-Local" in made.out and "25.00 %" in made.out and "PTEMagnet" in made.out
-
-
-def test_a_refused_option_leaves_nothing(pt, tmp_path):
-    ran = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--placement", "bind:4")
-    assert ran.code == 2 and len(ran.err.splitlines()) == 1 and "NODE of 0..3" in ran.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_machine_without_room_is_refused_with_what_is_enough(pt, tmp_path):
     ran = pt("synth", "-o", tmp_path / "made", "--size", "64M", "--nodes", "2", "--node-memory", "16M")
     assert ran.code == 2 and "the machine is full" in ran.err
@@ -547,11 +383,6 @@ def test_a_machine_without_room_is_refused_with_what_is_enough(pt, tmp_path):
     assert list(tmp_path.iterdir()) == []
     more = pt("synth", "-o", tmp_path / "made", "--size", "64M", "--nodes", "2", "--node-memory", enough)
     assert more.code == 0
-
-
-def test_a_directory_that_is_there_is_not_overwritten(pt, tmp_path):
-    ran = pt("synth", "-o", tmp_path, "--size", "16M")
-    assert ran.code == 2 and "exists already" in ran.err
 
 
 def test_a_disk_without_room_is_said_before_anything_is_written():
@@ -573,15 +404,6 @@ def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
 # `ptanalyze report`: a page from the command line.
 
 
-def test_figures_are_drawn_by_as_many_processes_as_asked_for(pt, sample, tmp_path, monkeypatch):
-    drawn_by = []
-    html = lambda _, processes, progress: drawn_by.append(processes) or ""  # noqa: E731
-    monkeypatch.setattr("ptanalyze_report.study.studies", lambda *_: [])
-    monkeypatch.setattr("ptanalyze_report.page.html", html)
-    pt("report", sample, "-j", "3", "-o", tmp_path / "page.html")
-    assert drawn_by == [3]
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     place = tmp_path_factory.mktemp("report") / "small"
@@ -591,19 +413,6 @@ def small(tmp_path_factory):
 def repeated(page):
     """The command that makes the page again; other commands are what to do about the program."""
     return next(code.text for code in page.all("code") if code.text.startswith("ptanalyze report"))
-
-
-def test_without_a_capture_a_page_about_the_bundled_sample_is_written_and_said_where(
-    pt, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    ran = pt("report")
-    assert ran.code == 0 and ran.out.startswith("SAMPLE lookup") and ran.out.count("\n") == 1
-    assert ran.err == "ptanalyze: wrote report.html\n"
-    page = ReportPage((tmp_path / "report.html").read_text("utf-8"))
-    assert "lookup" in page.text()
-    assert repeated(page).startswith("ptanalyze report")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_the_command_to_repeat_is_what_was_given_and_makes_the_same_page(pt, small, tmp_path):
@@ -631,15 +440,6 @@ def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
         ran = pt("report", *given)
         assert is_one_line(ran, 2) and why in ran.err and not ran.out
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_page_is_about_the_policies_that_are_asked_for(pt, small, tmp_path):
-    path = tmp_path / "few.html"
-    assert pt("report", small, "-p", "mitosis,hydra:prefetch=0", "-o", path, "--horizon", "1m").code == 0
-    page = ReportPage(path.read_text("utf-8"))
-    _, *rows = page.table("policies")
-    assert {row[0].partition(" ")[0] for row in rows} == {"linux", "mitosis", "hydra:prefetch=0"}
-    assert "-p mitosis,hydra:prefetch=0" in repeated(page)
 
 
 def test_a_page_of_a_trace_can_count_each_mapped_page_once(pt, small, tmp_path):

@@ -11,13 +11,13 @@ from inspect import cleandoc
 import click
 import pytest
 
-from command_line import EVERY, LEAVES, is_one_line
+from command_line import EVERY, LEAVES
 from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, entries, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.errors import bundled, meant, this_program
+from ptanalyze.core.errors import bundled, this_program
 from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
 from ptanalyze.policies import names
 
@@ -54,10 +54,6 @@ def test_a_near_miss_is_named(pt, arguments, near):
     assert ran.code == 2 and near in ran.err
 
 
-def test_what_is_near_nothing_is_not_guessed():
-    assert meant("toaster", names()) == "" and meant("Hydra", names()) == "did you mean hydra? "
-
-
 def test_help_and_version_are_found_where_other_programs_have_them(pt):
     assert pt("help").out == pt("--help").out and pt("help", "walk").out == pt("walk", "--help").out
     assert pt("-V").out == pt("version").out == pt("--version").out != ""
@@ -83,7 +79,7 @@ def test_a_size_limit_that_no_trace_fits_in_is_refused_before_the_program_runs(p
 
 
 def test_a_log_with_forced_colour_holds_no_progress_bars(sample):
-    command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "hydra"]
+    command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "linux"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FORCE_COLOR": "1"})
     assert done.returncode == 0 and "\x1b" not in done.stderr and "\r" not in done.stderr
 
@@ -95,11 +91,6 @@ def test_a_value_that_only_one_of_the_policies_takes_says_how_to_give_it_to_that
         "ptanalyze: --set mode=no-f: no such value for policy mitosis; name the policy that it is for: "
         "vmitosis-replicate.mode=no-f\n"
     )
-
-
-def test_a_size_of_less_than_a_page_is_a_forgotten_unit(pt, sample):
-    ran = pt("advise", sample, "--memory", "1")
-    assert ran.code == 2 and "write 1M, or 1%" in ran.err
 
 
 def test_what_makes_a_capture_names_it_when_nobody_does(pt, tmp_path, monkeypatch):
@@ -149,15 +140,10 @@ def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch)
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_summary_is_a_short_sentence(name):
-    summary = EVERY[name].short_help
-    assert summary and summary[0].isupper() and summary.endswith(".") and len(summary) <= LONGEST
-
-
-@pytest.mark.parametrize("name", EVERY)
 def test_a_command_explains_itself_in_sentences(name):
-    first = cleandoc(EVERY[name].help).split("\n\n")[0]
+    summary, (first, *_) = EVERY[name].short_help, cleandoc(EVERY[name].help).split("\n\n")
     assert (first[0].isupper() and first[-1] in ".:") or "completion" in first
+    assert summary and summary[0].isupper() and summary.endswith(".") and len(summary) <= LONGEST
 
 
 @pytest.mark.parametrize("name", LEAVES)
@@ -173,19 +159,13 @@ def test_every_command_has_an_example_that_names_options_it_has(name):
     assert used <= options, used - options
 
 
-@pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_an_option_says_what_it_is_and_its_default(name, option):
-    one = OPTIONS[name, option]
-    assert one.help and one.help[0].isupper() | one.help.startswith(("perf stat",)), one.help
-    assert one.help.endswith("."), one.help
-    if not (one.is_flag or one.required):
-        assert one.show_default or SAYS_ITS_DEFAULT.search(one.help) or "Also " in one.help, one.help
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_an_option_shows_its_default_where_it_has_one_and_does_not_say_it_twice(name, option):
-    one = OPTIONS[name, option]
-    assert not (one.show_default and "Default:" in one.help)
+def test_an_option_says_what_it_is_and_its_default_once():
+    for option in OPTIONS.values():
+        text = option.help
+        assert text and text[0].isupper() | text.startswith("perf stat") and text.endswith("."), text
+        assert not (option.show_default and "Default:" in text), text
+        if not (option.is_flag or option.required):
+            assert option.show_default or SAYS_ITS_DEFAULT.search(text) or "Also " in text, text
 
 
 def test_the_fields_of_options_are_the_options_and_the_manual():
@@ -216,12 +196,6 @@ def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, tmp_path, name):
         re.search(rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)", said, re.MULTILINE) for one in options
     )
     assert ("\nOutput:\n" in said) == any(one.name in OF_OUTPUT for one in options), "options are grouped"
-
-
-def test_the_former_name_of_jobs_is_taken_and_not_shown(pt, sample):
-    assert "--threads " not in pt("whatif", "--help").out and "-j, --jobs" in pt("whatif", "--help").out
-    old = pt("classify", sample, "--weight", "walks", "--threads", 2, "--csv")
-    assert old.code == 0 and old.out == pt("classify", sample, "--weight", "walks", "-j", 2, "--csv").out
 
 
 # Shell completion: what the shells ask for, and bash itself.
@@ -337,15 +311,14 @@ def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
 
 
 def test_the_terminal_says_how_wide_tables_are(on_the_path):
-    for width in (60, 80, 120):
-        out = in_a_terminal(on_the_path, ["policies"], COLUMNS=str(width), NO_COLOR="1")
-        lines = re.sub("\x1b\\[[0-9;]*m", "", out).split("\r\n")
-        assert 40 < max(map(len, lines)) <= width
+    out = in_a_terminal(on_the_path, ["policies"], COLUMNS="60", NO_COLOR="1")
+    lines = re.sub("\x1b\\[[0-9;]*m", "", out).split("\r\n")
+    assert 40 < max(map(len, lines)) <= 60
 
 
 def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypatch, sample):
     monkeypatch.setenv("PTANALYZE_WHATIF_MACHINE", "hydra-haswell")
-    asked = "whatif", sample, "-p", "hydra", "--json"
+    asked = "whatif", sample, "-p", "linux", "--json"
     models = [
         json.loads(ran.out)["result"][0]["machine"] for ran in (pt(*asked), pt(*asked, "-m", "ice-lake"))
     ]
@@ -355,39 +328,22 @@ def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypat
 # What a user means by a name or a number: a node, a capture, a file.
 
 
-def test_a_single_setting_is_in_the_label_and_a_plain_number_of_nodes_is_explained(pt, sample):
-    ran = pt("whatif", sample, "-p", "mitosis", "--set", "nodes=2")
-    said = " ".join(ran.out.split())
-    rows = [line.split()[0] for line in ran.out.splitlines() if line.startswith(" ") and line.split()]
-    assert ran.code == 0 and "mitosis:nodes=2" in rows and "mitosis" not in rows
-    assert "mitosis has replicas on node 2 alone" in said and "sweep --set nodes=2,4`" in said
-    several = pt("whatif", sample, "-p", "mitosis,mitosis:nodes=0,2").out
-    assert " alone" not in several and " mitosis:nodes=0,2" in several and "nodes= " not in several
-
-
-def test_a_directory_is_no_output_of_perf_stat(pt, tmp_path):
-    ran = pt("calibrate", "--local", tmp_path)
-    assert is_one_line(ran, 2) and "perf stat -x, -o" in ran.err
-
-
 # Numbers in the environment that are none are as good as not set.
 
 NO_WIDTH = ["", "0", "-5", "x", "1e9", "\u00b2", "9" * 18, "9" * 5000]
 
 
-@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
 @pytest.mark.parametrize("value", NO_WIDTH, ids=lambda value: f"{value[:5]!a} {len(value)}")
-def test_a_width_that_is_none_is_ignored(pt, monkeypatch, name, value):
+def test_a_width_that_is_none_is_ignored(pt, monkeypatch, value):
     monkeypatch.delenv("COLUMNS")
     usual = pt("policies", "hydra")
-    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", value)
     assert pt("policies", "hydra") == usual and usual.code == 0
 
 
-@pytest.mark.parametrize("value", ["0", "-5"])
-def test_a_number_of_threads_that_is_none_is_ignored(value):
+def test_a_number_of_threads_that_is_none_is_ignored():
     command = [sys.executable, "-m", "ptanalyze", "policies", "hydra"]
-    env = os.environ | {"NUMBA_NUM_THREADS": value}
+    env = os.environ | {"NUMBA_NUM_THREADS": "-5"}
     done = subprocess.run(command, env=env, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -49,10 +49,6 @@ def earning(result, runs, cycles, seconds=0.5):
     return sped_up(replace(result, one_time=once), 1.03, 1.052, 1.074)
 
 
-FASTER = "Best placement: mitosis, 1.05x (1.03-1.07) over first-touch"
-MEMORY = "for 1.7 MiB more page tables at peak"
-
-
 @pytest.mark.parametrize("policy", ["mitosis", "hydra"])
 def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhere, monkeypatch, policy):
     monkeypatch.setenv("COLUMNS", "80")

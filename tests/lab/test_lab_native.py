@@ -159,7 +159,7 @@ def moved(kernel, ptdump, programs, request):
         yield boot("moved", TWO_NODES, kernel, image, files, place, limit=LIMIT, tries=2)
 
 
-@pytest.mark.lab
+@pytest.mark.lab(full=True)
 def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(moved):
     run = moved
     where = {name: tables_and_data(run.share / name) for name in ("born", "moved", "near", "far")}
@@ -215,7 +215,7 @@ def predicted(dump, guest, policy, **params):
     return leaf_nodes(replace(tables, node=home[: len(tables)]))
 
 
-@pytest.mark.lab
+@pytest.mark.lab(full=True)
 def test_whatif_says_where_a_reset_puts_nested_tables(vm):
     """vCPU 1 moved to node 1. KVM has up to 40 pages of before for each vCPU: dropped once, some stay far."""
     dumps, guest = vm

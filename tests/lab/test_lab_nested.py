@@ -39,12 +39,11 @@ PLACEMENTS = {
     "oblivious-huge": (Guest(nodes=1, policy=ALL, host_thp="always"), UNSEEN),
     "legacy-mmu": (Guest(bound=True, kvm="kvm.tdp_mmu=0"), SEEN),
 }
-SMALL = ("bound",)
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.lab(full=name not in SMALL)) for name in PLACEMENTS],
+    params=[pytest.param(name, marks=pytest.mark.lab(full=True)) for name in PLACEMENTS],
 )
 def nested(kernel, ptdump, programs, request):
     name = request.param

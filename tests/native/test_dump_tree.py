@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.oracle.replicas import Replicas, compare_trees
+from naive.trees import compare as compared
 from native.dumping import PROGRAMS, REPOSITORY, pages_of_pagemap, ptdump, running, state, wait_for
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
@@ -137,6 +137,7 @@ def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tm
         parent.stdout.close()
 
 
+@pytest.mark.full
 def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
     """Each lives for some milliseconds, some of which it is ending; the one that stays is always there."""
     code = (
@@ -164,6 +165,7 @@ def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
             subprocess.run(["kill", "-9", str(parent.pid), str(child)], check=True)
 
 
+@pytest.mark.full
 def test_a_child_that_calls_exec_all_the_time_costs_itself_alone(tmp_path):
     (tmp_path / "again.sh").write_text('exec sh "$0"\n')
     code = (
@@ -270,25 +272,22 @@ def counts(directory):
     assert facts["quiescence"]["quiet"] and not any(facts["reading"].values())
     trees = facts["replicas"]["trees"]
     assert [tree["name"] for tree in trees] == ["gpt", "gpt-node1", "gpt-node2", "gpt-node3"]
-    replicas = Replicas(
-        tuple(read_tree(directory, tree["name"]) for tree in trees),
-        tuple(tuple(tree["nodes"]) for tree in trees),
-    )
+    replicas = [read_tree(directory, tree["name"]) for tree in trees]
+    assert [tree["nodes"] for tree in trees] == [[0], [1], [2], [3]]
     return replicas, {
-        one.tree: {name: n for name, n in one.counts.items() if name != "marks"}
-        for one in compare_trees(replicas)
-        if one.level == 1  # the parent's libraries may be mapped by huge pages
+        tree: {name: n for name, n in row.items() if name != "marks"}
+        for (tree, level), row in compared(replicas, None).items()
+        if level == 1  # the parent's libraries may be mapped by huge pages
     }
 
 
 def test_each_root_that_is_another_becomes_a_tree_of_the_capture(dumps):
     replicas, found = counts(dumps[0])
-    assert replicas.nodes == ((0,), (1,), (2,), (3,))
     known = {tree: row["same"] for tree, row in found.items()}
     assert known == {1: 1024 + 1, 2: 512 + 1, 3: 342 + 1} and all(
         row.keys() == {"same", "missing"} for row in found.values()
     )
-    assert all((replicas.trees[0].frame != tree.frame[0]).all() for tree in replicas.trees[1:])
+    assert all((replicas[0].frame != tree.frame[0]).all() for tree in replicas[1:])
 
 
 def test_what_only_the_owners_tree_was_told_is_stale_in_the_others(dumps):

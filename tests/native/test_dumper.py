@@ -502,6 +502,7 @@ def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_
             assert ("it changed meanwhile" in done.stdout) != dump.facts["quiescence"]["quiet"]
 
 
+@pytest.mark.full
 def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(programs, tmp_path):
     """Areas and tables are of one moment, or the dump ends with 3, and so does its check."""
     with running(programs / "dump_unmap") as (process, _):
@@ -655,6 +656,7 @@ def small_group():
     place.rmdir()
 
 
+@pytest.mark.full
 def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, small_group):
     """128 MiB of tables: without looking at the group's limit, the kernel would kill it."""
 

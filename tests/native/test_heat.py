@@ -105,6 +105,7 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     assert covered <= elapsed
 
 
+@pytest.mark.full
 def test_samples_are_in_step_with_no_period(loop, tmp_path):
     """At equal intervals a program of the same period would show each sample the same."""
     sample(loop[0], tmp_path / "bits", 8, [300])
@@ -123,6 +124,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.full
 def test_many_threads_leave_time_to_sample(tmp_path):
     """The kernel adds up the CPU times of all threads, longer than ptheat waits between two looks at them."""
     with subprocess.Popen([sys.executable, "-c", CROWDED], stdout=subprocess.PIPE) as process:
@@ -147,6 +149,7 @@ def ends_sampled(target, words, path):
     )
 
 
+@pytest.mark.full
 def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(programs, tmp_path):
     """Two areas used alike at both ends of 1 GiB."""
     with running(programs / "dump_ends", ENDS, 1024, stdin=subprocess.PIPE) as (target, words):
@@ -158,6 +161,7 @@ def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(progr
     raise AssertionError((walks, accesses, heat.sampled_seconds))
 
 
+@pytest.mark.full
 def test_the_footprint_of_random_walks_is_that_of_the_accesses_that_the_program_counts(programs, tmp_path):
     """fp(w) = N (1 - exp(-a w / N)) of N lines and `a` accesses a second."""
     with running(programs / "dump_ends", ENDS, 64, stdin=subprocess.PIPE) as (target, words):
@@ -227,6 +231,7 @@ def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
     assert f"{capture.trace.accesses} samples of PID {busy.pid} (sh)" in lines[1] and "faults" in lines[0]
 
 
+@pytest.mark.full
 def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as idle:
         try:
@@ -237,6 +242,7 @@ def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
     assert not (tmp_path / "app").exists()
 
 
+@pytest.mark.full
 def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):
     with (tmp_path / "bits").open("wb") as file:
         ran = subprocess.Popen([DUMPS / "build/ptheat", str(loop[0]), "60", "20"], stdout=file)
@@ -339,6 +345,7 @@ def test_a_child_that_is_being_sampled_already_is_said_at_once(family, tmp_path)
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.full
 def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp_path, monkeypatch):
     pid, busy, idle = family
 
@@ -364,6 +371,7 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
+@pytest.mark.full
 def test_a_child_that_calls_exec_all_the_time_costs_that_child_alone(tmp_path):
     begins = (
         "import os, subprocess, sys, time; code = sys.argv[1]; subprocess.Popen([sys.executable, '-S', '-E', "
@@ -449,6 +457,7 @@ def cpu_of_sampling(pids, place, seconds):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.full
 def test_many_samplers_take_a_twentieth_of_all_cpus_together(crowd, tmp_path):
     short, long = (cpu_of_sampling(crowd, tmp_path / str(seconds), seconds) for seconds in (1, 6))
     assert long - short < 2 * (6 - 1) * os.cpu_count() / 20  # twice: what they need to begin varies

@@ -147,6 +147,7 @@ def said(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.full
 def test_where_the_path_has_no_qemu_it_records_with_its_own_and_dumps(installed, tools, tmp_path):
     own = tools / "ptanalyze_native/qemu"
     done = ptanalyze(tmp_path, "record -o x -- /bin/true", installed, tools, path=str(tmp_path))
@@ -159,11 +160,13 @@ def test_where_the_path_has_no_qemu_it_records_with_its_own_and_dumps(installed,
     assert re.search(rf"ok  tracer +QEMU \d+\.\d+,\s+{own}/qemu-x86_64,\s+with\s+libpt_qemu", told)
 
 
+@pytest.mark.full
 def test_a_qemu_of_the_system_that_takes_plugins_is_used_first(installed, tools, tmp_path):
     told = ptanalyze(tmp_path, "doctor", installed, tools).stdout
     assert re.search(r"ok  tracer +QEMU \d+\.\d+,\s+/usr/bin/qemu-x86_64,\s+with\s+libpt_qemu", told)
 
 
+@pytest.mark.full
 def test_its_qemu_takes_nothing_from_the_system_but_what_every_system_has(tools):
     own = tools / "ptanalyze_native/qemu"
     found = dict(re.findall(r"(\S+) => (/\S+)", said("ldd", own / "qemu-x86_64")))
@@ -171,6 +174,7 @@ def test_its_qemu_takes_nothing_from_the_system_but_what_every_system_has(tools)
     assert {path.name for path in own.iterdir()} == {*found, "qemu-x86_64"} - OF_THE_SYSTEM
 
 
+@pytest.mark.full
 def test_no_file_needs_a_newer_glibc_than_its_name_says(native_wheel, tools):
     named = tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", native_wheel.name).groups()))
     binaries = [
@@ -185,6 +189,7 @@ def test_no_file_needs_a_newer_glibc_than_its_name_says(native_wheel, tools):
     )
 
 
+@pytest.mark.full
 def test_each_file_of_others_comes_with_its_terms_and_the_source_it_was_built_from(tools):
     package = tools / "ptanalyze_native"
     texts = {path.name: path.read_text() for path in package.glob("licences/*")}
@@ -202,11 +207,13 @@ def test_each_file_of_others_comes_with_its_terms_and_the_source_it_was_built_fr
     assert {f"{newest.get(name, name)}.txt" for name in referred} < texts.keys()
 
 
+@pytest.mark.full
 def test_two_builds_have_equal_bytes(native_wheel, tmp_path):
     again = build_native_wheel(tmp_path)
     assert again.name == native_wheel.name and again.read_bytes() == native_wheel.read_bytes()
 
 
+@pytest.mark.full
 def test_the_native_tools_say_nothing_of_the_directory_that_they_were_built_in(tools):
     built = [path for path in tools.glob("ptanalyze_native/**/*") if path.is_file()]
     assert len(built) > 20 and not any(bytes(ROOT) in path.read_bytes() for path in built)
@@ -215,6 +222,7 @@ def test_the_native_tools_say_nothing_of_the_directory_that_they_were_built_in(t
 # The package works away from the checkout, and anybody who builds it gets the same bytes.
 
 
+@pytest.mark.full
 def test_the_wheel_answers_the_main_question_on_the_bundled_sample(installed, tmp_path):
     done = ptanalyze(tmp_path, "whatif --policy hydra", installed)
     assert done.returncode == 0, done.stderr
@@ -222,6 +230,7 @@ def test_the_wheel_answers_the_main_question_on_the_bundled_sample(installed, tm
     assert "hydra" in done.stdout and "first-touch" in done.stdout
 
 
+@pytest.mark.full
 def test_the_wheel_says_how_to_get_the_native_tools_it_lacks(installed, tmp_path):
     done = ptanalyze(tmp_path, "record -o x -- /bin/true", installed)
     assert done.returncode == 2
@@ -229,10 +238,12 @@ def test_the_wheel_says_how_to_get_the_native_tools_it_lacks(installed, tmp_path
     assert list(tmp_path.glob("*x*")) == []
 
 
+@pytest.mark.full
 def test_the_wheel_has_the_version(installed, tmp_path):
     assert ptanalyze(tmp_path, "--version", installed).stdout == f"ptanalyze, version {__version__}\n"
 
 
+@pytest.mark.full
 def test_the_source_at_another_place_and_time_makes_the_same_wheel(wheel, tmp_path):
     build(ROOT, tmp_path, "-t", "sdist")
     (source,) = tmp_path.glob("*.tar.gz")

@@ -255,6 +255,7 @@ def test_what_the_kernel_knows_by_address_goes_on(program):
         assert one.ask() == {"held": "1", "barrier": "0", "wrong": "0", "died": "1"}
 
 
+@pytest.mark.full
 def test_a_thread_that_nothing_can_stop_ends_in_a_bound(program):
     """State D, of a parent that vfork's flag holds: its child has memory of its own, so it is not refused."""
     with target(program, "waits", 8) as one:
@@ -294,6 +295,7 @@ def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
         assert pt("relocate", one.pid, "--yes").code == 0
 
 
+@pytest.mark.full
 def test_stacks_without_room_are_left_alone(program):
     with target(program, "stacks", 8) as one:
         for _ in range(30):
@@ -303,7 +305,10 @@ def test_stacks_without_room_are_left_alone(program):
         assert not leaves(one.pid) and int(said["rounds"]) and said["damaged"] == said["wrong"] == "0"
 
 
-@pytest.mark.parametrize("mode", ["spawn", "churn", "share", "signals"])
+@pytest.mark.parametrize(
+    "mode",
+    ["spawn", "signals", *(pytest.param(mode, marks=pytest.mark.full) for mode in ("churn", "share"))],
+)
 def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
     """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""
     with target(program, mode, 16, 2) as one:

@@ -334,6 +334,7 @@ def test_a_controller_that_accepts_nobody_holds_the_program_no_longer_than_the_t
         assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=20, check=True).returncode == 0
 
 
+@pytest.mark.full
 def test_a_lock_on_the_trace_file_is_not_waited_for_without_end(known, out):
     with open(out, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -691,6 +692,7 @@ def test_no_thread_is_lost_however_high_the_numbers_that_the_emulator_gives_them
     assert (who >= 0).all() and len(np.unique(who)) == number
 
 
+@pytest.mark.full
 def test_threads_beyond_what_is_traced_at_once_are_counted_and_said(many, tmp_path):
     number = AT_ONCE + 52
     with pytest.raises(PartialDataError) as refused:

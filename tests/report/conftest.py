@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import ptanalyze
-from ptanalyze.core.errors import bundled
 from ptanalyze_report.study import studies
 from report_page import ReportPage
 
@@ -65,14 +64,6 @@ def all_file(native, vm, twin, place):
     """A file: the report of three captures."""
     ptanalyze.report([native, vm, twin], place / "all.html")
     return place / "all.html"
-
-
-@pytest.fixture(scope="session")
-def bundled_vm_file(place):
-    """A file: the report of the bundled VM."""
-    capture = shutil.copytree(bundled("samples") / "vm-numa-visible", place / "vm-numa-visible")
-    ptanalyze.report(capture, place / "vm.html")
-    return place / "vm.html"
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,10 @@
 import json
 import os
 import sys
-from base64 import b64decode
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import ptanalyze
 from ptanalyze.core.errors import UsageError
@@ -81,30 +78,10 @@ def test_all_reads_of_a_walk_are_over_the_entry_that_ends_it(explorer, vm):
     assert len({step["place"] for step in placed}) > 1 and all(s["where"][0] == "e" for s in placed)
 
 
-def test_a_walk_that_is_asked_for_comes_into_view_and_the_view_is_free_again_after_that(explorer):
-    one = explorer.maps["gPT"]
-    far = one.slots - 1
-    address = f"{one.first(one.leaf_at(far)):x}"
-    explorer.asked = {**explorer.asked, "low": 0, "high": 1}
-    explorer.asked = {**explorer.asked, "address": address}
-    assert (explorer.shown["low"], explorer.shown["high"]) == (far, far + 1) and explorer.shown["entry"] == 0
-    explorer.asked = {**explorer.asked, "low": 0, "high": 3}
-    assert (explorer.shown["low"], explorer.shown["high"]) == (0, 3) and explorer.shown["steps"]
-    explorer.asked = {**explorer.asked, "address": f"{one.first(one.leaf_at(1)):x}"}
-    assert (explorer.shown["low"], explorer.shown["high"]) == (0, 3), "it is in view"
-
-
 def test_mitosis_gives_every_node_a_copy_of_its_own_and_linux_one_node(vm):
     copied, single = (ptanalyze.explore(vm, policy=name).maps["gPT"].near for name in ("mitosis", "linux"))
     assert set(copied[vm.snapshot.guest.level == 1]) == {1.0}
     assert set(single) == {0.25}
-
-
-def test_where_no_kernel_runs_a_picture_of_the_map_is_shown(explorer):
-    shown, _ = explorer._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in shown
-    picture = Image.open(BytesIO(b64decode(shown["image/png"])))
-    assert picture.width > 800 and len(picture.convert("RGB").getcolors(1 << 20)) > 4
 
 
 def test_what_cannot_be_walked_is_said(explorer):
@@ -118,15 +95,6 @@ def test_without_the_extra_it_says_what_to_install(vm, monkeypatch):
     monkeypatch.delitem(sys.modules, "ptanalyze_report.explore.widget", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[notebooks\]'"):
         ptanalyze.explore(vm)
-
-
-def test_without_page_tables_there_is_nothing_to_explore(tmp_path):
-    (tmp_path / "lackey.txt").write_text(" L 10000000,8\n" * 10)
-    from ptanalyze_formats.importing import import_capture
-
-    import_capture("lackey", tmp_path / "lackey.txt", tmp_path / "bare")
-    with pytest.raises(UsageError, match="no page tables to explore"):
-        ptanalyze.explore(tmp_path / "bare")
 
 
 def served(explorer, browser, tmp_path):

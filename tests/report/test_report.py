@@ -4,7 +4,6 @@ import base64
 import gzip
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,11 +16,8 @@ import pytest
 import ptanalyze
 import ptanalyze_report
 from ptanalyze.core.columns import Finding as Told
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze_report import page as page_module
 from ptanalyze_report.page import Page, html
 from ptanalyze_report.picture import memory
-from ptanalyze_report.study import studies
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
@@ -51,27 +47,6 @@ def test_figures_are_there_when_their_data_are(native_page, untraced_page, all_p
     assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
 
 
-def test_a_larger_run_comes_first_where_the_caches_hold_the_captured_one(native_study, native_page):
-    text, first = native_page.text(), native_study.curve.sentence
-    assert first.startswith("Its leaf entries fit the caches up to") and native_study.curve.times[0] == 1
-    assert native_study.limits is not None
-    verdict = native_study.limits.sentence.split(" over ")[0]
-    assert text.index(first.split(";")[0]) < text.index(verdict)
-    rows = native_page.table("sizes-data")
-    assert len(rows) == 1 + 2 * len(native_study.curve.times) and rows[-1][:3] == ["256", "4.0 GiB", "hydra"]
-
-
-def test_intervals_of_the_page_are_those_of_the_command_line(place):
-    """The page counts windows of time besides; its intervals cover the same assumptions."""
-    capture = ptanalyze.synth(place / "alike", "16M", accesses=4000, init_trace=False)
-    (study,) = studies([capture], ptanalyze.Setup.of())
-    told = ptanalyze.advise(capture).frame.set_index("policy")
-    for row in study.rows:
-        one = told.loc[row["policy"]]
-        for name in ("speedup", "speedup_low", "speedup_high", "walk_share_low", "walk_share_high"):
-            assert row[name] == one[name], (row["policy"], name)
-
-
 def test_the_full_table_says_what_advise_says(native, native_page):
     header, *rows = native_page.table("policies")
     frame = ptanalyze.advise(native).frame
@@ -83,15 +58,6 @@ def test_the_full_table_says_what_advise_says(native, native_page):
         assert row[column["Memory more at its peak"]] == memory(known["extra_bytes"]).text
     best = "baseline" if frame["policy"][0] == frame["baseline"][0] else "advised"
     assert rows[0][0].endswith(best) and sum("baseline" in row[0] for row in rows) == 1
-
-
-def test_the_numbers_below_a_figure_are_the_replays(untraced, untraced_page):
-    found = ptanalyze.advise(untraced).replayed
-    reads = found.reads[(found.reads["policy"] == found.results[0].policy) & (found.reads["from"] == "DRAM")]
-    matrix = reads.pivot_table(index="reader", columns="server", values="count", aggfunc="sum")
-    _, *rows = untraced_page.table("reads-data")
-    shown = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows]
-    assert shown == matrix.loc[[int(row[0]) for row in rows]].to_numpy().tolist()
 
 
 def test_without_a_trace_there_is_no_run_time_and_the_page_says_so(untraced_page):
@@ -182,41 +148,6 @@ def test_a_page_shows_no_physical_address(vm, all_page):
     text = all_page.text().lower()
     frames = {int(frame) for frame in (*vm.snapshot.guest.frame, *vm.snapshot.host.frame) if frame > 4096}
     assert not [frame for frame in frames if f"{frame:#x}" in text or f"{frame << 12:#x}" in text]
-
-
-def test_the_page_is_written_whole(native_file):
-    path, text = native_file
-    assert path.read_text("utf-8") == text
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_where_it_cannot_be_written_is_said_before_any_work(tmp_path):
-    (tmp_path / "is.html").mkdir()
-    for path, why in (
-        (tmp_path / "a.pdf", "FILE.html"),
-        (tmp_path / "no" / "a.html", "there is no directory"),
-        (tmp_path / "is.html", "is a directory"),
-    ):
-        with pytest.raises(UsageError, match=why):
-            ptanalyze.report(tmp_path / "no such capture", path)
-
-
-def test_a_damaged_capture_is_refused(native, tmp_path):
-    copy = shutil.copytree(native.directory, tmp_path / "copy")
-    file = copy / "gpt.tables"
-    raw = bytearray(file.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    file.write_bytes(raw)
-    with pytest.raises(CaptureError, match=r"damaged files = 1.*gpt.tables"):
-        ptanalyze.report(copy)
-
-
-def test_pages_of_three_such_vms_have_less_than_four_megabytes(bundled_vm_file):
-    size = bundled_vm_file.stat().st_size
-    once = len(page_module.library()) + len(page_module.asset("report.css"))
-    assert size > 400_000 and once + 3 * (size - once) < 4_000_000
-    page = ReportPage(bundled_vm_file.read_text("utf-8"))
-    assert {"timeline", "fragmentation"} <= figures(page)
 
 
 # What a report is made of travels with the package.

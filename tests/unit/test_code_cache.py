@@ -131,14 +131,11 @@ def test_the_next_process_does_not_compile(compiled):
     ("name", "old", "new", "result"),
     [
         ("hooks", "state.offset + F", "state.offset - F", -25),
-        ("factors", "FACTOR = 3", "FACTOR = 4", 45),
         ("factors", "x + 0", "x + 1", 40),
-        ("factors", "ADDED = 0", "ADDED = 1", 40),
-        ("factors", "x + y", "x + y + 1", 40),
         ("state", "offset: int\n    unused: int = 0", "unused: int\n    offset: int = 0", 30),
         ("loops", "total = 0", "total = 1", 36),
     ],
-    ids=["hook", "global", "callee", "module's global", "module's function", "fields", "loop"],
+    ids=["hook", "callee", "fields", "loop"],
 )
 def test_what_changed_is_compiled_anew(compiled, name, old, new, result):
     text = {"hooks": HOOKS, "factors": FACTORS, "state": STATE, "loops": LOOPS}[name]
@@ -218,90 +215,15 @@ def test_no_two_processes_give_two_functions_one_name(program, tmp_path):
     assert len(names) == len(set(names)) == 4 and all("loop" in name for name in names)
 
 
-BESIDE = TOGETHER.replace("import compile_together", "import compile_beside, compile_together").replace(
-    "compile_together([", "compile_beside([(loop, lambda: (State(1), 5))])\ncompile_together([", 1
-)
-
-
-def test_what_a_child_began_to_compile_beside_us_is_waited_for(program):
-    program.write("main", BESIDE + "print(len(list(__import__('pathlib').Path('kept').rglob('*.ptcode'))))")
-    program.write("hooks", HOOKS + "\n@njit\ndef plain(state, x):\n    return state.offset\n")
-    total, hits, files = program.ran(NUMBA_CACHE_DIR=str(program.folder / "kept")).stdout.split()
-    assert (total, hits, files) == ("40", "1", "2")
-
-
-STEPS = """
-from ptanalyze.kernels.jit import called_hook, kernel
-
-def steps_for(hook):
-    @called_hook
-    def step(state, x):  # too long to be inlined
-        total = x
-MUCH
-        return total
-
-    @kernel
-    def steps(state, n):
-        total = 0
-        for x in range(n):
-            total += step(state, x) + step(state, total) + step(state, n) + step(state, n - x)
-        return total
-
-    return steps
-"""
-MUCH = "\n".join(
-    f"        if total % {k} == 1:\n            total = total * {k} + hook(state, total ^ {k})"
-    for k in range(2, 80)
-)
-TWO_HOOKS = """
-from numba import njit
-
-@njit
-def one(state, x):
-    return state.offset + x
-
-@njit
-def two(state, x):
-    return state.offset - x
-"""
-ASKED = """
-import sys
-import hooks
-from state import State
-from steps import steps_for
-
-print(*(steps_for(getattr(hooks, name))(State(1), 5) for name in sys.argv[1:]))
-"""
-
-
-def test_loops_that_two_processes_compiled_stay_apart_in_a_third(program):
-    """Both loops, and the steps they call, have the same names and the same numbers."""
-    program.write("steps", STEPS.replace("MUCH", MUCH))
-    program.write("main", ASKED)
-    program.write("hooks", TWO_HOOKS)
-    kept = {"NUMBA_CACHE_DIR": str(program.folder / "kept")}
-    asked = [["one"], ["two"], ["one", "two"], ["two", "one"]]
-    one, other, both, turned = (program.ran(*names, **kept).stdout.split() for names in asked)
-    assert one != other and both == one + other and turned == other + one
-
-
-def test_code_that_is_gone_is_compiled_anew(program):
-    program.run()
-    for file in (program.folder / "kept").rglob("*.ptcode"):
-        file.unlink()
-    assert program.run() == (35, False)
-
-
-@pytest.mark.parametrize("where", ["first", "middle", "last", "cut", "empty"])
+@pytest.mark.parametrize("where", ["middle", "cut"])
 def test_code_that_is_damaged_is_compiled_anew_and_mended(program, where):
     program.run()
     (file,) = (program.folder / "kept").rglob("*.ptcode")
     content = bytearray(file.read_bytes())
-    at = {"first": 0, "middle": len(content) // 2, "last": -1}.get(where)
-    if at is None:
-        content = content[: -100 if where == "cut" else 0]
+    if where == "cut":
+        content = content[:-100]
     else:
-        content[at] ^= 4
+        content[len(content) // 2] ^= 4
     file.write_bytes(content)
     assert program.run() == (35, False)
     assert program.run() == (35, True)
@@ -317,14 +239,13 @@ def test_the_code_of_another_key_is_not_run(program):
     assert program.run() == (-25, False)
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707])
-def test_code_that_others_can_write_is_neither_run_nor_kept(program, mode):
+def test_code_that_others_can_write_is_neither_run_nor_kept(program):
     program.run()
     (file,) = (program.folder / "kept").rglob("*.ptcode")
-    file.chmod(mode)
+    file.chmod(0o707)
     assert program.run() == (35, False)
     assert program.run() == (35, True)
-    file.parent.chmod(mode)
+    file.parent.chmod(0o770)
     assert program.run() == (35, False)
     assert program.run() == (35, True)
     assert list((program.folder / "__pycache__").glob("*.ptcode")), "kept where nobody else can write"

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot, rcParams
 from matplotlib.colors import to_rgb
 
 import ptanalyze
@@ -13,12 +14,21 @@ from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.join import Fit, Share
 from ptanalyze.core import interval
-from ptanalyze.core.columns import AS_TRACED, ASSUMED
+from ptanalyze.core.columns import ASSUMED
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
 from ptanalyze.show.plots.speedup import on_front, priced
-from ptanalyze.show.plots.style import CLASSES, NODES, SERIES, broken, ink, node_looks, policy_labels
+from ptanalyze.show.plots.style import (
+    CLASSES,
+    NODES,
+    SERIES,
+    broken,
+    ink,
+    literal_table,
+    node_looks,
+    policy_labels,
+)
 from strategies import Page, build_snapshot
 
 # Every plot: what its artists show is what the table says, drawn from results of replayed captures.
@@ -532,7 +542,6 @@ def test_empty_tables_are_one_line(made):
 
 BARS = "0.5 to 0.9 of walk cycles stall the program; idle latencies"
 LAW = {"code": ASSUMED, "text": BARS}
-COLD = {"code": AS_TRACED, "text": "TLBs and caches empty"}
 FASTER = {"first-touch": 0.0, "hydra": 0.1, "mitosis": 0.1, "interleave": 0.04}
 
 
@@ -607,3 +616,35 @@ def test_when_all_are_as_fast_each_has_its_row_and_the_title_says_so():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(names)
     low, high = figure.axes[0].get_xlim()
     assert low <= 0.9 and high >= 1.1 and readable(figure)
+
+
+# A plot as a file: the same bytes each time, its texts printable and no formulas.
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_files_are_the_same_bytes_each_time(few, tmp_path, ending):
+    before = dict(rcParams)
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+        plots.save(plots.speedup(few.frame), path)
+    a, b = (path.read_bytes() for path in paths)
+    assert a == b and len(a) > 1000
+    assert ending != "svg" or b">mitosis</text>" in a
+    assert sorted(tmp_path.iterdir()) == paths and dict(rcParams) == before and pyplot.get_fignums() == []
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a", "png"])
+def test_another_ending_names_those_there_are(few, tmp_path, name):
+    with pytest.raises(UsageError, match=r"FILE\.png, FILE\.svg or FILE\.pdf"):
+        plots.save(plots.speedup(few.frame), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_are_printable_and_no_formulas():
+    table = pd.DataFrame({"policy": ["a$b", "c\x1bd"], "walks": [1, 2]})
+    table.attrs = given = {"machine": {"name": "a$b", "latency": [[1.0, 2.0]]}, "notes": ["x\ny"]}
+    shown = literal_table(table)
+    assert list(shown["policy"]) == [r"a\$b", r"c\x1bd"] and list(shown["walks"]) == [1, 2]
+    assert shown.attrs["machine"] == {"name": r"a\$b", "latency": [[1.0, 2.0]]}
+    assert "\n" not in shown.attrs["notes"][0] and given["machine"]["name"] == "a$b"
+    assert shown[shown["walks"] > 1].attrs["machine"] is shown.attrs["machine"]

@@ -9,8 +9,8 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
 from ptanalyze_papers import mitosis, vmitosis, vmitosis_moved
 from ptanalyze_papers.bench import bench
-from ptanalyze_papers.law_rows import beside, misplaced, predicted, replicated, run_of, shares
-from ptanalyze_papers.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, predictions
+from ptanalyze_papers.law_rows import misplaced, predicted, replicated, run_of
+from ptanalyze_papers.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED
 from ptanalyze_papers.script import million_entries_per_second
 from ptanalyze_papers.vmitosis_moved import (
     Curve,
@@ -129,16 +129,6 @@ def test_replicas_save_nothing_where_all_is_local_and_more_the_more_is_remote():
     assert gains[0] == 1 and gains == sorted(set(gains))
 
 
-def test_remote_shares_of_both_tables_are_shares_of_four_classes():
-    assert shares((0.25, 0.5), False) == "LL:0.375000,LR:0.375000,RL:0.125000,RR:0.125000"
-    assert shares((0.75, 0.0), True) == "L:0.2500,R:0.7500"
-
-
-def test_baselines_know_nothing_of_the_workload_itself():
-    measured = {("a", "F"): 2.0, ("a", "I"): 4.0, ("b", "F"): 100.0, ("c", "F"): 3.0}
-    assert beside(measured, "b", "F") == {"mean": 2.5, "constant": 3.0}
-
-
 def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():
     run = run_of("wide-NO-4K", "graph500", "OF")
     assert misplaced(run, (1.0, 0.5), KIB_4, "graph500").middle == pytest.approx(1)
@@ -156,12 +146,6 @@ def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
                 assert found[name].kind == LAW and found[name].mean
     one = predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD", "RPI-LD")
     assert one.low == one.middle == one.high  # what was measured comes back
-
-
-def test_mitosis_table_5_is_a_ratio_of_published_means():
-    found = named(mitosis.table_5(None))
-    assert found["table-5-PROTECT-1"].figure.value == pytest.approx(1144 / 939)
-    assert len(found) == 18 and {one.where for one in (r.figure for r in found.values())} == {"Table 5"}
 
 
 # vMitosis, Figure 6: the figures of a curve, of curves drawn by hand, of the paper's and of ours.
@@ -198,12 +182,6 @@ def test_a_single_low_sample_is_no_dip():
     assert moved(curve).dip == 0
 
 
-def test_a_slow_first_sample_before_the_move_does_not_count():
-    ends = np.arange(5.0, 1000, 5.0)
-    speed = np.where(ends <= 5, 1.0, 5.0)
-    assert Curve.of(ends, speed, 10.0).share[5] == 1
-
-
 def test_published_ends_are_those_of_the_text_and_of_the_rows_that_were_taken_from_the_artifact():
     for variant, name in (("RRI", "artifact-RRI"), ("RRIG", "artifact-RRIG"), ("RRIM", "artifact-RRIM")):
         assert moved(published(variant)).end == pytest.approx(vmitosis_moved.PAPER[name].value, abs=0.1)
@@ -222,11 +200,7 @@ def rows():
         return {one.figure.name: one for one in vmitosis_moved.figure_6_modelled(workshop)}
 
 
-def test_quick_runs_leave_the_curves_out():
-    with bench(quick=True) as workshop:
-        assert not list(vmitosis_moved.figure_6_modelled(workshop))
-
-
+@pytest.mark.full
 def test_four_curves_have_four_rows_each_and_what_is_local_in_the_end_is_no_evidence(rows):
     curves = [one for name, one in rows.items() if name.startswith("moved-")]
     assert len(curves) == 16
@@ -236,23 +210,7 @@ def test_four_curves_have_four_rows_each_and_what_is_local_in_the_end_is_no_evid
     assert all(one.kind in (MODELLED, DEFINITION) and one.note for one in rows.values())
 
 
-def test_one_prediction_beside_several_figures_counts_once(rows):
-    drops = [rows[f"moved-{name}-drop"] for name in ("RRI", "RRIG", "RRIM")]
-    assert len({one.ours for one in drops}) == 1
-    (judged,) = predictions(drops)
-    assert abs(judged.error) == max(abs(one.error) for one in drops)
-
-
-def test_the_note_names_the_paces_of_the_interval():
-    middle, fastest, slowest = vmitosis_moved.PACES
-    for pace in (fastest, slowest):
-        said = f"{pace.learning:.0f} s, then every {pace.period / 1000:.3g} s"
-        assert said in vmitosis_moved.NOTE
-    assert (
-        f"every {middle.period / 1000:.2g} s, after a pass of {middle.learning:.0f} s" in vmitosis_moved.NOTE
-    )
-
-
+@pytest.mark.full
 def test_drops_and_ends_are_near_the_second_dip_is_in_its_interval_and_recovery_is_too_soon(rows):
     """What the model holds and what it does not: the row that says so must not turn into praise unseen."""
     for variant in vmitosis_moved.CURVES:
@@ -267,6 +225,7 @@ def test_drops_and_ends_are_near_the_second_dip_is_in_its_interval_and_recovery_
         assert held == guest, "the hypervisor's gPT follows too soon to show a dip"
 
 
+@pytest.mark.full
 def test_the_faster_pages_move_the_deeper_and_the_earlier_the_dip(rows):
     for variant in vmitosis_moved.CURVES[:3]:
         middle, *_, fastest, slowest = map(moved, vmitosis_moved.predicted()[variant])
@@ -274,6 +233,7 @@ def test_the_faster_pages_move_the_deeper_and_the_earlier_the_dip(rows):
         assert fastest.recover < middle.recover < slowest.recover
 
 
+@pytest.mark.full
 def test_the_command_draws_published_and_predicted_curves(rows, tmp_path, capfd):
     """Here, where they are made already: each process that asks for them makes them anew."""
     path = tmp_path / "curves.svg"
@@ -283,6 +243,7 @@ def test_the_command_draws_published_and_predicted_curves(rows, tmp_path, capfd)
     assert all(name in drawn for name in ("published", "predicted", "RRI:", "RRIG:", "RRIM:", "O-IR:"))
 
 
+@pytest.mark.full
 def test_the_plot_draws_every_line_that_the_artifact_has_and_no_other(rows):
     table = vmitosis_moved.samples()
     figure = plots.throughput(table)
