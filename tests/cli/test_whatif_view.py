@@ -471,16 +471,16 @@ def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what
     result = json.loads(pt("advise", oblivious, "--json").out)["result"]
     ranked = {row["policy"]: row for row in result["ranked"]}
     assert "mode=no-p" in ranked["vmitosis-replicate"]["params"]
-    for name in ("mitosis", "steering", "hydra", "hydra-2d", "hydra+vmitosis-replicate"):
+    for name in ("mitosis", "hydra", "hydra-2d", "hydra+vmitosis-replicate"):
         assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
     view = pt("advise", oblivious).out
     assert view.count("hydra-2d") == 1
 
 
 def test_of_many_refused_policies_the_first_screen_names_which_and_full_says_why(pt, oblivious):
-    asked = ("whatif", oblivious, "-p", "linux,mitosis,steering,wasp,hydra")
+    asked = ("whatif", oblivious, "-p", "linux,mitosis,wasp,hydra")
     screen, full = pt(*asked).out, pt(*asked, "--full").out
-    assert "Not for this capture: mitosis, steering, wasp, hydra (--full says why)." in screen
+    assert "Not for this capture: mitosis, wasp, hydra (--full says why)." in screen
     assert "NUMA-oblivious" not in screen.partition("Next")[0].partition("Not for")[2]
     assert full.count("policy wasp: ") == 1
 
@@ -505,7 +505,7 @@ def test_tables_on_nodes_that_the_machine_lacks_are_no_error_of_the_program_s_ow
         assert ran.code == 0 or (ran.err.count("\n") == 1 and ran.err.startswith("ptanalyze: policy ")), name
 
 
-@pytest.mark.parametrize("policy", ["mitosis", "vmitosis-replicate", "steering"])
+@pytest.mark.parametrize("policy", ["mitosis", "vmitosis-replicate"])
 def test_a_copy_from_a_node_that_the_machine_lacks_is_refused_in_a_line(pt, policy):
     ran = pt("whatif", *FEWER, "-p", policy)
     assert (

@@ -57,7 +57,6 @@ ELSEWHERE = (
     f"whatif native {FEW} --calibration remote.toml",
     f"whatif timed {FEW}",
     f"whatif processes {FEW}",
-    "whatif native -p linux,hydra,domains+hydra,domains+mitosis",
     "whatif native -p linux,hydra --contended",
     "sweep native -p hydra --set prefetch=0,9 --set latency_ratio=2,4",
 )

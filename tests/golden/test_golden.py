@@ -8,7 +8,6 @@ import json
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ptanalyze.analysis.classify import walk_locality
@@ -17,19 +16,18 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.policies import POLICIES
+from ptanalyze.policies import names
 
 HERE = Path(__file__).parent
 NATIVE = (
-    "linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra", "vmitosis-migrate", "steering",
-    "wasp", "thp", "five-level", "domains+hydra",
+    "linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra", "vmitosis-migrate", "wasp",
+    "thp",
 )  # fmt: skip
 NESTED = (
-    *NATIVE[:-2], "vmitosis-replicate", "ept-reset", "hydra-2d", "ptemagnet", "five-level", "shadow",
-    "shadow+mitosis", "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
+    *NATIVE, "vmitosis-replicate", "ept-reset", "hydra-2d", "ptemagnet", "shadow",
+    "shadow+mitosis", "thp+ptemagnet+vmitosis-replicate",
 )  # fmt: skip
-NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
-TIERED = ("linux", "tables-in-dram")
+NEED_NODES = ("mitosis", "hydra", "wasp", "hydra-2d")  # in the guest
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
@@ -92,18 +90,9 @@ def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, refused, tmp_path):
     assert set(said) == set(refused)
 
 
-def test_counts_on_a_machine_with_a_slow_node_are_as_stored(tmp_path):
-    capture = open_capture(bundled("samples") / "vm-numa-visible")
-    machine = msgspec.structs.replace(load_machine("vmitosis-cascade-lake"), memory_nodes=(3,))
-    setup = Setup.of(machine=machine, threads_on="round-robin", cold=True)
-    asked = [(name, {}) for name in TIERED]
-    found = replay_snapshot(capture.snapshot, capture.trace, asked, setup, cache_dir=tmp_path)
-    agree("whatif-vm-numa-visible-slow-node", [stored(one) for one in found])
-
-
 def test_every_policy_has_a_golden_answer():
-    named = {part for name in (*NATIVE, *NESTED, *TIERED) for part in name.split("+")}
-    assert named == set(POLICIES)
+    named = {part for name in (*NATIVE, *NESTED) for part in name.split("+")}
+    assert named == set(names())
 
 
 def test_the_walks_classes_are_as_stored(sample):

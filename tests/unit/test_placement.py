@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import data_moves
-from naive.classify import leaves
 from naive.memory_manager import Memory
 from naive.replay import Touched, last_vmas
 from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.errors import RefusedError, UsageError, bundled
+from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
 from ptanalyze.core.trace import Event, threads_placed
 from ptanalyze.world.thread_placement import place
@@ -465,25 +464,6 @@ def test_nobody_reads_from_a_node_without_cpus_and_no_replica_is_put_there():
     assert linux.walks == mitosis.walks == 2 * 48
     assert linux.reads[:, SLOW].sum() == 0 < linux.reads[:, :, SLOW].sum()
     assert mitosis.reads[:, :, SLOW].sum() == 0 and mitosis.row()["remote_reads"] == 0
-
-
-@pytest.mark.twin
-def test_tables_in_dram_leave_the_slow_node_for_the_nearest_one():
-    snapshot = spread()
-    linux, dram = ask(["tables-in-dram"], snapshot)
-    home = {2: 1}  # 250 ns against 300
-    expected = np.zeros((3, 3), int)
-    for table, _, _, _ in leaves(snapshot.guest):
-        node = int(snapshot.guest.node[table])
-        expected[:2, home.get(node, node)] += 1
-    assert np.array_equal(dram.reads[8, ..., 1], expected)
-    assert dram.price.walk_cycles < linux.price.walk_cycles
-
-
-@pytest.mark.twin
-def test_without_a_slow_node_tables_in_dram_is_refused_with_the_way_out():
-    with pytest.raises((RefusedError, UsageError), match=r"memory_nodes = \[2\]"):
-        ask(["tables-in-dram"], machine=small_machine(3))
 
 
 @pytest.mark.twin

@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 import ptanalyze
+import ptanalyze_policies
 from ptanalyze import policies
 from ptanalyze.policies import label, plan_for
 from ptanalyze.show.plots.style import broken, policy_labels
@@ -158,7 +159,7 @@ def test_asked_for_by_name_it_fails_in_one_line(failed, name):
 
 
 def test_what_nobody_asked_for_is_not_loaded(package, sample):
-    done = asked(package, "whatif", sample, "-p", "five-level+fine")
+    done = asked(package, "whatif", sample, "-p", "thp+fine")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -226,14 +227,20 @@ def test_copies_of_leaf_tables_make_leaves_local(rows):
 
 # Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles.
 
-FILES = sorted(Path(policies.__file__).parent.glob("*.py"))
+FILES = [
+    path
+    for package in (policies, ptanalyze_policies)
+    for path in sorted(Path(package.__file__).parent.glob("*.py"))
+]
 COMPILED = {"hook", "called_hook", "kernel"}
 
 
 def without_types(text):
     """Names of a file's functions that lack a type and are not compiled."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef) and not COMPILED & set(map(ast.unparse, node.decorator_list)):
+        if isinstance(node, ast.FunctionDef) and not COMPILED & {
+            ast.unparse(of).rpartition(".")[2] for of in node.decorator_list
+        }:
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             if node.returns is None or any(a.annotation is None for a in arguments if a.arg != "self"):
                 yield node.name
@@ -246,9 +253,8 @@ def test_only_hooks_lack_types(path):
 
 def test_each_policy_is_in_the_file_of_its_name():
     together = dict.fromkeys(
-        ("linux", "first-touch", "interleave", "bind", "tables-in-dram", "ept-reset", "ideal"), "baselines"
+        ("linux", "first-touch", "interleave", "bind", "ept-reset", "ideal"), "baselines"
     )
-    together |= {"steering": "wasp", "domains": "five_level"}
     for name, place in policies.POLICIES.items():
         assert place.partition(".")[0] == together.get(name, name.replace("-", "_"))
         assert policies.find(name).name == name

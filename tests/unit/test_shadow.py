@@ -163,9 +163,7 @@ def test_a_replicated_shadow_table_is_all_local_and_written_everywhere():
     assert mitosis.count("vm_exits") == shadow.count("vm_exits")
 
 
-@pytest.mark.parametrize(
-    "name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "steering", "wasp"]
-)
+@pytest.mark.parametrize("name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "wasp"])
 def test_policies_of_the_guests_table_act_on_the_shadow_table(name):
     snapshot, trace = process()
     params = {"layers": "gpt"} if name.startswith("vmitosis") else {}
@@ -196,8 +194,6 @@ def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
         ("vmitosis-replicate", {}, "the host's page table of a VM (ePT)"),
         ("vmitosis-replicate", {"layers": "ept"}, "the host's page table of a VM (ePT)"),
         ("interleave", {}, "the host's page table of a VM (ePT)"),
-        ("five-level", {}, "levels of ePT"),
-        ("five-level", {"layers": "ept"}, "levels of ePT"),
     ],
 )
 def test_what_acts_on_the_table_that_is_gone_is_refused(name, params, what):
@@ -214,8 +210,8 @@ def test_a_native_capture_is_refused():
 @pytest.mark.parametrize(
     ("names", "params"),
     [
-        (("thp", "ptemagnet", "five-level", "shadow"), {"five-level.layers": "gpt"}),
-        (("thp", "ptemagnet", "five-level"), {}),
+        (("thp", "ptemagnet", "shadow"), {}),
+        (("thp", "ptemagnet", "mitosis"), {}),
     ],
 )
 def test_the_order_asked_for_does_not_matter(names, params):
@@ -229,15 +225,12 @@ def test_the_order_asked_for_does_not_matter(names, params):
     ("names", "reads"),
     [
         ("thp+shadow", 3),
-        ("five-level+shadow", 5),
-        ("thp+five-level", 24),
-        ("thp+ptemagnet+five-level+shadow", 4),
+        ("thp", 15),
     ],
 )
 def test_reads_of_a_cold_walk_under_several(names, reads):
-    """Huge pages in both dimensions over five levels each: (4 + 1)(4 + 1) - 1."""
+    """Huge pages in both dimensions over four levels each: (3 + 1)(3 + 1) - 1."""
     pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]
     snapshot = build_snapshot(pages, [], vmas=[(HEAP, HEAP + REGION, "")])
-    params = {"five-level.layers": "gpt"} if "shadow" in names and "five" in names else {}
-    result = ask(snapshot, names, params=params, trace=build_trace([(0, [HEAP])]))[-1]
+    result = ask(snapshot, names, trace=build_trace([(0, [HEAP])]))[-1]
     assert result.reads.sum() == reads

@@ -24,7 +24,7 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
-from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb, parts_of
+from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb
 from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze_formats.text_traces import import_lackey
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
@@ -742,8 +742,6 @@ def test_an_imported_trace_is_stripped_and_has_the_same_walks(tmp_path):
 
 # Both kernels, and a TLB that is split by set: the same walks on every machine of the package.
 
-ONE_SET = ("epyc-7543-16-nodes", "epyc-genoa", "epyc-genoa-cxl", "epyc-milan")  # of first-level entries
-
 
 @pytest.fixture(scope="module")
 def long_case():
@@ -761,22 +759,12 @@ def long_case():
 
 
 @pytest.mark.parametrize("name", [path.stem for path in bundled("models").glob("machines/*.toml")])
-def test_a_tlb_split_by_set_gives_the_same_walks_on_every_machine(long_case, name, monkeypatch):
+def test_either_kernel_gives_the_same_walks_on_every_machine(long_case, name, monkeypatch):
     tlb = load_machine(name).tlb
-    whole, split = (TlbFilter(*long_case, tlb, threads=n, batch=5000) for n in (1, 4))
-    first, again = whole.first(), whole.again(2)
-    monkeypatch.setattr(tlb_filter, "is_common", lambda tlb: False)  # only the slower kernel splits
-    assert 1000 < len(first) < 16_000 and same(first, split.first()) and same(again, split.again(2))
-    assert [len(parts) for parts in split.states] == [1 if name in ONE_SET else 4]
-
-
-def test_parts_are_of_the_sets_of_all_arrays_that_pages_use():
-    tlb = small_tlb((16, 4), (48, 4), (8, 2))  # 4, 12 and 4 sets
-    assert [parts_of(tlb, [1], wanted) for wanted in (1, 2, 3, 4, 8)] == [1, 2, 4, 4, 4]
-    assert parts_of(small_tlb((16, 4), (48, 4), (6, 2)), [1], 4) == 4
-    assert parts_of(small_tlb((16, 4), (48, 4), (6, 2)), [1, 2], 4) == 1
-    assert parts_of(small_tlb((16, 4), (12, 2)), [1], 4) == 2
-    assert parts_of(small_tlb((64, 4), (64, 4), l2_1g=(3, 1)), [3], 4) == 1
+    one, other = (TlbFilter(*long_case, tlb, threads=n, batch=5000) for n in (1, 4))
+    first, again = one.first(), one.again(2)
+    monkeypatch.setattr(tlb_filter, "is_common", lambda tlb: False)
+    assert 1000 < len(first) < 16_000 and same(first, other.first()) and same(again, other.again(2))
 
 
 # What is left out of the bundled captures changes no walk under any machine that comes with the package.

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from naive.trees import by_steps, leaf_map
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.snapshot import read_tree, write_tree
-from ptanalyze.world.address_space import address_space, host_index
-from ptanalyze.world.trees import free_frame, with_frame, with_huge_leaves, with_root_above, with_small_leaves
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.trees import with_frame, with_huge_leaves
+from ptanalyze_policies.shadow import with_small_leaves
 from strategies import PAGE, REGION, Page, build_snapshot, slot_of, snapshots
 
 # Surgery on page tables against its naive twins.
@@ -92,48 +92,6 @@ def test_small_leaves_have_no_bit_7_and_those_of_a_page_being_split_stay_inacces
 
 
 @pytest.mark.twin
-@settings(max_examples=100, deadline=None)
-@given(snapshots(), st.data())
-def test_a_root_above_adds_one_table_to_every_way_down(snapshot, data):
-    tree = either(snapshot, data)
-    if tree.levels == 5:
-        return
-    after = with_root_above(tree, 77)
-    is_sound(after, snapshot)
-    assert leaf_map(after) == leaf_map(tree)
-    assert (after.levels, after.level[0], after.frame[0], after.node[0]) == (5, 5, 77, tree.node[0])
-    assert np.count_nonzero(after.entries[0]) == 1
-    assert bits.frame(after.entries[0, 0], 5, tree.encoding, leaves=False) == tree.frame[0]
-    for address in leaf_map(tree):
-        passed = by_steps(tree, address)[0]
-        assert by_steps(after, address)[0] == [0, *(table + 1 for table in passed)]
-
-
-@pytest.mark.twin
-def test_a_root_above_a_capture_on_disk_copies_no_entries_and_leaves_the_file_as_it_was(tmp_path):
-    write_tree(tmp_path, "gpt", build_snapshot([(GIB, 5), (3 * GIB, 6)]).guest)
-    recorded = (tmp_path / "gpt.entries").read_bytes()
-    tree = read_tree(tmp_path, "gpt")
-    after = with_root_above(tree)
-    assert isinstance(after.entries, np.memmap) and after.entries.filename == tree.entries.filename
-    assert (
-        leaf_map(after)
-        == leaf_map(tree)
-        == leaf_map(with_root_above(replace(tree, entries=np.array(tree.entries))))
-    )
-    assert (tmp_path / "gpt.entries").read_bytes() == recorded
-
-
-@pytest.mark.twin
-def test_a_root_above_a_changed_copy_of_a_capture_keeps_the_changes(tmp_path):
-    write_tree(tmp_path, "gpt", build_snapshot([(GIB, 5)]).guest)
-    tree = read_tree(tmp_path, "gpt")
-    own = np.memmap(tmp_path / "gpt.entries", np.uint64, "c", tree.entries.offset, tree.entries.shape)
-    own[3, 0] = 9 << 12 | 0x67
-    assert leaf_map(with_root_above(replace(tree, entries=own))) == {GIB: (1, 9, 0x67)}
-
-
-@pytest.mark.twin
 @given(st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 40) - 1), st.booleans())
 def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
     page = Page(GIB, old, protnone=protnone)
@@ -141,26 +99,6 @@ def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
     changed = with_frame(raw, np.array([new]), "x86")
     assert bits.frame(changed, 1)[0] == new
     assert (changed & ~bits.ADDRESS == raw & ~bits.ADDRESS).all()
-
-
-@pytest.mark.twin
-def test_a_free_frame_is_the_next_that_no_table_is_in():
-    snapshot = build_snapshot([(GIB, 5)], [])
-    root = int(snapshot.guest.frame[0])
-    assert free_frame(snapshot.guest, host_index(snapshot)) == root + len(snapshot.guest)
-    full = np.arange(root, root + 512)
-    crowded = replace(snapshot.guest, frame=full)
-    assert free_frame(crowded, host_index(snapshot)) == 0  # the only other block that the host maps
-    nowhere = replace(snapshot.guest, frame=np.full(len(snapshot.guest), -1))
-    assert free_frame(nowhere, host_index(snapshot)) == -1
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("encoding", ["ept", "kvm"])
-def test_a_root_above_a_host_tree_points_with_its_own_encoding(encoding):
-    host = build_snapshot([(GIB, 5)], [], host_encoding=encoding).host
-    after = with_root_above(host)
-    assert bits.table(after.entries[0], 5, encoding).tolist() == [True] + 511 * [False]
 
 
 # Flat ids, host leaves of guest tables, inferred tables.

@@ -16,8 +16,7 @@ from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import Latency
 from ptanalyze.core.trace import WalkStream
 from ptanalyze.kernels import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
-from ptanalyze.policies import find
-from ptanalyze.policies.wasp import Thresholds, decisions, switches
+from ptanalyze_policies.wasp import Thresholds, decisions, switches
 from replay_cases import HEAP, case, cases, run, scenario_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
@@ -171,16 +170,6 @@ def test_a_switch_needs_samples_on_one_side_for_the_whole_hysteresis():
     limits = Thresholds(10, 20, 0, 0)
     assert switches(np.array([1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1], bool), limits) == [6, 9]
     assert switches(np.array([1, 0, 1], bool), limits._replace(hysteresis=0)) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(("key", "value"), [("steer", "1,0"), ("layers", "both")])
-def test_the_matrix_alone_is_called_steering(key, value):
-    with pytest.raises(UsageError, match=f"policy wasp: {key} = .*; policy steering has it"):
-        find(NAME).configure({key: value})
-    from ptanalyze.policies import share_settings
-
-    with pytest.raises(UsageError, match=f"{key}={value}: .*policy steering has it"):
-        share_settings([NAME], [(key, value)])
 
 
 def test_too_many_samples_are_refused_and_an_oblivious_guest_is(tmp_path):

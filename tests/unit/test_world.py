@@ -133,12 +133,8 @@ def test_notes_are_added_and_every_pass_is_kept():
 def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_scenario():
     scenario = small_scenario()
     program = TracedProgram(scenario.snapshot, scenario.trace, scenario.machine, scenario.placement)
-    assert (program.nodes, program.sockets, program.readers) == (
-        scenario.nodes,
-        scenario.sockets,
-        scenario.readers,
-    )
-    assert program.captured is program and scenario.reshaped(domains=2).captured is scenario
+    assert (program.nodes, program.readers) == (scenario.nodes, scenario.readers)
+    assert program.captured is program and scenario.reshaped(facts={}).captured is scenario
     assert not hasattr(program, "history")
 
 

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
     BOUND,
     "bind",
-    "five-level",
-    "domains",
 }
-SLOW_NODES = {"tables-in-dram"}  # for machines with nodes without CPUs
 REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
@@ -167,7 +164,6 @@ def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advi
 def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
     """[(name, settings)] of policies to compare, those that the capture will refuse included."""
     known, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
-    unfit = NO_CANDIDATES if scenario.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
-    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
+    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in NO_CANDIDATES]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
     return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 FEW = 0.001  # share of the walks
 
 
-def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> list[Finding]:
+def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray) -> list[Finding]:
     """Nodes that have threads, but next to no walk in what is counted; none where every one walks.
 
-    classes   int64[sockets, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
+    classes   int64[nodes, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
     """
     walks = classes.sum(axis=1)
-    nodes = np.unique(cpu_node // domains).tolist()
+    nodes = np.unique(cpu_node).tolist()
     silent = [node for node in nodes if walks[node] < FEW * walks.sum()]
     if not silent:
         return []
@@ -91,24 +91,23 @@ def turns_by_chance(done: FinishedRun) -> list[Finding]:
 
 
 def walks_by_leaf_table(scenario: Scenario) -> np.ndarray:
-    """int64[tables, sockets]: walks of each socket that end in each guest table with any."""
-    sockets = scenario.nodes // scenario.domains
+    """int64[tables, nodes]: walks of each node that end in each guest table with any."""
     tables, row = np.unique(scenario.space.regions.leaf, return_inverse=True)
-    count = np.zeros(len(tables) * sockets, np.int64)
-    for _, page, socket in blocks_of_walks(scenario):
-        count += np.bincount(row[page >> 9] * sockets + socket, minlength=len(count))
-    found = count.reshape(len(tables), sockets)
+    count = np.zeros(len(tables) * scenario.nodes, np.int64)
+    for _, page, node in blocks_of_walks(scenario):
+        count += np.bincount(row[page >> 9] * scenario.nodes + node, minlength=len(count))
+    found = count.reshape(len(tables), scenario.nodes)
     return found[found.any(axis=1)]
 
 
 def blocks_of_walks(scenario: Scenario) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Iterate (number of the first walk, pages, sockets), BLOCK walks of the stream at a time."""
+    """Iterate (number of the first walk, pages, nodes), BLOCK walks of the stream at a time."""
     placement, stream = scenario.placement, scenario.stream
-    socket = placement.cpu_node[placement.chunk_cpu] // scenario.domains
+    node = placement.cpu_node[placement.chunk_cpu]
     for first in range(0, len(stream), BLOCK):
         page = stream.page[first : first + BLOCK]
         chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
-        yield first, page, socket[chunk]
+        yield first, page, node[chunk]
 
 
 def remote_by_turns(walks: np.ndarray) -> tuple[float, float]:
@@ -271,7 +270,7 @@ def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
     found.append(STEADY if done.warm else TRACED)
     if done.warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
-    found += idle_nodes(classes, scenario.placement.cpu_node, scenario.domains)
+    found += idle_nodes(classes, scenario.placement.cpu_node)
     found += turns_by_chance(done)
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)

@@ -28,7 +28,7 @@ from ..world.traced_program import LEFT_OUT
 from .findings import bound, cached, of_run, other_machine, short_region
 from .footprint import Unknown, Use, captured_at, latencies, paid_back, timed, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
-from .replay import FinishedRun, PolicyRun, by_socket, folded, label, start, system_calls
+from .replay import FinishedRun, PolicyRun, label, start, system_calls
 from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def priced(done: Sequence[FinishedRun], setup: Setup, provenance: dict[str, str]
         series = run.series and rated(run.series, one.scenario.machine, setup.costs, setup.contended)
         region = _short(one, *one.shares[0])
         said = _findings(one, whole, region, setup)
-        data = None if one.data is None or one is not base else folded(one.data, 0, one.scenario.domains)
+        data = one.data if one is base else None
         result = _result([one], whole, once, base.run.plan.name, said, provenance, series=series, data=data)
         results.append(result.of_larger(one.scenario.times_captured, larger.factor, larger.alone, doubts))
     return results
@@ -117,7 +117,7 @@ def _may_be_loaded(base: FinishedRun, setup: Setup) -> bool:
 def _away(base: FinishedRun, short: Sequence[Finding], setup: Setup) -> Away | None:
     """What data on other nodes cost, for each run of Counted; None where they were not counted."""
     counts, scenario, machine = base.data, base.scenario, base.scenario.machine
-    cpus = np.bincount(scenario.placement.cpu_node // scenario.domains)
+    cpus = np.bincount(scenario.placement.cpu_node)
     held = machine.llc.bytes + machine.l2.bytes * int(cpus.max(initial=0))
     reached = scenario.extent[0]  # of a smaller memory, as the machine's caches are
     if counts is None or (reached > held and not counts.any()):
@@ -256,7 +256,7 @@ def _result(
 ) -> Result:
     """Result of a Plan; each: without a trace, of all processes, whose counts are added."""
     run, scenario = each[0].run, each[0].scenario
-    count = _added([by_socket(done.counted, done.scenario.domains) for done in each])
+    count = _added([done.counted for done in each])
     return Result(
         policy=run.plan.name,
         params=run.plan.params,
@@ -334,11 +334,10 @@ def _cpus(done: FinishedRun) -> int:
 
 def _once_events(done: FinishedRun) -> tuple[np.ndarray, np.ndarray]:
     """(int64[kinds, nodes, nodes], of the host): before the first run, and in it beyond the further run."""
-    domains, run = done.scenario.domains, done.run
-    before = by_socket(run.before, domains)
+    before = done.run.before
     own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
     if done.warm:
-        first, still = by_socket(done.first, domains), by_socket(done.counted, domains)
+        first, still = done.first, done.counted
         own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
         host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
     return own, host
@@ -509,13 +508,13 @@ def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, 
     placed = _with_nodes(space, of_table, len(kinds))
     seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
     pages = seen.counts[0, 0]
-    count = counters(nodes, scenario.sockets, len(scenario.machine.llc.every_share))
+    count = counters(nodes, len(scenario.machine.llc.every_share))
     for guest, host in np.argwhere(pages).tolist():
         n = int(pages[guest, host])
         for reader in readers:
             far = _read(count, 8, kinds[guest], reader, n)
             far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
-            count.classes[reader // scenario.domains, 2 * far + far_host] += n
+            count.classes[reader, 2 * far + far_host] += n
     return count, seen.unresolved, _remote(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
 
 

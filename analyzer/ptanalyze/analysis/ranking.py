@@ -52,8 +52,8 @@ WHENCE = {True: "Nearly all walks come from one node", False: "Walks come from s
 @dataclass(frozen=True)
 class Workload:
     """
-    walks          int64[sockets]  walks by the node they came from
-    tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
+    walks          int64[nodes]  walks by the node they came from
+    tables         int64[nodes + 1]  leaf tables by the number of nodes that walked through them; [0] unused
     mapped_bytes   of memory, at most: huge pages, and leaf tables counted as full
     node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
     assumed        where threads are taken to run, "" where that was recorded
@@ -165,10 +165,10 @@ class Workload:
 def workload(scenario: Scenario) -> Workload:
     """Workload of a captured Scenario; without a trace, only its memory."""
     space, tree = scenario.space, scenario.snapshot.guest
-    walks = np.zeros(scenario.sockets, np.int64)
-    tables = np.zeros(scenario.sockets + 1, np.int64)
+    walks = np.zeros(scenario.nodes, np.int64)
+    tables = np.zeros(scenario.nodes + 1, np.int64)
     if scenario.traced:
-        node = scenario.placement.cpu_node[scenario.placement.chunk_cpu] // scenario.domains
+        node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
         np.add.at(walks, node, np.rint(scenario.walks_by_chunk).astype(np.int64))
         tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
@@ -214,9 +214,9 @@ def on_nodes(scenario: Scenario) -> tuple[str, int, int]:
 
 
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
-    """bool[sockets, touched leaf tables]: whether a node walks through a table."""
+    """bool[nodes, touched leaf tables]: whether a node walks through a table."""
     rows, stream = scenario.history.rows, scenario.stream
-    seen = np.zeros((scenario.sockets, len(rows.leaf)), bool)
+    seen = np.zeros((scenario.nodes, len(rows.leaf)), bool)
     for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
         page = stream.page[stream.offset[first] : stream.offset[last]]
         node = np.repeat(node_of_chunk[first:last], np.diff(stream.offset[first : last + 1]))

@@ -45,31 +45,6 @@ if TYPE_CHECKING:
     from ..cost.result import Result
 
 
-# Counts by node folded to counts by socket.
-
-
-def socket_of(scenario: Scenario) -> np.ndarray:
-    """int16[nodes]: socket of each node."""
-    return (np.arange(scenario.nodes) // scenario.domains).astype(np.int16)
-
-
-def folded(array: np.ndarray, axis: int, domains: int) -> np.ndarray:
-    """The array with its axes `axis` and axis + 1, of nodes, by socket."""
-    nodes = array.shape[axis] // domains
-    shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
-    sums: np.ndarray = array.reshape(shape).sum(axis=(axis + 1, axis + 3))
-    return sums
-
-
-def by_socket(counters: Counters, domains: int) -> Counters:
-    """Counters of sockets with `domains` nodes each: events between nodes of the same socket are local."""
-    return counters._replace(
-        reads=folded(counters.reads, 1, domains),
-        events=folded(counters.events, 2, domains),
-        host_events=folded(counters.host_events, 2, domains),
-    )
-
-
 # Numbers of memory system calls in a trace, and of those that flushed TLBs.
 
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
@@ -124,7 +99,7 @@ def sampled_lines(scenario: Scenario) -> dict[int, Lines]:
     stream, placement = scenario.stream, scenario.placement
     chunk = np.searchsorted(stream.offset, np.arange(len(stream)), side="right") - 1
     line = np.asarray(stream.page[: len(stream)]).astype(np.int64) // LINE_PAGES
-    node = placement.cpu_node[placement.chunk_cpu[chunk]] // scenario.domains
+    node = placement.cpu_node[placement.chunk_cpu[chunk]]
     first = heads(line, scenario.trace.chunks["thread"][chunk].astype(np.int64))
     return {
         one: Lines(np.unique(line[first & (node == one)], return_counts=True)[1], int((node == one).sum()))
@@ -198,7 +173,7 @@ class FinishedRun:
         held, reads = self.scenario.machine.llc.lines_at(share), counted.reads.copy()
         leaf = reads[GUEST_BIT] if reads.ndim == 4 else reads
         for node, by_server in enumerate(leaf):
-            of = self._sampled.get(node // self.scenario.domains)
+            of = self._sampled.get(node)
             every = by_server.sum(axis=-1)
             by_server[:, 1] = np.rint(every * (missed(of, held) if of else 0.0)).astype(np.int64)
             by_server[:, 0] = every - by_server[:, 1]
@@ -358,14 +333,13 @@ class Windows:
 
     def _of(self, run: SoFar) -> Mark:
         own = at_own_share(run.counters, self.scenario.machine)
-        now = by_socket(own, self.scenario.domains)
-        dram = now.reads[..., 1]
+        dram = own.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
-        so_far = now.events, now.host_events, run.before.events, run.before.host_events
+        so_far = own.events, own.host_events, run.before.events, run.before.host_events
         moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
         both = np.stack([guest, dram.sum(axis=0) - guest])
         cycles = np.zeros(3) if self.spend is None else self.spend(own)
-        return Mark(now.classes.copy(), both, moved, run.step, cycles)
+        return Mark(own.classes.copy(), both, moved, run.step, cycles)
 
     def series(self, runs: Sequence[SoFar], mapped: PteState) -> list[Series]:
         """[Series], one per run, when all is done."""
@@ -384,7 +358,6 @@ class Windows:
         )
         chunks = scenario.trace.chunks
         accesses, instructions = (self._by_window(chunks[name]) for name in ("accesses", "instructions"))
-        sockets = folded(reads, 1, scenario.domains)
         return Series(
             time_ns=self.times,
             walks=classes.sum(axis=(1, 2)),
@@ -393,7 +366,7 @@ class Windows:
             tables_moved=moved,
             data_moved=data[step],
             data=reads,
-            data_remote=reads.sum(axis=(1, 2)) - np.trace(sockets, axis1=1, axis2=2),
+            data_remote=reads.sum(axis=(1, 2)) - np.trace(reads, axis1=1, axis2=2),
             pages=int(np.bitwise_count(mapped.valid).sum()),
             cycles=cycles,
             accesses=accesses,
@@ -475,7 +448,6 @@ class PolicyRun:
         history = scenario.history
         return (
             scenario.placement.cpu_node,
-            socket_of(scenario),
             reads,
             fault,
             scenario.space.tables,
@@ -541,7 +513,7 @@ def any_steps(scenario: Scenario) -> bool:
 def start(plan: Plan, scenario: Scenario) -> PolicyRun:
     """A PolicyRun of a Plan before the first walk."""
     shares = len(scenario.machine.llc.every_share)
-    count, before = (counters(scenario.nodes, scenario.sockets, shares) for _ in range(2))
+    count, before = (counters(scenario.nodes, shares) for _ in range(2))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         happened = (before.host_events if side else before.events)[BALANCING]

@@ -60,7 +60,7 @@ class Counters(NamedTuple):
 
     reads        int64[48, nodes, nodes, shares + 1]  [bit of Reads.read, reader's node, serving node, shares
                                              of the LLC at which it comes from DRAM]: at_share
-    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of the leaf entries that
+    classes      int64[nodes, 4]             walks by [reader's node, LL LR RL RR] of the leaf entries that
                                              they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's

@@ -374,7 +374,6 @@ L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows, of 
 FIRST, SECOND = range(2)  # arrays of State.rows of filter_common
 IN_BANK = -1
 TAGS = 16  # in each of its rows
-BLOCK = 4096  # touches that are looked through for those of a part together
 
 
 class Pages(NamedTuple):
@@ -396,7 +395,7 @@ class Shootdowns(NamedTuple):
 
 
 class State(NamedTuple):
-    """The TLB of a CPU, or a part of it."""
+    """The TLB of a CPU."""
 
     level2: np.ndarray  # int64[4]: array behind pages of size 1, 2, 3
     rows: RowBank  # a single owner, arrays L1_4K ... NO_ARRAY; of filter_common FIRST for 4 KiB pages, SECOND
@@ -404,14 +403,11 @@ class State(NamedTuple):
     where: np.ndarray  # int64[6]: number in rows of each array, or IN_BANK
     done: np.ndarray  # int64[1]: shootdowns seen so far
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
-    mask: int  # parts - 1: the TLB is shared out by set, a power of two of parts
-    part: int  # this one has the entries whose number of a page of their size has these low bits
-    picked: np.ndarray  # uint32[BLOCK], scratch
 
 
 @kernel
 def filter_any(page, chunks, pages, shootdowns, state, missed):
-    """Filter chunks of a CPU: missed[i] becomes True where touch i is of this part and misses.
+    """Filter chunks of a CPU: missed[i] becomes True where touch i misses.
 
     page  uint32[n]: a run of the trace; chunks  int64[m, 3]: number, first touch, touches of each;
     missed  bool[n]
@@ -420,32 +416,27 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
     va, size, gig = pages.va, pages.size, pages.gig
     for k in range(len(chunks)):
         shoot_down(chunks[k, 0], pages, shootdowns, state)
-        end = chunks[k, 1] + chunks[k, 2]
-        for begin in range(chunks[k, 1], end, BLOCK):
-            stop = min(begin + BLOCK, end)
-            run, out = page[begin:stop], missed[begin:stop]
-            for j in range(mine(run, pages, state)):
-                i = np.uint64(state.picked[j])
-                p = run[i]
-                region = np.int64(p) >> 9
-                s = np.int64(size[region])
-                tag, index = p, np.uint64(np.int64(va[region]) << 9 | np.int64(p) & 511)
-                if s == 2:
-                    tag, index = np.uint32(region << 9), va[region]
-                elif s == 3:
-                    tag, index = np.uint32(np.int64(gig[region]) << 9), va[region] >> np.uint64(9)
-                hit = 2
-                for level, a in enumerate((s - 1, level2[s])):
-                    if find(state.rows, 0, a, index, tag):
-                        hit = level
-                        break
-                hits[hit] += 1
-                out[i] = hit == 2
+        for i in range(np.uint64(chunks[k, 1]), np.uint64(chunks[k, 1] + chunks[k, 2])):
+            p = page[i]
+            region = np.int64(p) >> 9
+            s = np.int64(size[region])
+            tag, index = p, np.uint64(np.int64(va[region]) << 9 | np.int64(p) & 511)
+            if s == 2:
+                tag, index = np.uint32(region << 9), va[region]
+            elif s == 3:
+                tag, index = np.uint32(np.int64(gig[region]) << 9), va[region] >> np.uint64(9)
+            hit = 2
+            for level, a in enumerate((s - 1, level2[s])):
+                if find(state.rows, 0, a, index, tag):
+                    hit = level
+                    break
+            hits[hit] += 1
+            missed[i] = hit == 2
 
 
 @kernel
 def filter_common(page, chunks, pages, shootdowns, state, missed):
-    """As filter_any, for shapes that `is_common` accepts, in one part."""
+    """As filter_any, for shapes that `is_common` accepts."""
     tags, _, start, sets, ways = state.bank
     rows, one, two = state.rows.tags, place(state.rows, FIRST), place(state.rows, SECOND)
     ways_one, ways_two = np.uint32(state.rows.shape[FIRST, WAYS]), np.uint32(state.rows.shape[SECOND, WAYS])
@@ -532,35 +523,6 @@ def row_by_bits(where, number):
     """uint64: first position of the set of `number`."""
     start, mask = where
     return start + (number & mask) * np.uint64(TAGS)
-
-
-@hook
-def mine(run, pages, state):
-    """Number of the touches of `run` that are of this part; state.picked: which they are, in order."""
-    picked, mask, part = state.picked, np.uint32(state.mask), np.uint32(state.part)
-    n = np.uint64(0)
-    if mask == 0:
-        for i in range(len(run)):
-            picked[i] = i
-        return len(run)
-    if pages.any_huge:
-        for i in range(len(run)):
-            picked[n] = i
-            n += np.uint64(np.uint32(entry_number(np.int64(run[i]), pages)) & mask == part)
-    else:
-        for i in range(len(run)):
-            picked[n] = i
-            n += np.uint64(run[i] & mask == part)
-    return np.int64(n)
-
-
-@hook
-def entry_number(page, pages):
-    """int64: low bits of the number of the TLB entry's page, in pages of its size."""
-    region = page >> 9
-    if pages.size[region] == 1:
-        return page
-    return np.int64(pages.va[region] >> np.uint64(0 if pages.size[region] == 2 else 9))
 
 
 @kernel

@@ -223,12 +223,12 @@ class CallCounters(NamedTuple):
     host_pages: np.ndarray
 
 
-def counters(nodes, sockets=None, shares=1):
-    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
+def counters(nodes, shares=1):
+    """Counters of zeros for a machine with `nodes` nodes."""
     events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
         np.zeros((READ_BITS, nodes, nodes, shares + 1), np.int64),
-        np.zeros((sockets or nodes, 4), np.int64),
+        np.zeros((nodes, 4), np.int64),
         np.zeros(events, np.int64),
         np.zeros(events, np.int64),
         np.zeros(2, np.int64),
@@ -307,12 +307,10 @@ def replay_for(guest, host, any_steps=True):
 
     _nrt=False: no reference counts, which cost 20 times as much as the replay; nothing here allocates.
 
-    Returns replay(cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state,
+    Returns replay(cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state,
     host_state, counters, first, step, last): replays walks first, first + 1, ... of the stream and
     the steps due before them, if `last` those after them too; returns the next step, or, for wrong_node, that
     a hook returned a node that the machine lacks.
-
-    socket  int16[nodes]: nodes of the same number are local to each other
     """
     server_of, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host
@@ -332,13 +330,13 @@ def replay_for(guest, host, any_steps=True):
 
     @kernel
     def replay(
-        cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
+        cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
         counters, first, step, last,
     ):  # fmt: skip
         cpu, page, leaves, slots = reads.cpu, reads.page, reads.leaf, reads.slot
         hosts, host_slots, masks, drams = reads.host_leaf, reads.host_slot, reads.read, reads.dram
         parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
-        due, of_region, nodes = steps.at, rows.of_region, socket.size
+        due, of_region, nodes = steps.at, rows.of_region, counters.classes.shape[0]
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
@@ -351,8 +349,7 @@ def replay_for(guest, host, any_steps=True):
             server = served(walked)
             if missing(server, nodes):
                 return no_node(server)
-            near = socket[node]
-            kind = LL if socket[ended(walked, node)] == near else RL
+            kind = LL if ended(walked, node) == node else RL
             guest = np.int64(level[table])
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
@@ -364,13 +361,13 @@ def replay_for(guest, host, any_steps=True):
                 server = served(walked)
                 if missing(server, nodes):
                     return no_node(server)
-                kind += socket[ended(walked, node)] != near
+                kind += ended(walked, node) != node
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
                     count_read(counts, bit, node, server, drams, w)
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
-            counters.classes[near, kind] += 1
+            counters.classes[node, kind] += 1
             at = 0
             while mask != 0:
                 while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:

@@ -1,6 +1,6 @@
 """One copy of each table page. linux: as captured, where the kernel put it, a VM's host tables too.
-first-touch, interleave, bind: placed again in the order of first use. tables-in-dram: as captured, but none
-on a node without CPUs. ept-reset: the host's alone are placed again. ideal: a bound of locality.
+first-touch, interleave, bind: placed again in the order of first use. ept-reset: the host's alone are placed
+again. ideal: a bound of locality.
 
 first-touch, interleave and bind re-place both dimensions: a guest's table by the demand fault that makes it,
 a host's by the first walk that reads it. What was mapped before the region of interest is under first-touch
@@ -12,10 +12,6 @@ of the guest's and the host's tables have nothing to do with each other. Here on
 new guest table comes with a new host table: with one order for both, a table and its host's would be together
 on a node always, or never. So the host's round robin starts each round a node later than the last: of N * N
 tables that are first used in pairs, each pair of nodes has one. A native capture has the plain round robin.
-
-tables-in-dram: "DRAM" are the nodes with CPUs. Linux allocates page tables without __GFP_MOVABLE: they get to
-a slow node's ZONE_NORMAL, never to its ZONE_MOVABLE. Tables that the capture lacks are where a CPU first
-needs them: in DRAM.
 
 ept-reset: KVM drops the nested tables of all VMs when nx_huge_pages changes (set_nx_huge_pages calls
 kvm_mmu_zap_all_fast, arch/x86/kvm/mmu/mmu.c, Linux 6.1), and makes each page again in the violation that
@@ -35,7 +31,7 @@ from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from ..kernels import PTE_WRITE, TABLE_FREE, TABLE_NEW
 from . import static_replicas
-from .contract import Availability, Policy, PolicySide, Scenario, captured_nodes, nodes_of
+from .contract import Availability, Policy, PolicySide, Scenario, nodes_of
 from .static_replicas import AS_CAPTURED, State
 
 LINUX = Policy(
@@ -147,26 +143,6 @@ def _host_by_first_touch(scenario: Scenario, params: Strict) -> State:
     return static_replicas.one_copy(scenario, scenario.host_first_homes.copy())
 
 
-def _in_dram(scenario: Scenario, dimension: int) -> State:
-    """Captured tables of a dimension, those on slow nodes on the nearest with CPUs."""
-    machine = scenario.machine
-    near = np.arange(machine.nodes, dtype=np.int16)
-    cpus, slow = np.array(machine.cpu_nodes), np.array(machine.memory_nodes)
-    near[slow] = cpus[machine.latency_cycles()[slow][:, cpus].argmin(axis=1)]
-    nodes, home = near[captured_nodes(scenario, dimension)], static_replicas.nowhere(scenario)
-    first = scenario.space.guest_tables if dimension else 0
-    home[first : first + len(nodes)] = nodes
-    return static_replicas.one_copy(scenario, home)
-
-
-def _guest_in_dram(scenario: Scenario, params: Strict) -> State:
-    return _in_dram(scenario, 0)
-
-
-def _host_in_dram(scenario: Scenario, params: Strict) -> State:
-    return _in_dram(scenario, 1)
-
-
 # Nested tables that the host's administrator has rebuilt while the VM runs.
 
 VCPUS = (
@@ -253,17 +229,4 @@ BIND = Policy(
     available=lambda params: Availability(f"numactl --membind={params.node} ./app (its data, too)"),
     caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",
-)
-TABLES_IN_DRAM = Policy(
-    "tables-in-dram",
-    "one copy, as captured, but none on a node without CPUs: there the nearest node that has some",
-    static_replicas.guest_part(_guest_in_dram),
-    static_replicas.host_part(_host_in_dram),
-    needs=("slow nodes",),
-    source="Radiant (Kumar et al., ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
-    availability=Availability(
-        "daxctl reconfigure-device --mode=system-ram dax0.0 (movable: no page tables there)"
-    ),
-    caveat="The whole machine: any program's data may then land on the device, and movable memory holds no "
-    "kernel data either",
 )

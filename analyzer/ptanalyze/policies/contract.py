@@ -114,7 +114,6 @@ class Policy(NamedTuple):
 
     source        the paper and section it follows
     needs         names of NEEDS, all required
-    see_also      {parameter: policy that has it}, of parameters that people may look for here
     finding       what a reader of its results must know
     availability  how to get it on a machine; available: (params) -> the same, where they matter
     caveat        whom its line touches and what to know before it is typed, "" where there is nothing to do
@@ -137,7 +136,6 @@ class Policy(NamedTuple):
     scope: Callable[[Any], Collection[str]] | None = None
     wrap_guest: Callable[[PolicySide | None, Any, Any], tuple[PolicySide, Any]] | None = None
     extra_needs: Callable[[Any], Collection[str]] | None = None
-    see_also: Mapping[str, str] | None = None
     finding: Finding | None = None
     availability: Availability = RESEARCH
     available: Callable[[Any], Availability] | None = None
@@ -198,11 +196,6 @@ NEEDS: dict[
         "all data of a single-node capture are on that node; which threads touch them takes a trace",
         RECORD + ", or dump on a machine with several nodes",
     ),
-    "slow nodes": (
-        lambda scenario: bool(scenario.machine.memory_nodes),
-        "every node of the machine has CPUs",
-        "name the nodes without in a machine file: memory_nodes = [2]",
-    ),
     "VMAs": (
         lambda scenario: len(scenario.snapshot.vmas) > 0,
         "the capture has no VMAs (maps)",
@@ -236,7 +229,6 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
             allowed = ", ".join(fields) or "none"
             raise UsageError(
                 f"policy {policy.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
-                f"{hint(policy, key)}"
             )
     try:
         return msgspec.convert(settings, policy.params, strict=False)
@@ -248,12 +240,6 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
         raise UsageError(
             f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
         ) from None
-
-
-def hint(policy: Policy, key: str) -> str:
-    """ "; policy P has it" where another policy has this parameter, else ""."""
-    there = (policy.see_also or {}).get(key)
-    return f"; policy {there} has it" if there else ""
 
 
 def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
@@ -279,33 +265,29 @@ def _meta(field: FieldInfo) -> tuple[str, str]:
 
 
 def captured_nodes(scenario: Scenario, dimension: int) -> np.ndarray:
-    """int16: nodes of the guest's (0) or host's (1) tables as captured. RefusedError where a node is unknown.
-
-    Of several nodes on a socket it is the first.
-    """
+    """int16: nodes of the guest's (0) or host's (1) captured tables. RefusedError where a node is unknown."""
     space = scenario.space
     split = space.guest_tables
     part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
-    sockets: np.ndarray = space.tables.node[part]
+    nodes: np.ndarray = space.tables.node[part]
     file = "ept.tables" if dimension else "gpt.tables"
-    unknown = int(np.count_nonzero(sockets == UNKNOWN_NODE))
+    unknown = int(np.count_nonzero(nodes == UNKNOWN_NODE))
     if unknown:
         raise RefusedError(
-            f"{file}: node unknown for {unknown} of {len(sockets)} table pages: dump with `ptanalyze "
+            f"{file}: node unknown for {unknown} of {len(nodes)} table pages: dump with `ptanalyze "
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
-    must_exist(scenario, sockets, file)
-    nodes: np.ndarray = sockets * np.int16(scenario.domains)
+    must_exist(scenario, nodes, file)
     return nodes
 
 
-def must_exist(scenario: Scenario, sockets: np.ndarray, file: str) -> None:
-    """RefusedError where one of the captured `sockets` of the tables in a file is none of the machine's."""
-    if len(sockets) and sockets.max() >= scenario.sockets:
+def must_exist(scenario: Scenario, nodes: np.ndarray, file: str) -> None:
+    """RefusedError where one of the captured `nodes` of the tables in a file is none of the machine's."""
+    if len(nodes) and nodes.max() >= scenario.nodes:
         raise RefusedError(
-            f"{file}: node = {sockets.max()}: machine {scenario.machine.name} has nodes "
-            f"0..{scenario.sockets - 1}; use a machine with more nodes, or first-touch"
+            f"{file}: node = {nodes.max()}: machine {scenario.machine.name} has nodes "
+            f"0..{scenario.nodes - 1}; use a machine with more nodes, or first-touch"
         )
 
 
@@ -362,9 +344,8 @@ def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting
         if not takers:
             known = {policy.name: ", ".join(keys_of(policy)) or "none" for policy in policies}
             has = "; ".join(f"{name}: {names}" for name, names in known.items())
-            other = "".join(dict.fromkeys(hint(policy, key) for policy in policies))
             raise UsageError(
-                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}{other}"
+                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}"
             )
         refusing = [policies[k].name for k in takers if not allows(policies[k], plain(key), value)]
         if refusing and len(refusing) < len(takers):

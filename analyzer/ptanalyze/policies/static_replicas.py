@@ -274,9 +274,9 @@ def copy_tables(
     if not len(copies) or not len(tables):
         return
     entries = scenario.entries[tables]
-    socket = scenario.space.tables.node[tables]
-    must_exist(scenario, socket, "gpt.tables" if tables[0] < scenario.space.guest_tables else "ept.tables")
-    home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * scenario.domains)
+    captured = scenario.space.tables.node[tables]
+    must_exist(scenario, captured, "gpt.tables" if tables[0] < scenario.space.guest_tables else "ept.tables")
+    home = np.where(captured < 0, copies[0], captured)
     for copy in copies.tolist():
         new = home != copy
         events[TABLE_NEW, copy, copy] += np.count_nonzero(new)

@@ -12,17 +12,10 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "hydra": "hydra.POLICY",
     "vmitosis-replicate": "vmitosis_replicate.POLICY",
     "vmitosis-migrate": "vmitosis_migrate.POLICY",
-    "hydra-2d": "hydra_2d.POLICY",
-    "steering": "wasp.STEERING",
-    "wasp": "wasp.POLICY",
-    "tables-in-dram": "baselines.TABLES_IN_DRAM",
     "ept-reset": "baselines.EPT_RESET",
     # policies that reshape the scenario, in their order
     "thp": "thp.POLICY",
     "ptemagnet": "ptemagnet.POLICY",
-    "five-level": "five_level.POLICY",
-    "shadow": "shadow.POLICY",
-    "domains": "five_level.DOMAINS",
 }
 
 

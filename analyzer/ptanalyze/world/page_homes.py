@@ -355,7 +355,7 @@ def frames(program: TracedProgram, nested: bool) -> "Frames":
     nodes = () if single_node(space) else topology.nodes
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
     start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
-    node = np.where((node >= 0) & (node < program.sockets), node * program.domains, UNKNOWN_NODE)
+    node = np.where((node >= 0) & (node < program.nodes), node, UNKNOWN_NODE)
     if not nested:
         none = np.zeros((0, 512), np.uint64)
         behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
@@ -535,10 +535,10 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
 
 
 def _check(program: TracedProgram, targets: np.ndarray) -> None:
-    if len(targets) and targets.max() >= program.sockets:
+    if len(targets) and targets.max() >= program.nodes:
         raise UsageError(
             f"trace: data moved to node {targets.max()}: machine {program.machine.name} has nodes "
-            f"0..{program.sockets - 1}; use a machine with more nodes"
+            f"0..{program.nodes - 1}; use a machine with more nodes"
         )
     time = program.trace.chunks["time"]
     if program.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
@@ -564,7 +564,6 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSt
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = MmSteps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
-    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, program)).astype(np.int16))
     stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
     parts, done, given = [], False, 0
     while not done:
@@ -575,19 +574,12 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSt
         state.clock[OUT] = 0
         done = follow(
             read_only(stream.page), offset, _times(program), chunk_node, program.space.regions,
-            program.space.tables, past.rows, where, schedule, events, state, out,
+            program.space.tables, past.rows, where, schedule, past.steps, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
     steps = MmSteps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host, left=state)
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
-
-
-def _scale(steps: MmSteps, program: TracedProgram) -> np.ndarray:
-    """Domains per node of a step: an event's RANGE names a socket, whose first domain gets the data."""
-    from ..kernels.data_migration import RANGE
-
-    return np.where(steps.kind == RANGE, program.domains, 1)
 
 
 def _times(program: TracedProgram) -> np.ndarray:

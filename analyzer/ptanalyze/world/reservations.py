@@ -10,6 +10,7 @@ Section 4: the same faults, other guest frames. The choice of frames is explaine
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from . import address_space
 from .address_space import AddressSpace
 from .history import History
 from .traced_program import TracedProgram
-from .trees import ANONYMOUS, mapped_again
+from .trees import ANONYMOUS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -442,5 +443,6 @@ def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
 
 def _own_copy(entries: np.ndarray) -> np.ndarray:
     """Entries to write to: of a memory-mapped file a private mapping, copied page by page when written."""
-    again = mapped_again(entries)
-    return np.array(entries) if again is None else again
+    if isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r":
+        return np.memmap(entries.filename, entries.dtype, "c", entries.offset, entries.shape)
+    return np.array(entries)

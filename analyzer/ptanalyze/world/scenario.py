@@ -246,7 +246,7 @@ class Scenario(TracedProgram):
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""
-        return empty_caches(self.space, self._on_sockets, self.machine)
+        return empty_caches(self.space, self.placement, self.machine)
 
     def reads(self, batch: int = 1 << 18, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, run each time.
@@ -258,7 +258,7 @@ class Scenario(TracedProgram):
             forget_tables(caches, undone.steps.number[undone.steps.kind == FREE])
         return cache_pass(
             self.space,
-            self._on_sockets,
+            self.placement,
             self.machine,
             self.stream,
             events=self.trace.events,
@@ -269,11 +269,6 @@ class Scenario(TracedProgram):
             fold=self.fold,
             concurrent=self.growth.factor > 1,
         )
-
-    @property
-    def _on_sockets(self) -> Placement:
-        """Of nodes on one socket, whose cores share caches, there is only the socket."""
-        return replace(self.placement, cpu_node=(self.placement.cpu_node // self.domains).astype(np.int16))
 
 
 def untouched(snapshot: Snapshot, machine: Machine, left_out: bool = False) -> Scenario:

@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from os import PathLike
 from threading import Event, local
 from typing import TYPE_CHECKING, Any
@@ -47,47 +46,21 @@ if TYPE_CHECKING:
     from ..kernels import lru as kernels
 
 
-# How the TLB filter shares out its work: batches overlap, and for the slower kernel a TLB is split by set.
-#
-# A batch is decoded, filtered and gathered by one thread, in whose cache it stays, while other threads have
-# the next ones. The TLB of a CPU, or a part of it, takes batches in their order: each waits for the one
-# before.
-#
-# An entry of a TLB only ever meets those of its own set. Where the number of sets of every array is a
-# multiple of 2^k, the low k bits of an entry's number (the page's, in pages of its size) split all arrays at
-# once: 2^k parts that never meet, each of which sees all touches and takes its own. Results are the same to
-# the last bit.
+# How the TLB filter shares out its work: a batch is decoded, filtered and gathered by one thread, in whose
+# cache it stays, while other threads have the next ones. The TLB of a CPU takes batches in their order: each
+# waits for the one before.
 
 UNDER_WAY = 2  # batches per thread that are begun before the first is done
-MOST_PARTS = 64
-Turn = tuple[int, int]  # CPU and part
-APPEND: Turn = -1, -1
+APPEND = -1  # in place of a CPU: the turn to append what missed
 MORE = np.array([-1, 1])  # hits of the second level, walks: of a page that walks as it is new
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
-
-
-def parts_of(tlb: Tlb, sizes: list[int], wanted: int) -> int:
-    """Parts that the sets of a TLB are split into: a power of two, `wanted` or more where it divides all.
-
-    sizes  of the pages that are touched: 1, 2, 3 for 4 KiB, 2 MiB, 1 GiB
-    """
-    first = {1: tlb.l1_4k, 2: tlb.l1_2m, 3: tlb.l1_1g}
-    second = {size: tlb.l2 for size, name in ((1, "4k"), (2, "2m"), (3, "1g")) if name in tlb.l2_holds}
-    if tlb.l2_1g:
-        second[3] = tlb.l2_1g
-    used: list[Array | None] = [*(first[size] for size in sizes), *(second.get(size) for size in sizes)]
-    sets = [array.sets for array in used if array]
-    parts = 1
-    while parts < min(wanted, MOST_PARTS) and all(n % (2 * parts) == 0 for n in sets):
-        parts *= 2
-    return parts
 
 
 class Batch:
     """A piece of a trace on its way through the TLBs.
 
     by_cpu  (CPUs, positions of the chunks of each); touches  their number
-    turns   of all that the batch uses in turn: (set by the batch before, set by this one when it is done)
+    turns   by CPU, and APPEND: (set by the batch before, set by this one when it is done)
     seen    pages as TLBs see them, those of memory that does not grow folded
     """
 
@@ -104,7 +77,7 @@ class Batch:
         number = np.arange(piece.chunks.start, piece.chunks.stop)
         self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
         self.touches = int(count.sum())
-        self.turns: dict[Turn, tuple[Event | None, Event]] = {}
+        self.turns: dict[int, tuple[Event | None, Event]] = {}
 
     def decode(self, scratch: Scratch) -> None:
         touches = self.piece.decode(scratch)
@@ -127,7 +100,7 @@ class Batch:
         return page[:n], write[:n], count
 
     @contextmanager
-    def turn(self, of: Turn) -> Iterator[None]:
+    def turn(self, of: int) -> Iterator[None]:
         """Once the batch before is done with it; then the next may have it."""
         before, done = self.turns.pop(of)
         try:
@@ -147,7 +120,7 @@ class Batch:
 class Filtering:
     """Batches through the TLBs of all CPUs, in order, on `threads` threads.
 
-    kernel  filter_any or filter_common; states [CPU][part]
+    kernel  filter_any or filter_common; states  by CPU
     fold    of memory that does not grow: a page that is new to a CPU walks, whatever it shares a place with
     known   bool[CPU][...]: which of the folded pages each CPU has had
     """
@@ -156,7 +129,7 @@ class Filtering:
         self,
         kernel: Callable[..., Any],
         tables: "tuple[kernels.Pages, kernels.Shootdowns]",
-        states: "list[list[kernels.State]]",
+        states: "list[kernels.State]",
         threads: int,
         fold: Fold | None = None,
         known: Sequence[np.ndarray] = (),
@@ -164,7 +137,7 @@ class Filtering:
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
         self.fold, self.known, self.joined = fold, known, joined
-        self.latest: dict[Turn, Event] = {}
+        self.latest: dict[int, Event] = {}
         self.own = local()
 
     def run(
@@ -195,14 +168,12 @@ class Filtering:
     def catch_up(self, chunk: int) -> None:
         """Let each CPU see the events before a chunk that it may not have run."""
         none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
-        for parts in self.states:
-            for state in parts:
-                self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
+        for state in self.states:
+            self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
 
     def _begun(self, batch: Batch) -> Batch:
         """The batch, which has its turns after those begun before it."""
-        parts = range(len(self.states[0]) if self.states else 0)
-        for turn in (*((cpu, part) for cpu in batch.by_cpu[0] for part in parts), APPEND):
+        for turn in (*batch.by_cpu[0], APPEND):
             done = Event()
             batch.turns[turn] = self.latest.get(turn), done
             self.latest[turn] = done
@@ -229,15 +200,14 @@ class Filtering:
         return scratch
 
     def _missed(self, batch: Batch, scratch: Scratch) -> np.ndarray:
-        """bool[n]: touches that miss; each part of each CPU's TLB finds its own."""
+        """bool[n]: touches that miss the TLB of their CPU."""
         missed = scratch.zeros("missed", len(batch.page), bool)
         for cpu, mine in zip(*batch.by_cpu, strict=True):
-            chunks = batch.chunks[mine]
-            for part, state in enumerate(self.states[cpu]):
-                with batch.turn((cpu, part)):
-                    self.kernel(batch.seen, chunks, *self.tables, state, missed)
-                    if self.fold is not None and part == len(self.states[cpu]) - 1:
-                        state.hits[1:] += self._new(batch, chunks, self.fold, self.known[cpu], missed) * MORE
+            chunks, state = batch.chunks[mine], self.states[cpu]
+            with batch.turn(cpu):
+                self.kernel(batch.seen, chunks, *self.tables, state, missed)
+                if self.fold is not None:
+                    state.hits[1:] += self._new(batch, chunks, self.fold, self.known[cpu], missed) * MORE
         return missed
 
     def _new(
@@ -340,7 +310,7 @@ class TlbFilter:
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
-        self.states: list[list[kernels.State]] = []  # by CPU, by part
+        self.states: list[kernels.State] = []  # by CPU
         self.fold: Fold | None = None
         self.known: list[np.ndarray] = []
         self.joined = joined_pages(space, tlb.joins)
@@ -389,12 +359,7 @@ class TlbFilter:
     def _first(self, key: str | None) -> WalkStream:
         """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
         cpus = len(self.placement.cpu_node)
-        used = max(len(np.unique(self.placement.chunk_cpu)), 1)
-        sizes = np.unique(self.space.regions.tlb_level).tolist()
-        # filter_common takes a quarter of the time, so that four threads find enough else to do
-        wanted = 1 if is_common(self.tlb) else -(-self.threads // used)
-        parts = parts_of(self.tlb, sizes, wanted)
-        self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
+        self.states = [_state(self.tlb) for _ in range(cpus)]
         if self.fold is not None:
             self.known = [np.zeros(len(self.fold.to), bool) for _ in range(cpus)]
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
@@ -422,12 +387,12 @@ class TlbFilter:
         if undone is not None:
             filtering.catch_up(len(trace.chunks))
             self._forget(undone)
-        for state in chain.from_iterable(self.states):
+        for state in self.states:
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
         for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
             if self.progress:
                 self.progress(touches)
-        hits = np.array([sum(state.hits for state in parts) for parts in self.states], np.int64)
+        hits = np.array([state.hits for state in self.states], np.int64)
         return self._whole(hits.reshape(len(self.states), 3), begin)
 
     def _forget(self, undone: np.ndarray) -> None:
@@ -456,7 +421,7 @@ class TlbFilter:
             other[self.fold.of(pages)] = True
         if self.joined is not None:
             other[self.joined.of(np.flatnonzero(other).astype(np.uint32))] = True
-        for state in chain.from_iterable(self.states) if len(pages) else ():
+        for state in self.states if len(pages) else ():
             for tags in (state.rows.tags, state.bank.tags):
                 there = np.flatnonzero(tags < len(other))
                 tags[there[other[tags[there]]]] = NEVER
@@ -570,8 +535,8 @@ def is_common(tlb: Tlb) -> bool:
     return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= TAGS and "4k" in tlb.l2_holds
 
 
-def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
-    """An empty TLB, of whose `parts` parts by set this is number `part`."""
+def _state(tlb: Tlb) -> "kernels.State":
+    """An empty TLB."""
     from ..kernels import lru as kernels
     from ..kernels.lru import bank, row_bank
 
@@ -590,8 +555,8 @@ def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     else:
         rows, arrays = row_bank(1, [small, *others[0], second, *others[1]]), bank(1, [])
         where = np.arange(len(rows.shape))
-    own = np.zeros(1, np.int64), np.zeros(3, np.int64), parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
-    return kernels.State(np.array([kernels.NO_ARRAY, *level2]), rows, arrays, where, *own)
+    behind = np.array([kernels.NO_ARRAY, *level2])
+    return kernels.State(behind, rows, arrays, where, np.zeros(1, np.int64), np.zeros(3, np.int64))
 
 
 def _pages(regions: Regions) -> "kernels.Pages":

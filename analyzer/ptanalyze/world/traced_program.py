@@ -61,7 +61,6 @@ LEFT_OUT = "the trace is left out, as asked: with --weight walks it is taken"
 class TracedProgram:
     """A Snapshot and a Trace on a Machine whose CPUs the threads were placed on.
 
-    domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
     moves    moves of data pages while the trace runs
     growth   of the memory, in the run that the capture stands for; `machine` is scaled already
     origin   the TracedProgram from which this was reshaped
@@ -76,7 +75,6 @@ class TracedProgram:
     machine: Machine
     placement: Placement
     effort: Effort = DEFAULT_EFFORT
-    domains: int = 1
     moves: Moves = NOTHING_MOVES
     growth: Growth = AS_IT_IS
     origin: Self | None = None
@@ -98,10 +96,6 @@ class TracedProgram:
     @property
     def nodes(self) -> int:
         return self.machine.nodes
-
-    @property
-    def sockets(self) -> int:
-        return self.machine.nodes // self.domains
 
     @property
     def traced(self) -> bool:

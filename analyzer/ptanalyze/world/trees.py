@@ -7,7 +7,6 @@ function says otherwise. Entries of a capture stay in their file.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from mmap import mmap
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from ..kernels.reshape import Ranges
 
 
-ROW_BYTES = 4096
-TO_TABLE = {"x86": 0x67, "ept": 0x7, "kvm": 0x807}  # flags of an entry that points to a table
-MAX_LEVELS = 5
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
 
 
@@ -64,186 +60,6 @@ def with_huge_leaves(
     parent = np.where(parent == NO_PARENT, NO_PARENT, number[parent]).astype(np.int32)
     columns = {name: getattr(tree, name)[kept] for name in ("base", "frame", "node", "level", "flags")}
     return replace(tree, entries=entries, parent=parent, **columns)
-
-
-def with_root_above(tree: Tree, frame: int = -1) -> Tree:
-    """The Tree, a level higher: a new root, in page frame `frame`, on the node of the old one.
-
-    A tree whose entries are a whole capture file, as recorded, takes no memory but the new root's: the file
-    is mapped again from a page earlier, where the new root replaces its header.
-    """
-    root = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
-    row = np.zeros(512, np.uint64)
-    number = max(int(tree.frame[root]), 0)
-    row[int(tree.base[root]) >> (12 + 9 * tree.levels) & 511] = number << 12 | TO_TABLE[tree.encoding]
-    before = {"base": 0, "frame": frame, "node": tree.node[root], "level": tree.levels + 1, "flags": 0}
-    columns = {name: _after(value, getattr(tree, name)) for name, value in before.items()}
-    parent = _after(NO_PARENT, np.where(tree.parent == NO_PARENT, 0, tree.parent + 1))
-    return Tree(
-        _rows_after(row, tree.entries), parent=parent.astype(np.int32), levels=tree.levels + 1,
-        encoding=tree.encoding, **columns,
-    )  # fmt: skip
-
-
-def _after(value: int, column: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.array([value], column.dtype), column])
-
-
-def _rows_after(row: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    moved = mapped_again(entries, rows_before=1)
-    if moved is None:
-        return np.concatenate([row[None], entries])
-    moved[0] = row
-    return moved
-
-
-def mapped_again(entries: np.ndarray, rows_before: int = 0) -> np.ndarray | None:
-    """A private, writable mapping of the file behind `entries`, from `rows_before` rows earlier.
-
-    None where they are not a whole read-only mapping, or the file does not begin that early.
-    """
-    if not (isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r"):
-        return None
-    offset = entries.offset - rows_before * ROW_BYTES
-    if offset < 0 or entries.filename is None:
-        return None
-    shape = len(entries) + rows_before, entries.shape[1]
-    return np.memmap(entries.filename, entries.dtype, "c", offset, shape)
-
-
-def free_frame(tree: Tree, host_of: np.ndarray) -> int:
-    """A page frame for another table of a guest's tree, near its root's, -1 where that is not known.
-
-    No table page of the tree is in it, and it lies where the host maps memory (AddressSpace.host_of). Data
-    pages are not considered.
-    """
-    root = int(tree.frame[np.flatnonzero(tree.parent == NO_PARENT)[0]])
-    if root < 0:
-        return -1
-    blocks = np.flatnonzero(host_of >= 0)
-    for block in blocks[np.argsort(np.abs(blocks - (root >> 9)), kind="stable")].tolist():
-        frames = (block << 9) + np.arange(512)
-        frames = frames[~np.isin(frames, tree.frame)]
-        if len(frames):
-            return int(frames[np.argmin((frames - root) % (1 << 52))])
-    return -1
-
-
-def with_small_leaves(tree: Tree, tables: np.ndarray, slots: np.ndarray) -> Tree:
-    """The Tree with tables of 512 leaves in place of huge leaves of a level.
-
-    tables, slots  int64[k]: the places of those leaves. The new tables are on the nodes of their parents,
-    in unknown frames.
-    """
-    (level,) = np.unique(tree.level[tables]).tolist()
-    base = tree.base[tables] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
-    raw = tree.entries[tables, slots]
-    own = np.arange(len(tree)), np.arange(len(tables)) + len(tree)
-    columns = {"frame": np.full(len(tables), -1), "parent": tables, "level": np.full(len(tables), level - 1)}
-    columns |= {"base": base, "node": tree.node[tables], "flags": tree.flags[tables]}
-    columns = {
-        name: np.concatenate([getattr(tree, name), value.astype(getattr(tree, name).dtype)])
-        for name, value in columns.items()
-    }
-    order = np.lexsort((-columns["level"].astype(np.int64), columns["base"]))  # depth first
-    place = np.argsort(order)
-    entries = np.empty((len(order), 512), np.uint64)
-    entries[place[own[0]]] = tree.entries
-    entries[place[tables], slots] = TO_TABLE[tree.encoding]
-    entries[place[own[1]]] = _smaller(raw, level, tree.encoding)
-    parent = columns.pop("parent")
-    parent = np.where(parent == NO_PARENT, NO_PARENT, place[parent]).astype(np.int32)[order]
-    columns = {name: value[order] for name, value in columns.items()}
-    return Tree(entries, parent=parent, levels=tree.levels, encoding=tree.encoding, **columns)
-
-
-def _smaller(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
-    """uint64[k, 512]: the leaves of level - 1 that together map what each leaf of `level` does."""
-    first = bits.frame(raw, level, encoding)
-    frames = first[:, None] + (np.arange(512) << 9 * (level - 2))
-    if encoding == "x86":
-        raw = np.where(raw & bits.PRESENT == bits.NONE, raw | bits.PROTNONE, raw)
-    if level == 2:
-        raw = raw & ~bits.HUGE
-    return with_frame(raw[:, None], frames, encoding)
-
-
-# The table of a hypervisor without nested paging: guest-virtual to host-physical, in a single tree.
-
-
-class ShadowTable(NamedTuple):
-    """
-    snapshot      the shadow tree as the only one
-    split_tables  table pages that stand for a huge leaf of the guest
-    unmapped      4 KiB pages of the guest that the host does not map: the shadow table lacks them
-    """
-
-    snapshot: Snapshot
-    split_tables: int
-    unmapped: int
-
-
-def shadow_table(space: AddressSpace) -> ShadowTable:
-    """ShadowTable of a two-dimensional AddressSpace.
-
-    It has the guest's shape, but a leaf is the smaller of the guest's and the host's, as in the TLB
-    (Linux: kvm_mmu_hugepage_adjust in arch/x86/kvm/mmu/mmu.c). A table page is on the node of the guest's
-    that it stands for, in an unknown frame. Memory: 4 KiB for each of its table pages, twice that while
-    leaves are split.
-    """
-    tree, before = space.snapshot.guest, space.guest_tables
-    for level in (3, 2):
-        tables, slots = _to_split(tree, space, level)
-        if len(tables):
-            tree = with_small_leaves(tree, tables, slots)
-    entries, unmapped = _to_host_frames(tree, space)
-    unknown = np.full(len(tree), -1, tree.frame.dtype)
-    guest = replace(tree, entries=entries, frame=unknown)
-    return ShadowTable(replace(space.snapshot, guest=guest, host=None), len(tree) - before, unmapped)
-
-
-def split_tables(space: AddressSpace, shadow: AddressSpace) -> np.ndarray:
-    """bool[T]: tables of the AddressSpace `shadow` that stand for a huge leaf of the guest in `space`."""
-    own, tree = space.snapshot.guest, shadow.snapshot.guest
-    split = np.zeros(len(shadow.tables.level), bool)
-    for level in (1, 2):
-        mine = np.flatnonzero(tree.level == level)
-        split[mine] = ~np.isin(tree.base[mine], own.base[own.level == level])
-    return split
-
-
-def _to_split(tree: Tree, space: AddressSpace, level: int) -> tuple[np.ndarray, np.ndarray]:
-    """(tables, slots) of the leaves of a level that the host maps partly by smaller leaves."""
-    tables, slots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for _, ids, raw in bits.blocks(tree, (level,)):
-        row, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
-        region = bits.frame(raw[row, slot], level, tree.encoding) >> 9
-        host = _host_levels(space, region[:, None] + np.arange(512 ** (level - 2)))
-        split = ((host > 0) & (host < level)).any(axis=1)
-        tables.append(ids[row[split]])
-        slots.append(slot[split])
-    return np.concatenate(tables), np.concatenate(slots)
-
-
-def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
-    """uint8, the shape of `regions` (guest frame >> 9): level of the host's leaf entries, 0 for none."""
-    inside = regions < len(space.host_of)
-    table = np.where(inside, space.host_of[np.where(inside, regions, 0)], -1) if len(space.host_of) else -1
-    return np.where(table >= 0, space.tables.level[table], 0)
-
-
-def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
-    """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
-    from ..kernels.reshape import Nested, to_host_frames
-    from ..kernels.walker import CODES
-
-    host = space.snapshot.nested
-    entries = np.array(tree.entries)
-    nested = Nested(
-        read_only(host.entries), host.level, space.host_of, space.guest_tables, CODES[host.encoding]
-    )
-    unmapped = to_host_frames(entries, tree.level, CODES[tree.encoding], nested)
-    return entries, int(unmapped)
 
 
 # Page frames that several processes of a capture map, and the leaf tables that map them.

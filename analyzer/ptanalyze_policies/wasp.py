@@ -19,33 +19,16 @@ Not priced: the other threads stand still while the main thread copies (SIGSTOP)
 after a switch; the daemon's own work, and its cache of free pages (empty unless it is told to fill it).
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
-from ..core.errors import UsageError
-from ..core.machine import Machine, Strict
-from ..kernels import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW
-from ..kernels.replay import CLEAR, FREE, MOVE, freed_table, grow, move_target
-from ..world.traced_program import TracedProgram
-from . import static_replicas
-from .baselines import BY_FIRST_TOUCH
-from .contract import (
-    LAYERS_ACT,
-    GuestHooks,
-    Policy,
-    PolicySide,
-    Scenario,
-    called_hook,
-    guest_exists,
-    hook,
-    kernel,
-    node_numbers,
-    nodes_in_guest,
-    nodes_of,
-)
-from .static_replicas import State as FixedCopiesState
+from ptanalyze import kernels
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import Machine, Strict
+from ptanalyze.kernels import replay
+from ptanalyze.policies import baselines, contract, static_replicas
 
 # When WASP's daemon switches a process's replicas on and off, from what it counts over a trace.
 #
@@ -88,7 +71,7 @@ class Decisions(NamedTuple):
     misses_per_access: float
 
 
-def decisions(program: TracedProgram, limits: Thresholds) -> Decisions:
+def decisions(program: contract.Scenario, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a program. UsageError for an interval that would be sampled too often."""
     chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.steady_walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
@@ -130,57 +113,6 @@ def switches(above: np.ndarray, limits: Thresholds) -> list[int]:
         if now is not on and (sample - since) * limits.interval >= limits.hysteresis:
             found.append(sample)
     return found
-
-
-# steering: Mitosis's replicas, but a node's CPUs may walk another node's (Qu and Yu, WASP, ASPLOS 2024).
-#
-# The replicas are there at all times; WASP itself switches them on and off (wasp.py).
-
-STEER = (
-    'the node whose replica each node walks, "1,1,2,3": node 0 that of node 1; auto: the node of least '
-    "latency, under load where the machine file knows it, its own unless that is slower"
-)
-LAYERS = "what is replicated: the guest's table (or, native, the only one), a VM's nested table, or both"
-
-
-class SteeringParams(Strict):
-    steer: Annotated[str, Meta(description=STEER)] = "auto"
-    layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
-
-
-def start_steering(scenario: Scenario, params: SteeringParams) -> FixedCopiesState:
-    every = np.arange(scenario.nodes)
-    return static_replicas.replicas(scenario, every, steering(params.steer, scenario.machine))
-
-
-def needs(params: SteeringParams) -> tuple[str, ...]:
-    nested = () if params.layers == "gpt" else ("nested tables",)
-    return (*nested, *nodes_in_guest(params))
-
-
-def steering(text: str, machine: Machine, policy: str = "steering") -> np.ndarray:
-    """int16[nodes]: whose replica each node's CPUs walk. UsageError names the wrong part of `text`."""
-    if text == "auto":
-        latency = machine.latency_cycles(contended=machine.latency.contended is not None)
-        own = np.diagonal(latency)
-        return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
-    setting, hint = f"policy {policy}: steer = {text}", "; give one for each, or auto"
-    steered = node_numbers(text.split(","), machine, setting, hint)
-    if len(steered) != machine.nodes:
-        raise UsageError(f"{setting}: {len(steered)} nodes for {machine.nodes}, {nodes_of(machine)}{hint}")
-    return np.array(steered, np.int16)
-
-
-STEERING = Policy(
-    "steering",
-    "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
-    static_replicas.guest_part(start_steering),
-    static_replicas.host_part(start_steering),
-    SteeringParams,
-    source="the steering matrix of WASP, ASPLOS '24, without its switching",
-    scope=lambda params: LAYERS_ACT[params.layers],
-    extra_needs=needs,
-)
 
 
 LOADS = "accesses per second, of all threads, above which replicas may pay (waspd.c, THR_MAR)"
@@ -230,14 +162,14 @@ class State(NamedTuple):
     seen: np.ndarray
 
 
-@hook
+@contract.hook
 def server_of(state, table, node):
     if state.now[ON]:
         return state.many.serve[node]
     return static_replicas.server_of(state.off, table, node)
 
 
-@hook
+@contract.hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     while state.now[NEXT] < state.at.size and state.at[state.now[NEXT]] == state.now[WALK]:
         switch(state, state.now[NEXT], counters.events, counters.pages)
@@ -248,7 +180,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return server_of(state, leaf, node)
 
 
-@called_hook
+@contract.called_hook
 def install(state, tables, leaf, node, made, counters):
     if state.now[ON]:
         static_replicas.install(state.many, tables, leaf, node, made, counters)
@@ -257,7 +189,7 @@ def install(state, tables, leaf, node, made, counters):
     keep(state, tables, leaf, made, 1)
 
 
-@called_hook
+@contract.called_hook
 def keep(state, tables, leaf, made, entries):
     """Remember `made` new tables from `leaf` upwards and `entries` more entries of `leaf`."""
     state.entries[leaf] += entries
@@ -270,7 +202,7 @@ def keep(state, tables, leaf, made, entries):
         state.entries[table] += 1
 
 
-@called_hook
+@contract.called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, changed = steps.kind[step], np.int64(mapped.changed[step])
     if state.now[ON]:
@@ -279,13 +211,13 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         static_replicas.on_step(state.off, tables, rows, steps, shootdowns, mapped, counters, step)
     if changed == 0:
         return
-    if kind in (CLEAR, MOVE):
+    if kind in (replay.CLEAR, replay.MOVE):
         state.entries[rows.leaf[steps.row[step]]] -= changed
-    if kind == MOVE:
-        row, _, each = move_target(steps, step)
+    if kind == replay.MOVE:
+        row, _, each = replay.move_target(steps, step)
         keep(state, tables, rows.leaf[row], np.int64(mapped.made[step]), each * changed)
-    elif kind == FREE:
-        table = freed_table(steps, step)
+    elif kind == replay.FREE:
+        table = replay.freed_table(steps, step)
         state.exists[table] = False
         state.off.home[table] = state.off.again[table]
         state.entries[table] = 0
@@ -293,12 +225,12 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             state.entries[tables.parent[table]] -= 1
 
 
-@kernel
+@contract.kernel
 def switch(state, number, events, pages):
     """Switch number `number`: the main thread copies all tables to all nodes, or frees the copies."""
     main, nodes, existing = np.int64(state.main[number]), state.many.copies.size, 0
     root = static_replicas.server_of(state.off, np.int64(0), main)
-    kind = TABLE_FREE if state.now[ON] else TABLE_NEW
+    kind = kernels.TABLE_FREE if state.now[ON] else kernels.TABLE_NEW
     for table in range(state.exists.size):
         if not state.exists[table]:
             continue
@@ -309,28 +241,28 @@ def switch(state, number, events, pages):
             if there != home:
                 events[kind, main, there] += 1
         if not state.now[ON]:
-            events[PTE_COPY, main, home] += (nodes - 1) * state.entries[table]
+            events[kernels.PTE_COPY, main, home] += (nodes - 1) * state.entries[table]
         state.off.home[table] = root
     for there in range(nodes):
-        events[IPI, main, there] += state.cpus[number, there]
+        events[kernels.IPI, main, there] += state.cpus[number, there]
     if state.now[ON]:
-        grow(pages, -existing * (nodes - 1))
+        replay.grow(pages, -existing * (nodes - 1))
     else:
         for there in range(nodes):
-            events[IPI, main, there] += TWICE_BY_DAEMON * state.cpus[number, there]
-        events[IPI, main, main] += TWICE_BY_DAEMON  # the daemon interrupts the main thread's CPU too
-        grow(pages, existing * (nodes - 1))
+            events[kernels.IPI, main, there] += TWICE_BY_DAEMON * state.cpus[number, there]
+        events[kernels.IPI, main, main] += TWICE_BY_DAEMON  # the daemon interrupts the main thread's CPU too
+        replay.grow(pages, existing * (nodes - 1))
     state.now[ON] = 1 - state.now[ON]
 
 
-def start(scenario: Scenario, params: Params) -> tuple[State, int]:
+def start(scenario: contract.Scenario, params: Params) -> tuple[State, int]:
     done = decisions(scenario, limits_of(params))
-    exists = guest_exists(scenario)
+    exists = contract.guest_exists(scenario)
     cpus, main = _who(scenario, done)
     seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
     state = State(
         _linux(scenario),
-        static_replicas.replicas(scenario, np.arange(scenario.nodes), steering("auto", scenario.machine)),
+        static_replicas.replicas(scenario, np.arange(scenario.nodes), steering(scenario.machine)),
         exists,
         np.where(exists, scenario.entries, 0),
         scenario.stream.offset[done.chunk],
@@ -342,6 +274,14 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
     return state, int(np.count_nonzero(exists))
 
 
+def steering(machine: Machine) -> np.ndarray:
+    """int16[nodes]: whose replica each node's CPUs walk: that of least latency, under load where the machine
+    file knows it; their own unless it is slower."""
+    latency = machine.latency_cycles(contended=machine.latency.contended is not None)
+    own = np.diagonal(latency)
+    return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
+
+
 def limits_of(params: Params) -> Thresholds:
     """Thresholds on the clock of the trace."""
     slower = params.slowdown or 1.0
@@ -350,17 +290,19 @@ def limits_of(params: Params) -> Thresholds:
     return Thresholds(interval, hysteresis, rate, params.misses_per_access)
 
 
-def _linux(scenario: Scenario) -> static_replicas.State:
+def _linux(scenario: contract.Scenario) -> static_replicas.State:
     """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
     captured = len(scenario.snapshot.topology) > 1
     state: static_replicas.State = (
-        static_replicas.captured_guest(scenario) if captured else BY_FIRST_TOUCH[0].start(scenario, None)[0]
+        static_replicas.captured_guest(scenario)
+        if captured
+        else baselines.BY_FIRST_TOUCH[0].start(scenario, None)[0]
     )
     state.rule[2] = 0
     return state
 
 
-def _who(scenario: Scenario, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
+def _who(scenario: contract.Scenario, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
     """(State.cpus, State.main) at each switch and after the trace."""
     last = max(len(scenario.trace.chunks) - 1, 0)
     mine = np.flatnonzero(scenario.trace.chunks["thread"] == 0)
@@ -374,8 +316,8 @@ def _who(scenario: Scenario, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
     return cpus, np.array(main, np.int16)
 
 
-def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
-    """As PolicySide.implicit_tables. What these tables hold is not known: they are copied as if empty."""
+def implicit_tables(state: State, scenario: contract.Scenario, tables: np.ndarray) -> int:
+    """PolicySide.implicit_tables. What these tables hold is not known: they are copied as if empty."""
     state.exists[tables] = True
     if state.now[ON]:
         state.off.home[tables] = state.off.home[0]
@@ -389,7 +331,9 @@ def between_runs(state: State, events: np.ndarray, pages: np.ndarray) -> None:
     state.now[NEXT] = len(state.at)
 
 
-def facts(state: State, scenario: Scenario, params: Any, pages: np.ndarray) -> dict[str, float | None]:
+def facts(
+    state: State, scenario: contract.Scenario, params: Any, pages: np.ndarray
+) -> dict[str, float | None]:
     """Facts of the daemon's indicators in the steady part; the rate is None where nothing tells it."""
     rate, misses = state.seen.tolist()
     return {
@@ -400,11 +344,11 @@ def facts(state: State, scenario: Scenario, params: Any, pages: np.ndarray) -> d
     }
 
 
-POLICY = Policy(
+POLICY = contract.Policy(
     "wasp",
     "replicas as mitosis's and the steering matrix, switched on and off by access rate and TLB misses",
-    guest=PolicySide(
-        GuestHooks(server_of, on_walk, on_step),
+    guest=contract.PolicySide(
+        contract.GuestHooks(server_of, on_walk, on_step),
         start,
         implicit_tables,
         facts=facts,
@@ -413,5 +357,4 @@ POLICY = Policy(
     params=Params,
     source="WASP, ASPLOS '24, as its public port does: waspd.c (e93634b), WASP-linux-7.0.0 (d0b9a1a6a)",
     needs=("trace", "node numbers"),
-    see_also={"steer": "steering", "layers": "steering"},
 )

@@ -14,22 +14,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from ..core.trace import read_only
-from ..kernels import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW
-from ..kernels.replay import COPIED, HOST_DATA, TABLE_DATA, grow, host_entry, popcount, word_mask
-from ..kernels.walker import CODES, leaf
-from . import hydra
-from .contract import (
-    LAYERS_ACT,
-    HostHooks,
-    Policy,
-    PolicySide,
-    Scenario,
-    called_hook,
-    captured_nodes,
-    hook,
-    nodes_in_guest,
-)
+from ptanalyze import kernels
+from ptanalyze.core.trace import read_only
+from ptanalyze.kernels import replay, walker
+from ptanalyze.policies import contract, hydra
 
 LAYERS = "what is copied lazily: the guest's table, the host's, or both; the other stays as captured"
 HOST_DEGREE = "as prefetch, of the host's entries, within their table page"
@@ -70,19 +58,19 @@ class State(NamedTuple):
     options: np.ndarray
 
 
-@hook
+@contract.hook
 def server_of(state, table, node):
     return node
 
 
-@hook
+@contract.hook
 def on_walk(state, tables, table, slot, node, counters):
     if (state.whole[table] >> np.uint64(node)) & ONE:
         return node
     return use(state, tables, table, slot, node, counters)
 
 
-@called_hook
+@contract.called_hook
 def use(state, tables, table, slot, node, counters):
     """on_walk of a table that `node` may have only in part.
 
@@ -97,16 +85,16 @@ def use(state, tables, table, slot, node, counters):
     return violate(state, tables, table, slot, node, counters)
 
 
-@called_hook
+@contract.called_hook
 def violate(state, tables, table, slot, node, counters):
     """The node lacks the entry: the owner's is read to copy it, and the walk done again."""
     owner, bit, events = np.int64(state.owner[table]), ONE << np.uint64(node), counters.host_events
-    events[REPLICA_FAULT, node, owner] += 1
+    events[kernels.REPLICA_FAULT, node, owner] += 1
     above = table
     while above >= 0 and not state.tables[above] & bit:
         state.tables[above] |= bit
-        events[TABLE_NEW, node, node] += 1
-        grow(counters.host_pages, 1)
+        events[kernels.TABLE_NEW, node, node] += 1
+        replay.grow(counters.host_pages, 1)
         above = np.int64(tables.parent[above])
     row = reach(state, np.int64(tables.level[table]), table, owner)
     degree = state.options[DEGREE]
@@ -114,12 +102,12 @@ def violate(state, tables, table, slot, node, counters):
         degree = 0
     elif degree == WHOLE_TABLE:
         state.whole[table] |= bit
-    events[PTE_COPY, node, owner] += copy(state, row, slot, degree, node, owner)
+    events[kernels.PTE_COPY, node, owner] += copy(state, row, slot, degree, node, owner)
     state.sharers[table] |= bit
-    return COPIED + owner
+    return replay.COPIED + owner
 
 
-@hook
+@contract.hook
 def reach(state, level, table, owner):
     """Row of a host table, given out if it has none yet: then the owner's entries are looked up."""
     row = np.int64(state.row[table])
@@ -129,51 +117,53 @@ def reach(state, level, table, owner):
         state.row[table] = row
         raw, code = state.raw[table - state.options[FIRST]], state.options[CODE]
         for slot in range(raw.size):
-            if leaf(raw[slot], level, code):
+            if walker.leaf(raw[slot], level, code):
                 state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
     return row
 
 
-@hook
+@contract.hook
 def copy(state, row, slot, degree, node, owner):
     """Copy the entry, and those of its aligned block of 2^degree that the owner has; returns how many."""
     state.entries[row, node, slot >> 6] |= ONE << np.uint64(slot & 63)
     lo = slot >> degree << degree
     hi, copied = lo + (1 << degree), 1
     for word in range(lo >> 6, (hi + 63) >> 6):
-        new = state.entries[row, owner, word] & word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        new = (
+            state.entries[row, owner, word] & replay.word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        )
         state.entries[row, node, word] |= new
-        copied += popcount(new)
+        copied += replay.popcount(new)
     return copied
 
 
-@called_hook
+@contract.called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
-    if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
-        table, _ = host_entry(steps, tables, step)
+    if mapped.changed[step] and steps.kind[step] in (replay.HOST_DATA, replay.TABLE_DATA):
+        table, _ = replay.host_entry(steps, tables, step)
         if table >= 0:
             update(state, table, steps.node[step], counters.host_events)
 
 
-@hook
+@contract.hook
 def update(state, table, node, events):
     """Write an entry of the owner's copy and of every linked copy, whether it has the entry or not."""
     owner = state.owner[table]
-    events[PTE_WRITE, node, owner] += 1
+    events[kernels.PTE_WRITE, node, owner] += 1
     for sharer in range(state.entries.shape[1]):
         if sharer != owner and (state.sharers[table] >> np.uint64(sharer)) & ONE:
-            events[PTE_FANOUT, node, sharer] += 1
+            events[kernels.PTE_FANOUT, node, sharer] += 1
 
 
-HOOKS = HostHooks(server_of, on_walk, on_host_step)
+HOOKS = contract.HostHooks(server_of, on_walk, on_host_step)
 
 
-def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
+def start_host(scenario: contract.Scenario, params: Params) -> tuple[State, int]:
     """Memory: 30 bytes a table, and 64 bytes a node for each host table that not only its owner reads."""
     space, host = scenario.space, scenario.snapshot.nested
     total = len(space.tables.level)
     owner = np.zeros(total, np.int16)
-    owner[space.guest_tables :][: space.host_tables] = captured_nodes(scenario, 1)
+    owner[space.guest_tables :][: space.host_tables] = contract.captured_nodes(scenario, 1)
     tables, own = _owners_tables(scenario, owner), np.uint64(1) << owner.astype(np.uint64)
     first = params.prefetch_on == "first"
     state = State(
@@ -184,12 +174,12 @@ def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
         owner,
         tables,
         read_only(host.entries),
-        np.array([params.host_prefetch, first, CODES[host.encoding], space.guest_tables, 0], np.int64),
+        np.array([params.host_prefetch, first, walker.CODES[host.encoding], space.guest_tables, 0], np.int64),
     )
     return state, int(np.bitwise_count(tables).sum())
 
 
-def _owners_tables(scenario: Scenario, owner: np.ndarray) -> np.ndarray:
+def _owners_tables(scenario: contract.Scenario, owner: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each host table page at the start: its owner, and owners of what it leads to.
 
     All have the root.
@@ -205,14 +195,14 @@ def _owners_tables(scenario: Scenario, owner: np.ndarray) -> np.ndarray:
     return have
 
 
-POLICY = Policy(
+POLICY = contract.Policy(
     "hydra-2d",
     "lazy, partial replicas in both dimensions of a VM: an entry is copied to a node at its first use there",
-    guest=PolicySide(hydra.HOOKS, hydra.start, hydra.implicit_tables),
-    host=PolicySide(HOOKS, start_host),
+    guest=contract.PolicySide(hydra.HOOKS, hydra.start, hydra.implicit_tables),
+    host=contract.PolicySide(HOOKS, start_host),
     params=Params,
     source="Hydra, ATC '24, sections 3, 4 and (an outlook) 6",
     needs=("trace", "nested tables"),
-    scope=lambda params: LAYERS_ACT[params.layers],
-    extra_needs=nodes_in_guest,
+    scope=lambda params: contract.LAYERS_ACT[params.layers],
+    extra_needs=contract.nodes_in_guest,
 )
