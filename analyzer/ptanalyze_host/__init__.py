@@ -1,9 +1,6 @@
 """The running host: survey of its processes, samples of the pages they use, relocation of their tables."""
 
 COMMANDS = {
-    "Capture": {
-        "heat": ("ptanalyze_host.heat_command", "Sample the pages a process uses."),
-    },
     "Inspect": {
         "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
         "relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to a process's threads."),

@@ -104,7 +104,7 @@ GIVEN = [
     ("calibrate", "--local", "{}"),
     ("topology", "groups", "{}"),
     ("machines", "{}"),
-    ("compare", "{}", "{}"),
+    ("diff", "{}", "lookup@hydra"),
     ("whatif", "lookup", "-p", "linux", "-m", "{}"),
     ("whatif", "lookup", "-p", "linux", "--costs", "{}"),
     ("import", "lackey", "{}", "-o", "o"),
@@ -240,7 +240,7 @@ def test_a_formula_in_a_cell_is_quoted_and_a_number_is_not():
         ("no\x1b[31m\nsuch",),
         ("info", "--\x1b[31m"),
         ("predict", "\x1b[31m\n"),
-        ("compare", "\x1b.json", "\n.json"),
+        ("diff", "\x1b.json", "\n.json"),
         ("redact", "a\x1b[31m\n", "-o", "b\x1b[31m\n"),
     ],
 )

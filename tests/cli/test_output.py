@@ -55,7 +55,6 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "whatif": "VM -p mitosis -p hydra",
     "timeline": "VM -p linux -p vmitosis-migrate --windows 4",
     "sweep": "VM -p hydra -p mitosis --set prefetch=0,9",
-    "compare": "VM@linux VM@mitosis",
     "advise": "VM",
     "calibrate": "--local local.csv",
     "predict": "--local local.csv",
@@ -68,7 +67,6 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
 ELSEWHERE = ("survey", "topology measure", "topology latency")
 NO_TABLE = {
     "record": "one line: what was recorded",
-    "heat": "one line: what was sampled",
     "dump process": "one line: what was dumped",
     "dump vm": "one line: what was dumped",
     "import": "one line: what was imported",
@@ -286,7 +284,7 @@ def test_compare_finds_no_difference_between_the_api_and_a_file_of_the_command_l
         assert compared.attrs["exact"] and not len(compared), ending
         assert compared.attrs["alike"] > 40 * len(table)
     written = [tmp_path / "file.json", tmp_path / "file.csv"]
-    assert pt("compare", *written, "--exact").code == 0
+    assert pt("diff", *written, "--exact").code == 0
 
 
 def test_columns_of_a_table_can_be_chosen(pt, sample, tmp_path):
@@ -320,7 +318,7 @@ def test_another_ending_and_a_missing_directory_are_refused_before_any_work(pt, 
 
 
 def test_what_cannot_be_drawn_is_one_line_after_the_table(pt, vm_sample, tmp_path):
-    ran = pt("compare", f"{vm_sample}@mitosis", f"{vm_sample}@mitosis", "--plot", tmp_path / "a.svg")
+    ran = pt("diff", f"{vm_sample}@mitosis", f"{vm_sample}@mitosis", "--plot", tmp_path / "a.svg")
     assert is_one_line(ran, 2) and "nothing to draw" in ran.err and "equal" in ran.out
 
 

@@ -277,23 +277,23 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
         assert is_one_line(ran, 2)
 
 
-def test_compare_finds_what_differs_between_policies_of_one_capture(pt, sample):
-    found = result_of(pt("compare", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
+def test_results_of_two_policies_differ(pt, sample):
+    found = result_of(pt("diff", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
     changed = {row["quantity"]: row for row in found["differences"]}
     assert changed["pte_copies"]["a"] == 0 < changed["pte_copies"]["b"]
     assert changed["pte_copies"]["change"] == changed["pte_copies"]["b"]
     assert "walks" not in changed and not found["exact"]
 
 
-def test_compare_of_a_written_result_with_its_replay_is_exact(pt, sample, tmp_path):
+def test_a_result_equals_itself_exactly(pt, sample, tmp_path):
     written = tmp_path / "mitosis.json"
     assert pt("whatif", sample, "-p", "mitosis", "--baseline", "mitosis", "-o", written).code == 0
-    assert pt("compare", written, written, "--exact").code == 0
+    assert pt("diff", written, written, "--exact").code == 0
     other = tmp_path / "other.json"
     content = json.loads(written.read_text())
     content["result"][0]["walks"] += 1
     other.write_text(json.dumps(content))
-    ran = pt("compare", written, other, "--exact")
+    ran = pt("diff", written, other, "--exact")
     assert is_one_line(ran, 1)
     assert "walks" in ran.out and "different in 1" in ran.out
 

@@ -14,7 +14,6 @@ from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.law import placement
 from ptanalyze.policies import names as policy_names
 from ptanalyze.policies.registry import plan_for
-from ptanalyze_host.heat_command import milliseconds
 
 from .attempt import command, function
 from .changes import changed_text, hostile
@@ -93,7 +92,6 @@ TAKEN = {
     "duration": converted(DURATION),
     "pid": converted(PID),
     "address": converted(HEXADECIMAL),
-    "lengths of samples": refused(milliseconds),
 }
 LONGEST = 1 << 17  # of an argument: Linux' MAX_ARG_STRLEN
 
@@ -157,7 +155,7 @@ def text(r, texts, place):
         "matrix": [["topology", "groups", f], ["topology", "groups", f, "--nodes", "2"]],
     }
     if kind.startswith("result"):
-        return [["compare", f, str(place / kind)], ["compare", str(place / kind), f, "--json"]]
+        return [["diff", f, str(place / kind)], ["diff", str(place / kind), f, "--json"]]
     if kind in calls:
         return calls[kind] if r.random() < 0.3 else calls[kind][:1]
     return [["import", kind, f, "-o", o], ["check", o]]

@@ -178,13 +178,13 @@ RESULTS = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_that_are_none(capfd, tmp_path, name):
     (tmp_path / name).write_text(RESULTS[name])
-    assert ended(capfd, "compare", tmp_path / name, tmp_path / name) in (1, 2)
+    assert ended(capfd, "diff", tmp_path / name, tmp_path / name) in (1, 2)
 
 
 def test_a_number_beside_what_is_none_is_a_difference(capfd, tmp_path):
     for name, value in (("a", "1"), ("b", '{"x": []}')):
         (tmp_path / f"{name}.json").write_text(RESULT % f'{{"policy": "a", "params": "", "walks": {value}}}')
-    assert ended(capfd, "compare", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
+    assert ended(capfd, "diff", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
 
 
 SAMPLES = {
@@ -264,9 +264,8 @@ def test_a_host_without_a_process_has_none_to_classify_by(capfd, bases):
 DIGITS = "9" * 5000
 ASKED = {
     "a PID": ("dump", "process", DIGITS),
-    "a PID to sample": ("heat", DIGITS),
-    "lengths of samples": ("heat", "1", "--samples", f"1,{DIGITS}"),
-    "a time to sample": ("heat", "1", "--for", DIGITS),
+    "a PID to sample": ("record", "-p", DIGITS),
+    "a time to sample": ("record", "-p", "1", "--for", DIGITS),
     "a VM": ("survey", "--guest", DIGITS),
     **{f"to wait for {text} s": ("survey", "--watch", text) for text in ("nan", "inf", "1e308")},
     "a user": ("record", "--user", DIGITS, "--", "/bin/true"),

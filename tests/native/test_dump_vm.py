@@ -90,7 +90,7 @@ def test_every_page_the_guest_wrote_is_a_leaf_and_what_pagemap_says_is_behind_it
     assert (512 ** (high[:, 1] - 1)).sum() == BYTES // 4096 and high[:, 3].all()
     first, *others = check_live(as_if_nested(host), vm[0])
     assert first.verdict == "ok" and first.examined >= BYTES // 4096 and not first.wrong
-    assert [each.name for each in others] == ["ept: as many leaves as KVM"] and others[0].verdict == "ok"
+    assert not others
 
 
 def test_slots_say_where_the_guests_memory_is_in_the_vmm(host, vm):

@@ -1,6 +1,5 @@
 """Accessed bits of live processes: which pages they use, together, and however sampling ends."""
 
-import json
 import os
 import pty
 import re
@@ -26,18 +25,16 @@ from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
 from ptanalyze_host import heat
-from ptanalyze_host.heat import (
-    dump_after,
-    heat_process,
-    heat_tree,
-    image,
-    record_running,
-    sample,
-    sample_each,
-    sources,
-)
+from ptanalyze_host.heat import LENGTHS, dump_after, heat_tree, image, record_running, sample_each
 
 pytestmark = needs_root
+
+
+def sample(pid, out, seconds, lengths=LENGTHS):
+    outcome = sample_each({pid: out}, seconds, lengths)[pid]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 # Accessed bits of live processes: which pages a process with a known loop uses.
@@ -96,7 +93,7 @@ def area_of(heat, start):
 def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothing(loop, tmp_path):
     pid, start = loop
     faults, rounds = faults_of(pid), waited(pid)
-    lines = heat_process(pid, tmp_path, 1, [900])  # a second sample ends after the second
+    lines = heat_tree(pid, tmp_path, 1, [900], children=False)  # a second sample ends after the second
     heat = read_heat(tmp_path / "heat.bits")
     assert area_of(heat, start) == (HOT, 0)
     assert faults_of(pid) - faults < 50 and waited(pid) > rounds
@@ -188,30 +185,13 @@ def asked(target):
     return np.array(target.stdout.readline().split(), float)
 
 
-def test_samples_are_added_to_a_dump_of_the_process_and_to_no_other(loop, tmp_path, capsys):
-    pid, start = loop
-    assert run(["dump", "process", str(pid), "-o", str(tmp_path / "app")]) == 0
-    assert run(["dump", "process", str(os.getpid()), "-o", str(tmp_path / "own")]) == 0
-    assert run(["heat", str(pid), "--for", "1s", "--samples", "50", "--add", str(tmp_path / "app")]) == 0
-    capture = open_capture(tmp_path / "app")
-    assert not capture.damaged and area_of(capture.snapshot.heat, start) == (HOT, 0)
-    assert run(["heat", str(pid), "--for", "1s", "--add", str(tmp_path / "app")]) == 2
-    assert "has heat" in capsys.readouterr().err
-    with subprocess.Popen(["sleep", "60"]) as idle:  # none of its pages is seen used
-        for other in (idle.pid, pid):
-            assert run(["heat", str(other), "--for", "1s", "--add", str(tmp_path / "own")]) == 2
-            assert "another process" in capsys.readouterr().err
-        idle.kill()
-    assert not open_capture(tmp_path / "own").has_heat
-
-
 def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(loop, tmp_path, capsys):
     pid, start = loop
     assert run(["record", "-p", str(pid), "--for", "1s", "-o", str(tmp_path / "app")]) == 0
     said = capsys.readouterr().err
     capture = open_capture(tmp_path / "app")
     assert said.count(": used") == 1 and capture.has_trace != capture.has_heat
-    if "(heat): used" in said:  # a machine whose perf has no TLB misses
+    if "accessed bits of page tables: used" in said:  # a machine whose perf has no TLB misses
         assert area_of(capture.snapshot.heat, start) == (HOT, 0)
         assert run(["advise", str(tmp_path / "app"), "-m", "emerald-rapids"]) == 0
         assert "so what remote data cost is not known." in " ".join(capsys.readouterr().out.split())
@@ -222,7 +202,7 @@ def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
     """By page faults, which perf samples everywhere."""
     busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; sleep 0.05; done"])
     try:
-        lines = record_running(busy.pid, tmp_path / "app", 1, [["page-faults"]])
+        lines = record_running(busy.pid, tmp_path / "app", 1, misses=[["page-faults"]])
     finally:
         busy.kill()
         busy.wait()
@@ -236,7 +216,7 @@ def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as idle:
         try:
             with pytest.raises(PartialDataError, match="no sample in 1 s: idle, or ended"):
-                record_running(idle.pid, tmp_path / "app", 1, [["page-faults"]])
+                record_running(idle.pid, tmp_path / "app", 1, misses=[["page-faults"]])
         finally:
             idle.kill()
     assert not (tmp_path / "app").exists()
@@ -267,7 +247,6 @@ def test_a_process_that_ends_is_said_to_have_ended(tmp_path):
 def test_wrong_use_is_refused(words):
     ran = subprocess.run([DUMPS / "build/ptheat", *words], capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and ran.stderr.startswith("Usage:") and not ran.stdout
-    assert sources()["accessed bits of page tables"] == "used"
 
 
 # Accessed bits of live processes and their children, sampled at the same time.
@@ -307,7 +286,7 @@ def family():
 
 def test_each_process_has_its_own_samples_and_the_busy_one_has_the_weight(family, tmp_path):
     pid, busy, idle = family
-    assert run(["heat", "--tree", str(pid), "--for", "2s", "--samples", "10", "-o", str(tmp_path / "c")]) == 0
+    assert run(["record", "-p", str(pid), "--follow-fork", "--for", "2s", "-o", str(tmp_path / "c")]) == 0
     whole = open_capture(tmp_path / "c")
     assert set(whole.members) == {pid, busy, idle} and all(one.has_heat for one in whole.members.values())
     by = classify(whole, weight="heat", by="process")
@@ -319,26 +298,13 @@ def test_each_process_has_its_own_samples_and_the_busy_one_has_the_weight(family
     assert wrong in ({}, {f"process {busy}": changing})  # it does so all the time
 
 
-def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, tmp_path, capsys):
-    pid = str(family[0])
-    assert run(["heat", "--tree", pid, "--for", "1s", "--samples", "10", "-o", str(tmp_path / "c")]) == 0
-    said = capsys.readouterr()
-    assert "and its descendants" in said.err and all(f"samples of PID {one}" in said.err for one in family)
-    assert "ptanalyze classify" in said.out
-    assert json.loads((tmp_path / "c" / "capture.json").read_text())["provenance"]["processes"] == [
-        *family[1:]
-    ]
-    assert run(["heat", "--tree", pid, "--add", str(tmp_path / "c")]) == 2
-    assert "--tree makes a new capture" in capsys.readouterr().err
-
-
 def test_a_child_that_is_being_sampled_already_is_said_at_once(family, tmp_path):
     pid, busy, _ = family
-    ours = [sys.executable, "-m", "ptanalyze", "heat"]
+    ours = [sys.executable, "-m", "ptanalyze", "record"]
     sampler = DUMPS / "build/ptheat"
     with subprocess.Popen([sampler, str(busy), "600", "10"], stdout=subprocess.PIPE) as other:
         other.stdout.read(512)  # its header: it has the child for itself
-        command = [*ours, "--tree", str(pid), "--for", "600s", "-o", tmp_path / "c"]
+        command = [*ours, "-p", str(pid), "--follow-fork", "--for", "600s", "-o", tmp_path / "c"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         other.kill()
     assert done.returncode == 2 and f"PID {busy}: is being sampled already" in done.stderr.splitlines()[-1]
@@ -412,15 +378,6 @@ def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_o
     assert (tmp_path / "gpt.entries").read_bytes() == tables
 
 
-def test_a_process_without_children_is_as_without_tree_and_one_that_is_not_there_is_refused(family, tmp_path):
-    (tmp_path / "c").mkdir()
-    lines = heat_tree(family[2], tmp_path / "c", 1, [10])
-    assert open_capture(tmp_path / "c").has_heat and not any("left out" in line for line in lines)
-    (tmp_path / "d").mkdir()
-    with pytest.raises(UsageError, match="no such process"):
-        heat_tree(1 << 30, tmp_path / "d", 1, [10])
-
-
 # So many processes with 16 MiB each, which is more than one of their samplers reads in its share of 1 ms.
 MANY = """
 import mmap, os, signal, sys
@@ -477,7 +434,20 @@ def target():
 
 def begun(target, out, **how):
     """(the command that samples for ten minutes, its ptheat, which has taken samples)."""
-    command = [sys.executable, "-m", "ptanalyze", "heat", str(target), "--for", "600s", "-o", out]
+    command = [
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "record",
+        "-p",
+        str(target),
+        "--tracer",
+        "heat",
+        "--for",
+        "600s",
+        "-o",
+        out,
+    ]
     ran = subprocess.Popen(command, text=True, **how)
     assert wait_for(lambda: sampler_of(ran.pid), 120)
     sampler = sampler_of(ran.pid)
@@ -501,7 +471,7 @@ def test_a_signal_ends_it_early_and_what_was_sampled_is_kept_and_said(target, tm
     ran.send_signal(number)
     said = ran.communicate(timeout=120)[1]
     assert ran.returncode == code, said
-    assert "Ctrl-C ends it and keeps the samples" in said and " of 600 s: what was sampled until then" in said
+    assert "Ctrl-C ends it" in said and " of 600 s: what was sampled until then" in said
     capture = open_capture(tmp_path / "app")
     assert capture.has_heat and not capture.damaged
 
@@ -526,20 +496,20 @@ def test_killed_it_takes_its_sampler_along(target, tmp_path):
 
 def test_a_process_that_is_being_sampled_is_not_sampled_a_second_time(target, tmp_path, pt_lines):
     ran, _ = begun(target, tmp_path / "first", stderr=subprocess.DEVNULL)
-    said = pt_lines("heat", target, "-o", tmp_path / "second")[-1]
+    said = pt_lines("record", "-p", target, "--tracer", "heat", "-o", tmp_path / "second")[-1]
     assert f"PID {target}: is being sampled already" in said
     assert not (tmp_path / "second").exists()
     ran.send_signal(signal.SIGINT)
     assert ran.wait(timeout=120) == 0
 
 
-def test_what_cannot_be_is_said_before_anything_is_looked_for(target, tmp_path, pt_lines):
+def test_refusals_come_before_sampling(target, tmp_path, pt_lines):
     (tmp_path / "there").mkdir()
-    (line,) = pt_lines("heat", target, "-o", tmp_path / "there")
-    assert line.startswith(f"ptanalyze: {tmp_path / 'there'}: exists already")
-    assert pt_lines("heat", 2**22 + 1) == [f"ptanalyze: PID {2**22 + 1}: no such process"]
-    assert "'redis-server' is no PID" in pt_lines("heat", "redis-server")[-1]
-    assert "give more than 0" in pt_lines("heat", target, "--for", "0s")[-1]
+    assert "exists already" in pt_lines("record", "-p", target, "-o", tmp_path / "there")[-1]
+    assert pt_lines("record", "-p", 2**22 + 1)[-1] == f"ptanalyze: PID {2**22 + 1}: no such process"
+    for words in (["perf", "--follow-fork"], ["qemu"]):
+        assert "--tracer" in pt_lines("record", "-p", target, "--tracer", *words)[-1]
+    assert "-p PID" in pt_lines("record", "--tracer", "heat", "--", "true")[-1]
 
 
 @pytest.fixture
@@ -554,14 +524,13 @@ def pt_lines(capfd):
     return call
 
 
-def test_damon_is_probed_for_and_never_in_the_way(tmp_path, monkeypatch):
+def test_damon_that_runs_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(heat, "DAMON", tmp_path / "kdamonds")
-    assert heat.damon().startswith("not available") and not heat.provenance()
+    assert not heat.damon()
     thread = tmp_path / "kdamonds" / "0"
     thread.mkdir(parents=True)
-    assert "is not known" in heat.damon()  # no state to read
+    assert not heat.damon()  # no state to read
     (thread / "state").write_text("off\n")
-    assert "counts regions" in heat.damon() and not heat.provenance()
+    assert not heat.damon()
     (thread / "state").write_text("on\n")
-    assert "rates may be too low" in heat.damon()
-    assert heat.provenance() == {"also clears accessed bits": heat.damon()}
+    assert "rates may be too low" in heat.damon()["also clears accessed bits"]

@@ -189,7 +189,9 @@ def test_a_main_thread_may_have_ended(pt, program, tmp_path):
         moved(one.pid)
         assert not pt("relocate", one.pid).code
         assert not pt("dump", "process", one.pid, "-o", tmp_path / "dump").code
-        assert not pt("heat", one.pid, "--for", "0.2s", "-o", tmp_path / "heat").code
+        assert not pt(
+            "record", "-p", one.pid, "--tracer", "heat", "--for", "0.2s", "-o", tmp_path / "heat"
+        ).code
         assert pt("check", tmp_path / "dump").code == 0
         done = pt("survey", "--top", 1000, "--json")
         assert one.pid in [row["pid"] for row in json.loads(done.out)["result"]], done

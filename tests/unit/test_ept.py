@@ -14,7 +14,6 @@ from naive import trees as naive
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.vm.join import put_together
-from ptanalyze.core import snapshot
 from ptanalyze.core import snapshot as bits
 from ptanalyze.core.snapshot import NO_PARENT, Tree
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
@@ -198,29 +197,6 @@ def test_an_entry_without_rights_is_not_present(case):
     word = np.array([entry & ~(1 << 11), entry | 1 << 11], np.uint64)
     assert bits.mapped(word, level, "kvm").tolist() == [False, True]
     assert bits.inaccessible(word, level, "kvm").tolist() == [False, True]
-
-
-@given(entries())
-def test_each_field_is_named_for_people(case):
-    level, kind, entry, _ = case
-    said = snapshot.words(entry, level, True).split(", ")
-    for name, (low, _) in FORMATS[level, kind].items():
-        if name in ("read", "write", "execute", "accessed", "execute in user mode", "ignore PAT"):
-            assert (name in said) == bool(entry >> low & 1)
-        if name in ("dirty", "supervisor shadow stack", "sub-page write", "suppress #VE"):
-            assert (name in said) == bool(entry >> low & 1)
-    kinds = [
-        "uncached",
-        "write-combining",
-        None,
-        None,
-        "write-through",
-        "write-protected",
-        "write-back",
-        None,
-    ]
-    name = kinds[entry >> 3 & 7] or f"reserved memory type {entry >> 3 & 7}"
-    assert (name in said) == (kind == "page")
 
 
 @given(entries(), st.sampled_from([2, 6]))

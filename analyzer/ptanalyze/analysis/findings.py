@@ -366,5 +366,5 @@ def must_be_enough(scenario: Scenario) -> None:
                 f"trace: {one.walks:,} samples of walks from a node saw {len(one.counts):,} lines of leaf "
                 f"entries, {100 * further:.0f} % of further ones would see others, and its caches hold "
                 f"{held:,}: too few samples to tell reads from DRAM; sample longer or more often, or take "
-                "`ptanalyze heat PID`"
+                "`--tracer heat`"
             )

@@ -38,8 +38,8 @@ def heat_of(snapshot: Snapshot) -> Heat:
     """UsageError where the capture has none."""
     if snapshot.heat is None:
         raise UsageError(
-            "weight = heat: the capture has no samples of accessed bits; add them with "
-            "`ptanalyze heat PID --add CAPTURE`, or make one with `ptanalyze heat PID -o CAPTURE`"
+            "weight = heat: the capture has no samples of accessed bits; `ptanalyze record -p "
+            "PID --tracer heat` takes them"
         )
     return snapshot.heat
 
@@ -53,7 +53,7 @@ RESHAPED = (
 )
 USED_OR_NOT = (
     "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
-    "`ptanalyze heat` or a trace tells which pages are walked."
+    "`ptanalyze record -p` or a trace tells which pages are walked."
 )
 SAMPLED = (
     "every page counts for each node by its walks, estimated from {samples} samples of accessed "

@@ -29,8 +29,8 @@ PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
 
 def describe(capture: Capture) -> dict[str, Rows]:
     """{section: {quantity: value}} with integers and strings only."""
-    said = capture.manifest.provenance.items()
-    plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
+    provenance = capture.manifest.provenance.items()
+    plain = {key: value for key, value in provenance if isinstance(value, (str, int, float))}
     sections: dict[str, Rows] = {}
     sections["capture"] = {
         **program(capture),
@@ -45,14 +45,14 @@ def describe(capture: Capture) -> dict[str, Rows]:
         sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest, own)
         if snapshot.host is not None:
             sections["ePT"] = describe_tree(snapshot.host)
-        sections["how sure"] = describe_facts(snapshot.facts)
+        sections["how sure"] = describe_facts(snapshot.facts, plain)
         if snapshot.heat is not None:
             sections["heat"] = describe_heat(snapshot.heat)
     if capture.has_vm:
         if not capture.has_snapshot:
             sections["machine"] = describe_topology(capture.vm.topology)
             sections["ePT"] = describe_tree(capture.vm.tree)
-            sections["how sure"] = describe_facts(capture.vm.facts)
+            sections["how sure"] = describe_facts(capture.vm.facts, plain)
         sections["VM"] = describe_vm(capture.vm)
         if capture.has_snapshot:
             sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm") or {})
@@ -91,17 +91,9 @@ def name(capture: Capture) -> str:
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
-    """The same named in WORDS, else with spaces for underscores; PIDs are no amounts, instants are dates.
-
-    What the manifest says already is not said again.
-    """
-    known = sections.get("capture", {}).items()
+    """The sections with spaces for underscores in names, dates for instants, and PIDs as words."""
     return {
-        title: {
-            WORDS.get((title, key), key.replace("_", " ")): SHOWN.get(key, unchanged)(value)
-            for key, value in rows.items()
-            if title != "how sure" or (key, value) not in known
-        }
+        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
         for title, rows in sections.items()
     }
 
@@ -141,38 +133,8 @@ def date(since_1970: float) -> str:
         return str(since_1970)
 
 
-def moment(why: Any) -> Any:
-    return {
-        "exit": "program's end",
-        "roi_end": "region's end",
-        "interrupt": "Ctrl-C",
-        "peak": "peak memory",
-    }.get(why, why)
-
-
-SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date, "page_tables": moment}
-TITLES = {"how sure": "how the tables were read"}  # of sections, where JSON's names are no words for people
-WORDS = {  # (section, quantity): durations, instants, outcomes; what a trace is of
-    ("capture", "started"): "recording began",
-    ("capture", "seconds"): "recording took (s)",
-    ("capture", "page_tables"): "page tables read at",
-    ("capture", "period_unit"): "each sample stands for (events)",
-    ("capture", "periods"): "periods of samples",
-    ("capture", "missed_tlb"): "samples that missed the TLB",
-    ("capture", "data_from"): "data from",
-    ("how sure", "time"): "reading began",
-    ("how sure", "duration s"): "reading took (s)",
-    ("how sure", "stopped"): "program was stopped",
-    ("how sure", "stopped s"): "program was stopped for (s)",
-    ("how sure", "stopped before"): "it was stopped already",
-    ("how sure", "uptime s"): "kernel had run for (s)",
-    ("how sure", "process s"): "process had run for (s)",
-    ("trace", "started"): "tracing began",
-    ("trace", "seconds"): "trace spans (s)",
-    ("heat", "sampled (s)"): "windows of page rates, together (s)",
-    ("trace", "sampled"): "samples alone, of perf",
-    ("trace", "walks"): "each sample is a page walk",
-}
+SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date}
+TITLES = {"how sure": "how the tables were read"}  # of sections, for people
 
 
 def describe_topology(topology: Topology) -> Rows:
@@ -240,10 +202,12 @@ def describe_join(facts: dict[str, Any]) -> Rows:
     return rows
 
 
-def describe_facts(recorded: dict[str, Any]) -> Rows:
-    """The dumper's own facts; lists of words joined, other lists as their length."""
+def describe_facts(recorded: dict[str, Any], manifest: Rows) -> Rows:
+    """The dumper's own facts that the manifest lacks; lists of words joined, other lists as their length."""
     facts: Rows = {}
     for key, value in recorded.items():
+        if manifest.get(key) == value:
+            continue
         if isinstance(value, (str, int, float)):
             facts[key.replace("_", " ")] = value
         elif isinstance(value, list) and value:
@@ -275,7 +239,7 @@ def describe_trace(trace: Trace) -> Rows:
         "threads": len(trace.threads),
         "accesses": trace.accesses,
         "merged touches": trace.touches,
-        "touches that cannot miss the TLB": left_out(trace.facts),
+        "touches that cannot miss the TLB": "left out" if trace.facts.get("stripped") else "kept",
         "instructions": int(trace.chunks["instructions"].sum()),
         "2 MiB regions touched": len(trace.regions),
         "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,
@@ -290,10 +254,6 @@ def describe_trace(trace: Trace) -> Rows:
         if isinstance(value, (str, int, float)) and key not in rows
     }
     return rows
-
-
-def left_out(facts: Mapping[str, Any]) -> str:
-    return "left out" if facts.get("stripped") else "kept"
 
 
 def process_rows(capture: Capture) -> dict[int, Rows]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -13,65 +14,12 @@ from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from rich.text import Text
 
     from ..capture.check.tables import Check
     from ..core.columns import Section
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
-SUBJECTS = {  # of checks, before the colon of their names
-    "files": "The capture's files",
-    "gpt": "The program's page tables",
-    "ept": "The nested tables",
-    "vmas": "The memory areas (VMAs)",
-    "pages": "The mapped pages",
-    "dump": "The dump",
-    "heat": "The samples",
-    "vm": "The VM",
-    "trace": "The trace",
-    "live": "The live VM",
-    "processes": "The processes",
-}
-PASSED = {  # what is true where a check passes, after its subject
-    "as sealed": "are as sealed",
-    "as long as sealed": "are as long as sealed",
-    "levels": "lie one level below their parents",
-    "ranges": "lie in their parents' ranges",
-    "links": "are linked by their parents' entries",
-    "closed": "lack no table that an entry refers to",
-    "frames once": "have distinct page frames",
-    "places once": "have distinct places",
-    "frames in nodes": "lie in the memory of known nodes",
-    "nodes agree": "are on the nodes that their frames say",
-    "whole": "did not change meanwhile",
-    "known": "were read, not inferred",
-    "sorted": "are in order and do not overlap",
-    "in VMAs": "lie in memory areas",
-    "in nodes": "are in the memory of known nodes",
-    "quiet": "was taken while no page table changed",
-    "complete": "has as many tables as the kernel counts",
-    "pagemap agrees": "agrees with /proc/PID/pagemap",
-    "pagemap shows": "has no page that pagemap hides",
-    "pages mapped": "are of mapped pages",
-    "roots": "have all their roots",
-    "guest-physical": "map guest-physical addresses",
-    "inside slots": "map memory slots only",
-    "as many leaves as KVM": "have as many leaf entries as KVM counts",
-    "slots known": "has known memory slots",
-    "vCPUs placed": "has its vCPUs on known nodes",
-    "one boot": "is the same boot on both sides",
-    "tables in ept": "has host memory behind all tables of the guest",
-    "pages in ept": "has host memory behind all pages of the guest",
-    "touches": "has touches",
-    "in order": "is in the order of time",
-    "threads known": "has only threads that started",
-    "touch count": "has as many touches as its chunks say",
-    "access count": "as many accesses",
-    "covered by VMAs": "touches only memory that was mapped",
-    "pages in the dump": "touches pages whose tables are in the dump",
-    "finished": "ended with the program or its region",
-    "pages as in pagemap": "maps the pages that pagemap shows",
-    "there": "are all in the capture",
-}
 
 
 @click.command("check")
@@ -100,119 +48,77 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
       ptanalyze check app && ptanalyze whatif app
     """
     from dataclasses import asdict
-    from itertools import chain
 
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
     from ..core.columns import Answer, Section
 
     opened = open_or_default(capture)
-    findings = Findings(
-        chain(check_capture(opened, quick=quick), check_live(opened.vm, live) if live else ())
-    )
+    checks = [*check_capture(opened, quick=quick), *(check_live(opened.vm, live) if live else ())]
 
     def table() -> DataFrame:
         from ..analysis.frames import findings_frame
 
-        found = findings_frame(list(findings))
-        found.attrs["provenance"] = {"capture": str(opened.directory)}
-        return found
+        frame = findings_frame(checks)
+        frame.attrs["provenance"] = {"capture": str(opened.directory)}
+        return frame
 
     def view() -> Iterator[Section]:
-        for same in passed_together(findings):
-            yield line(*same)
-        yield summary(list(findings))
-        if exit_code(list(findings)) != 1:
+        yield Section(lines=[*lines(checks), "", conclusion(checks)])
+        if exit_code(checks) != 1:
             whole = opened.has_snapshot or opened.has_trace
-            words = "advise" if whole else "info"
             yield Section(lines=[""])
-            yield steps(capture, {"what another placement gains" if whole else "what it holds": words})
+            further = {"what another placement gains": "advise"} if whole else {"what it holds": "info"}
+            yield steps(capture, further)
 
-    emit(
-        Answer("check", table, lambda: [asdict(finding) for finding in findings], view, {"checks": table}),
-        output,
-    )
-    return exit_code(list(findings))
+    emit(Answer("check", table, lambda: [asdict(check) for check in checks], view, {"checks": table}), output)
+    return exit_code(checks)
 
 
-class Findings:
-    """Findings as they come, and again as often as asked for."""
-
-    def __init__(self, coming: Iterator[Check]) -> None:
-        self.coming = coming
-        self.known: list[Check] = []
-
-    def __iter__(self) -> Iterator[Check]:
-        yield from self.known
-        for finding in self.coming:
-            self.known.append(finding)
-            yield finding
-
-
-def summary(findings: list[Check]) -> Section:
+def conclusion(checks: Sequence[Check]) -> str:
     """Whether the capture can be used, and how many checks say so."""
-    from ..core.columns import FAILED, NOTE, PARTIAL, Section
+    from ..core.columns import FAILED, NOTE, PARTIAL
     from ..core.errors import plural
 
-    several = Counter(finding.verdict for finding in findings)
-    checks = plural(len(findings), "check")
-    if several[FAILED]:
-        said = f"not usable: {several[FAILED]} of {checks} failed"
-    elif several[PARTIAL]:
-        said = f"usable, but data are missing: {several[PARTIAL]} of {checks} partial"
+    count = Counter(check.verdict for check in checks)
+    every = plural(len(checks), "check")
+    if count[FAILED]:
+        text = f"not usable: {count[FAILED]} of {every} failed"
+        text += f", {count[PARTIAL]} partial" if count[PARTIAL] else ""
+    elif count[PARTIAL]:
+        text = f"usable, but data are missing: {count[PARTIAL]} of {every} partial"
     else:
-        said = f"usable: {checks} passed"
-    if several[FAILED] and several[PARTIAL]:
-        said += f", {several[PARTIAL]} partial"
-    if several[NOTE]:
-        said += f", {plural(several[NOTE], 'note')}"
-    return Section(lines=["", said])
+        text = f"usable: {every} passed"
+    return f"{text}, {plural(count[NOTE], 'note')}" if count[NOTE] else text
 
 
-def passed_together(findings: Iterable[Check]) -> Iterator[list[Check]]:
-    """Checks of one subject that passed, as in "gpt: levels", in one list; each other one alone."""
-    together: list[Check] = []
-    for finding in findings:
-        if together and (
-            finding.verdict != "ok" or finding.reason or subject(finding) != subject(together[0])
-        ):
-            yield together
-            together = []
-        together.append(finding)
-        if finding.verdict != "ok" or finding.reason:
-            yield together
-            together = []
-    if together:
-        yield together
-
-
-def subject(finding: Check) -> str:
-    return finding.name.partition(": ")[0]
-
-
-def sentence(*passed: Check) -> str:
-    """What checks of one subject found true: "The mapped pages lie in memory areas and ..."."""
-    clauses = [PASSED.get(one.name.partition(": ")[2], f"{one.name} is ok") for one in passed]
-    if (about := SUBJECTS.get(subject(passed[0]))) is None:
-        return f"{passed[0].name} passed every check"
-    *first, last = clauses
-    return f"{about} {', '.join(first)}{' and ' if first else ''}{last}."
-
-
-def line(finding: Check, *more: Check) -> Section:
-    """more: those of the same subject that passed as well."""
+def lines(checks: Sequence[Check]) -> Iterator[str | Text]:
+    """A line for each check with something to say; those of a subject that passed, "gpt: levels", on one."""
     from textwrap import wrap
 
     from rich.text import Text
 
-    from ..core.columns import Section
     from ..show.terminal import SCREEN, number
 
-    word = finding.verdict.upper() if finding.verdict == "failed" else finding.verdict
-    count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
-    said = f"{finding.name}: {count}{finding.reason}"
-    if finding.verdict == "ok" and not finding.reason:
-        said = sentence(finding, *more)
-    first, *others = wrap(said, SCREEN - 9) or [""]
-    lines = [Text.assemble((f"{word:>8}", MARKS[finding.verdict]), f" {first}")]
-    return Section(lines=[*lines, *(" " * 9 + other for other in others)])
+    for passed, group in groupby(checks, lambda check: (check.verdict == "ok", subject(check))):
+        if passed[0]:
+            names = ", ".join(check.name.partition(": ")[2] or "as it should be" for check in group)
+            texts = [("ok", f"{passed[1]}: {names}")]
+        else:
+            texts = [
+                (
+                    "FAILED" if check.verdict == "failed" else check.verdict,
+                    f"{check.name}: "
+                    + (f"{number(check.wrong)} of {number(check.examined)} " if check.wrong else "")
+                    + check.reason,
+                )
+                for check in group
+            ]
+        for word, text in texts:
+            first, *others = wrap(text, SCREEN - 9) or [""]
+            yield Text.assemble((f"{word:>8}", MARKS[word.lower()]), f" {first}")
+            yield from (" " * 9 + other for other in others)
+
+
+def subject(check: Check) -> str:
+    return check.name.partition(": ")[0]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     default="all",
     show_default=True,
     help="Groups to count: all together, each VMA, each thread of the trace, each process of the capture, or "
-    "each page that `ptanalyze heat` found used.",
+    "each page that `ptanalyze record -p` found used.",
 )
 @option("machine")
 @option("threads_on")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..capture.live.supervise import Recording
     from ..capture.live.tracers import Options
 
-SAMPLERS = "ptanalyze.samplers"  # entry point: function(pid, directory, seconds) -> lines, of ptanalyze_host
+SAMPLERS = "ptanalyze.samplers"  # entry point: record_running of ptanalyze_host
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 
@@ -27,10 +27,11 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @new_capture_option("the program's name and .capture")
 @click.option(
     "--tracer",
-    type=click.Choice(["qemu", "pin"]),
-    default="qemu",
-    show_default=True,
-    help="Tracer to run the program under.",
+    type=click.Choice(["qemu", "pin", "perf", "heat"]),
+    default=None,
+    help="Tracer to run the program under, qemu or pin; with -p what to sample, TLB misses (perf) or "
+    "accessed bits of page tables (heat). Default: qemu; with -p perf where the CPU counts TLB misses, else "
+    "heat.",
 )
 @click.option("--no-dump", is_flag=True, help="Record only the trace, without page tables; needs no root.")
 @click.option(
@@ -76,7 +77,8 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @click.option(
     "--follow-fork",
     is_flag=True,
-    help="Trace forked children too, each into OUTPUT/pid-PID, and wait for them.",
+    help="Trace forked children too, each into OUTPUT/pid-PID, and wait for them. With -p: sample all "
+    "descendants too, at the same time.",
 )
 @click.option(
     "--max-bytes",
@@ -136,7 +138,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 def command(
     pid: int | None,
     output: str | None,
-    tracer: str,
+    tracer: str | None,
     no_dump: bool,
     dump_at: str | None,
     then: str,
@@ -154,18 +156,25 @@ def command(
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo, COMMAND
     runs as the user who typed it and is looked up in this program's virtual environment first, and that user
     owns the capture. Tracing slows the program down 6-70x and writes up to 200 MB of trace per second and
-    thread of the slower run. With -p nothing is traced: it samples TLB misses (perf) if the machine has them,
-    else accessed bits, like `heat`, and says which.
+    thread of the slower run.
+
+    With -p nothing is traced and the process keeps running: it samples TLB misses (perf) if the machine has
+    them, else accessed bits, which are cleared repeatedly and read back after delays of 1 to 300 ms; a set
+    bit means that the page was walked in between. `classify`, `whatif` and `advise` weigh pages by it.
 
     \b
     Examples:
       sudo ptanalyze record -o app -- ./app --threads 4
       sudo ptanalyze record --for 30s --then end -o app -- ./app
       sudo ptanalyze record -p 1234 --for 1m -o app
+      sudo ptanalyze record -p 1234 --follow-fork -o postgres
     """
     if pid is not None:
-        sample_running(pid, SAMPLED if seconds is None else seconds, output, command)
+        whole = SAMPLED if seconds is None else seconds
+        sample_running(pid, whole, output, command, tracer, region["follow_fork"])
         return
+    if tracer in ("perf", "heat"):
+        raise click.UsageError(f"--tracer {tracer} samples what runs already: give -p PID")
     if not command:
         raise click.UsageError(
             "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
@@ -199,7 +208,7 @@ def command(
     recording = record(
         command,
         output,
-        tracer=tracer,
+        tracer=tracer or "qemu",
         options=options,
         dump=not no_dump,
         user=user,
@@ -232,14 +241,20 @@ def still_running(pids: Iterable[int]) -> str:
     return f"; still running: {running}" if running else ""
 
 
-def sample_running(pid: int, seconds: float, output: str | None, command: tuple[str, ...]) -> None:
+def sample_running(
+    pid: int, seconds: float, output: str | None, command: tuple[str, ...], tracer: str | None, children: bool
+) -> None:
     from importlib.metadata import entry_points
 
     if command:
         raise click.UsageError("give -p PID or a COMMAND, not both")
+    if tracer in ("qemu", "pin"):
+        raise click.UsageError(f"--tracer {tracer} starts a COMMAND; with -p PID give perf or heat")
     output = output or free_name(str(pid))
+    whole = max(round(seconds), 1)
+    echo(f"sampling PID {pid} for {whole} s; Ctrl-C ends it and keeps accessed bits sampled so far", err=True)
     (sampler,) = entry_points(group=SAMPLERS)
-    for line in sampler.load()(pid, output, max(round(seconds), 1)):
+    for line in sampler.load()(pid, output, whole, tracer, children):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
 

@@ -55,7 +55,7 @@ def command(
 
     With OTHER, a capture of the same program at another size, both predict the run given by --stands-for.
     Without CAPTURE: this directory, the newest capture in it, or the bundled sample. `ptanalyze policies` and
-    `ptanalyze machines` list the choices. `ptanalyze compare` reads the files that -o writes.
+    `ptanalyze machines` list the choices. `ptanalyze diff` reads the files that -o writes.
 
     \b
     Examples:

@@ -233,7 +233,7 @@ def reads_per_walk(counts: np.ndarray, lines: float) -> float:
     if len(counts) <= lines:
         raise UsageError(
             f"{int(counts.sum())} samples saw {len(counts)} lines of leaf entries, and the caches hold "
-            f"{lines:.0f}: too few samples; sample longer or more often, or take `ptanalyze heat PID`"
+            f"{lines:.0f}: too few samples; sample longer or more often, or take `--tracer heat`"
         )
     low, high = -40.0, 8.0  # log of -log s
     for _ in range(BISECTIONS):
