@@ -1,39 +1,25 @@
 """Footprints of leaf lines, and reads from DRAM by them: against exact LRU, files, and known laws."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_perf_stat import COUNTS
-from test_perf_stat import text as perf_text
 
 from captures import write_rounds
 from naive.walker import lru_misses
-from ptanalyze import calibrate
-from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.findings import of_samples
-from ptanalyze.analysis.footprint import reached
-from ptanalyze.analysis.limits import DATA, NOTHING, PAGES, TABLES, limits_of, limits_of_advice
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.size import size_curve
-from ptanalyze.analysis.whatif import replay, replay_scenario, replay_snapshot
-from ptanalyze.core.columns import DATA_NODES
-from ptanalyze.core.errors import NO_LIMIT, CaptureError, UsageError, budget
-from ptanalyze.core.footprint import Footprint, filled, heads, interpolated, reads_per_walk, together
+from ptanalyze.analysis.whatif import replay_scenario
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.footprint import Footprint, filled, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Latency
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
-from ptanalyze.formats.record import seal
-from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.policies import plan_for
 from ptanalyze_formats.importing import import_capture
-from strategies import build_snapshot, build_topology, small_machine
+from strategies import build_snapshot, small_machine
 
 pytestmark = pytest.mark.twin
 
@@ -98,16 +84,6 @@ def test_cyclic_walks_miss_always_which_popularity_cannot_say(lines, part, seed)
     assert reads_per_walk(np.bincount(walks), cache) < 0.9 + 0.1 * (part < 0.3)
 
 
-def test_what_the_caches_hold_is_not_read_again():
-    walks = uniform(100, 5000, 1)
-    found = of_stream(walks)
-    assert found.filled(100) == (np.inf, 0.0)
-    assert found.reads(Interval(100, 120, 150), 4) == Interval(0.0, 0.0, 0.0)
-    longer = replace(found, used=500)  # that windows did not see all of
-    reads = longer.reads(Interval(100, 120, 150), 4)
-    assert reads.low == reads.middle == 0 < reads.high < 1e6
-
-
 def test_the_law_of_uniform_walks_has_a_closed_form():
     """fp(w) = N (1 - exp(-W w / N)), whose slope at C is W (1 - C / N)."""
     lines, walks = 10_000, 2e6
@@ -144,19 +120,6 @@ def test_thinned_samples_tell_the_same(period, seed):
             reads_per_walk(np.bincount(kept), cache)
     else:
         assert reads_per_walk(np.bincount(kept), cache) == pytest.approx(exact, abs=0.06)
-
-
-def test_walks_in_bursts_count_once():
-    """Eight walks of a thread through a line in a row are one read; threads do not hide each other's."""
-    lines = np.repeat(uniform(300, 2000, 2), 8)
-    thread = np.zeros(len(lines), np.int64)
-    assert heads(lines, thread).sum() <= 2000
-    both = np.ravel(np.column_stack([lines, lines + 1000]))
-    of = np.tile([0, 1], len(lines))
-    assert heads(both, of).sum() == 2 * heads(lines, thread).sum()
-    head = heads(lines, thread)
-    counted = reads_per_walk(np.bincount(lines[head]), 100) * head.mean()
-    assert counted == pytest.approx(lru_misses(lines, 100) / len(lines), abs=0.02)
 
 
 # Files.
@@ -201,22 +164,6 @@ def test_tables_are_made_up_for_that_chance_left_out(tmp_path):
     assert heat.footprint.used == 512
 
 
-def test_a_table_that_is_read_late_counts_by_its_own_windows(tmp_path):
-    """Half of the tables are read a third later, and early windows of one are not known."""
-    late = HEAP + (2 << 21)
-
-    def window(base, ms):
-        if base == HEAP and ms < 4:
-            return 0
-        return ms * 4 / 3 if base >= late else ms
-
-    path = write_rounds(tmp_path / "heat.bits", random_rounds(1024, 0.01, 30), LENGTHS, window=window)
-    found = read_heat(path).footprint
-    assert np.allclose(found.mean, expected(1024, 0.01), rtol=0.05, atol=4)
-    as_asked = write_rounds(tmp_path / "other", random_rounds(1024, 0.01 * 7 / 6, 30), LENGTHS)
-    assert found.mean[5] < 0.98 * read_heat(as_asked).footprint.mean[5]
-
-
 def test_what_sampling_took_is_between_nothing_and_all_of_it(tmp_path):
     """2,000 ns for each bit: of 1024 pages in 10 ms."""
     path = write_rounds(tmp_path / "heat.bits", random_rounds(1024, 0.02, 12), LENGTHS, price=2000)
@@ -240,32 +187,6 @@ def test_processes_together_add_up(tmp_path):
     assert np.allclose(both.seconds, 3 * one.seconds)
     few = read_heat(write_rounds(tmp_path / "few", random_rounds(64, 0.01, 10), LENGTHS[:5])).footprint
     assert together([one, few]) is None
-
-
-def test_an_idle_process_has_none_and_few_lengths_are_no_curve(tmp_path):
-    rounds = random_rounds(64, 0.01, 10)
-    assert read_heat(write_rounds(tmp_path / "idle", rounds, LENGTHS, cpus=0)).footprint is None
-    assert read_heat(write_rounds(tmp_path / "single", rounds, [100])).footprint is None
-
-
-def test_where_only_the_smallest_cache_is_full_within_the_windows_its_tables_are_read(tmp_path):
-    """Else no table had a share of the reads that the upper end has, and every speed-up was 1."""
-    found = read_heat(write_rounds(tmp_path / "bits", random_rounds(1024, 0.02, 12), LENGTHS)).footprint
-    lines = Interval(60.0, 500.0, 900.0)
-    reads = found.reads(lines, 1)
-    assert reads.middle == 0 < reads.high and not found.shares(lines.middle).any()
-    assert reached(found, lines) == 60 and found.shares(60).sum() == pytest.approx(1)
-    beyond = Interval(500.0, 700.0, 900.0)
-    assert found.shares(reached(found, beyond)).sum() == pytest.approx(1)
-
-
-def test_shares_are_of_tables_that_are_read_again_and_not_of_hot_ones(tmp_path):
-    """One table is walked for all the time and stays in the caches; another's pages come in turn."""
-    hot = {HEAP + (k << 12): 0.01 for k in range(512)}
-    cold = {HEAP + (1 << 21) + (k << 12): k * 0.5 for k in range(512)}
-    found = read_heat(write_rounds(tmp_path / "bits", [hot | cold] * 10, LENGTHS)).footprint
-    assert found.shares(80).tolist() == [0.0, 1.0]
-    assert found.shares(500).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -357,131 +278,3 @@ def test_samples_of_walks_read_from_dram_what_the_program_does_and_too_few_are_r
     seen = scenario_of(np.tile(np.arange(held // 2) * 8, 3), tmp_path / "seen")
     (linux,) = replay_scenario(seen, [plan_for("linux")], setup)
     assert not of_samples(seen) and not linux.reads[8, ..., 1].any()
-
-
-def test_an_answer_without_a_trace_has_a_speedup_and_counts_the_reads_that_it_is_of(tmp_path):
-    held = small_machine(2).llc.lines
-    rounds = random_rounds(64 * held, 0.05, 12, tables=4)
-    heat, single = (
-        read_heat(write_rounds(tmp_path / f"{cpus}", rounds, LENGTHS, cpus=cpus)) for cpus in (2, 1)
-    )
-    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
-    snapshot = replace(build_snapshot(pages, nodes=2, table_nodes=[0]), heat=heat)
-    setup = Setup.of(machine=small_machine(2), costs="server-2020")
-    linux, mitosis = replay_snapshot(snapshot, None, [("mitosis", {})], setup)
-    assert linux.price.speedup == Interval(1.0, 1.0, 1.0)
-    assert 1 < mitosis.price.speedup.low < mitosis.price.speedup.middle < mitosis.price.speedup.high
-    alone = replay_snapshot(replace(snapshot, heat=single), None, [("mitosis", {})], setup)[1].price.speedup
-    assert alone.low == 1 < alone.middle < alone.high, "it may run where its tables are, or only elsewhere"
-    of = linux.reads[8, ..., 1]
-    assert of[1, 0] > 0 and mitosis.reads[8, 1, 1, 1] == of[1, 0]
-    bound = replay_snapshot(snapshot, None, [("mitosis", {})], replace(setup, weigh="leaf"))[0]
-    assert bound.price.speedup is None
-
-
-def advice_by_bits(tmp_path, name, cpus, times):
-    """Report on mitosis for one VMA whose page tables are on node 0 and a quarter of its pages on node 1."""
-    slow, small = Latency(idle=((1000.0, 5000.0), (5000.0, 1000.0))), small_machine(2)
-    rounds = random_rounds(times * small.llc.lines, 0.05, 12, tables=4)
-    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, cpus=cpus))
-    first = build_topology(2).nodes[1].frames[0][0]
-    pages = [(page, k if k % 4 else first + k) for k, page in enumerate(sorted(rounds[0]))]
-    snapshot = build_snapshot(pages, table_nodes=[0], vmas=[(0, 1 << 47, name)])
-    setup = Setup.of(machine=msgspec.structs.replace(small, latency=slow), costs="server-2020")
-    limits, scenario = budget(NO_LIMIT, NO_LIMIT, 1), setup.scenario(replace(snapshot, heat=heat), None)
-    return advise_scenario(scenario, limits, setup, policies=["mitosis"])
-
-
-@pytest.mark.parametrize(
-    ("name", "cpus", "times", "kind", "typed"),
-    [("", 2, 64, PAGES, "GLIBC_TUNABLES"), ("heap", 1, 64, TABLES, " relocate PID --dry-run"),
-     ("heap", 2, 64, TABLES, ""), ("", 2, 4, NOTHING, "")],
-)  # fmt: skip
-def test_accessed_bits_have_a_verdict_of_what_they_can_tell(tmp_path, name, cpus, times, kind, typed):
-    found = limits_of_advice(report := advice_by_bits(tmp_path, name, cpus, times))
-    assert found.kind == kind and typed in found.today and bool(found.today) == bool(typed)
-    gains = {part.kind: part.gain for part in found.parts}
-    assert gains[TABLES] == report.ranked[0].result.price.speedup, "copies make every table local"
-    assert (PAGES in gains) is (kind == PAGES) and DATA not in gains
-    if kind == PAGES:
-        assert gains[PAGES].low >= gains[TABLES].low and "pages would give at least 1." in found.sentence
-    assert found.sentence.startswith("Perhaps ") is (kind != NOTHING and cpus == 1)
-    assert report.base.finding(DATA_NODES).numbers["node 1"] == pytest.approx(0.25, abs=0.03)
-    assert ("page walks were not counted; data of its walks: 7" in found.beside) is (kind != PAGES)
-
-
-LEAST, MOST = (
-    "Huge pages would give at least 1.01x (1.00-1.60);",
-    "Huge pages give at most 1.33x, if they spare",
-)
-
-
-@pytest.mark.parametrize(
-    ("tables", "pages", "share", "said", "beside"),
-    [
-        (1.4, 1.6, 1, "(1.00-1.40).", LEAST),
-        (1, 1.6, 1, "placing page tables.", LEAST),
-        (1, 1, 0.25, "tables.", MOST),
-    ],
-)
-def test_no_verdict_claims_what_accessed_bits_leave_open(tmp_path, tables, pages, share, said, beside):
-    report = advice_by_bits(tmp_path, "", 2, 4)
-    local, cached = (Interval(1, 1.01 if most > 1 else 1, most) for most in (tables, pages))
-    price = replace(report.base.price, local_tables=local, cached_tables=cached)
-    price = replace(price, walk_share=Interval(0, share, share))
-    base = replace(report.base, price=price, reads=np.zeros_like(report.base.reads), findings=())
-    found = limits_of([base], report.workload)
-    assert found.sentence.endswith(said) and found.beside.startswith(beside) and not found.today
-    assert found.sentence.startswith("Probably nothing") is (tables > 1) and "local page" not in found.beside
-
-
-def test_accessed_bits_tell_at_which_size_the_answer_turns(tmp_path):
-    """In closed form: the caches of each size hold as many times fewer lines."""
-    machine, rounds = small_machine(2), random_rounds(768, 0.05, 12, tables=4)
-    machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, bytes=128 * 64))
-    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
-    directory = tmp_path / "app"
-    directory.mkdir()
-    write_snapshot(directory, build_snapshot(pages, nodes=2, table_nodes=[0]))
-    write_rounds(directory / "heat.bits", rounds, LENGTHS)
-    seal(directory, "process", {})
-    how = {"machine": machine, "costs": "server-2020"}
-    curve = size_curve(load(directory), "mitosis", times=(16, 64), **how)
-    small, _, large = (size["speedup"] for size in curve.of("mitosis"))
-    assert small == 1 and large > 1.001 and curve.fits == 128 * 8 * 4096
-    assert curve.sentence.startswith("Its leaf entries fit the caches up to")
-    asked = replay(directory, "mitosis", stands_for=64, **how)
-    assert asked.results[1].price.speedup.middle == large and replay(directory, "mitosis", **how).fits_caches
-    with pytest.raises(UsageError, match="page tables alone"):
-        size_curve(load(directory), "mitosis", weigh="leaf", **how)
-
-
-def test_where_sampling_took_too_long_the_advice_says_up_to_which_size_or_by_which_counter_it_can_answer(
-    tmp_path, monkeypatch
-):
-    """No answer before for a large run, and none of why; counted walks made none either."""
-    monkeypatch.chdir(tmp_path)
-    machine = small_machine(2, cache_lines=(4, 800))
-    rounds = random_rounds(2048, 0.02, 12, tables=4)
-    pages = [(page, k) for k, page in enumerate(sorted(rounds[0]))]
-    snapshot = build_snapshot(pages, nodes=2, table_nodes=[0])
-    heat = read_heat(write_rounds(tmp_path / "bits", rounds, LENGTHS, price=13_000))
-    snapshot = replace(snapshot, heat=heat)
-
-    def advised(**how):
-        setup = Setup.of(machine=machine, costs="server-2020", **how)
-        limits = budget(NO_LIMIT, NO_LIMIT, 1)
-        return advise_scenario(setup.scenario(snapshot, None), limits, setup, policies=["mitosis"])
-
-    refused = advised(stands_for=64)
-    assert refused.ranked[0].result.price.speedup is None
-    said = refused.sentence
-    assert said.startswith("No recommendation: with mitosis at most") and "13000 ns longer here" in said
-    most = float(re.search(r"ask for --stands-for ([\d.]+)x at most", said)[1])
-    assert 1.1 <= most < 64
-    assert advised(stands_for=0.9 * most).ranked[0].result.price.speedup is not None
-    counts = {name: n for name, n in COUNTS.items() if "ept" not in name}
-    counts |= {f"dtlb_{kind}_misses.walk_completed": 10**9 for kind in ("load", "store")}
-    Path("counted.txt").write_text(perf_text(counts))
-    counted = advised(stands_for=64, calibration=calibrate("counted.txt", native=True))
-    assert counted.ranked[0].result.price.speedup is not None

@@ -17,7 +17,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
-from ptanalyze.core.trace import Event, threads_placed
+from ptanalyze.core.trace import Event
 from ptanalyze.world.thread_placement import place
 from replay_cases import HEAP, REGIONS, case, events, run, scenario_of
 from strategies import (
@@ -208,42 +208,6 @@ def test_a_thread_on_another_node_that_touched_it_first_has_its_table_and_the_da
     assert int(scenario_of(late()).data.guest[0, 0]) == 0
 
 
-@pytest.mark.twin
-def test_data_pull_a_table_to_where_they_were_touched():
-    one = late((1, HEAP))
-    assert served(one, "vmitosis-migrate") == {1: 1}
-    assert served(late(), "vmitosis-migrate") == {0: 1}
-
-
-@pytest.mark.twin
-def test_a_huge_page_promoted_from_it_and_a_shadow_table_of_it_begin_there_too():
-    assert served(late((1, HEAP)), "thp+first-touch", bit=16) == {1: 1}
-    assert served(late(), "thp+first-touch", bit=16) == {0: 1}
-    assert served(late((1, HEAP), nested=True), "shadow") == {1: 1}
-    assert served(late(nested=True), "shadow") == {0: 1}
-
-
-@pytest.mark.twin
-def test_so_do_the_host_s_tables_of_a_guest():
-    for node, one in ((1, late((1, HEAP), nested=True)), (0, late(nested=True))):
-        assert served(one, "first-touch", bit=1) == {node: 1}
-
-
-@pytest.mark.twin
-def test_what_interleave_and_bind_place_does_not_depend_on_first_touches():
-    for name in ("interleave", "bind"):
-        assert served(late((1, HEAP)), name) == served(late(), name)
-
-
-@pytest.mark.twin
-def test_a_capture_without_first_touches_says_so_and_one_with_them_does_not():
-    (note,) = scenario_of(late()).first_touches_unseen
-    assert note.text.startswith("recorded without first touches")
-    assert scenario_of(late((1, HEAP))).first_touches_unseen == []
-    whole = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    assert scenario_of(whole).first_touches_unseen == []
-
-
 # Where threads run: recorded, spread, or as told; and what is refused.
 
 
@@ -270,25 +234,6 @@ def nodes(placement):
 )
 def test_threads_go_where_they_are_told(how, expected):
     assert nodes(place(trace_of(5), small_machine(2), how)) == expected
-
-
-@pytest.mark.parametrize("how", ["round-robin", "block"])
-def test_a_single_thread_is_not_said_to_be_on_all_nodes(how):
-    found = place(build_trace([(0, [4096])], threads=1), small_machine(4), how)
-    assert found.how == "one thread, on node 0" and found.cpu_node.tolist() == [0]
-    assert threads_placed(found.how) == "one thread, on node 0"
-
-
-@pytest.mark.parametrize(("how", "said"), [("round-robin", "round-robin"), ("block", "in blocks")])
-def test_fewer_threads_than_nodes_are_said_to_be_on_as_many_nodes(how, said):
-    trace = build_trace([(0, [4096]), (1, [4096])], threads=2)
-    assert place(trace, small_machine(4), how).how == f"{said} over 4 nodes, 2 of them used"
-    assert threads_placed(place(trace, small_machine(2), how).how) == f"threads {said} over 2 nodes"
-
-
-def test_an_event_happens_where_its_thread_runs():
-    placement = place(trace_of(4), small_machine(4))
-    assert placement.cpu_node[placement.event_cpu].tolist() == [3]
 
 
 def test_recorded_cpus_are_used_when_the_capture_has_several_nodes():
@@ -336,14 +281,6 @@ def test_what_cannot_be_placed_is_refused_in_one_line(how, said):
         place(trace_of(5), small_machine(2), how)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "said"), [([0, 1, -1], "CPU -1 of chunk 2"), ([0, 1, 9], "CPU 9 of chunk 2")]
-)
-def test_recorded_cpus_must_be_known(cpus, said):
-    with pytest.raises(UsageError, match=said):
-        place(trace_of(3, cpus), small_machine(2), "recorded", build_topology(2))
-
-
 def test_recorded_nodes_must_exist_on_the_machine():
     with pytest.raises(UsageError, match="ran on node 2, machine small has nodes"):
         place(trace_of(2, [0, 2]), small_machine(2), "recorded", build_topology(3))
@@ -366,17 +303,6 @@ def test_threads_go_on_on_another_node_at_a_share_of_the_touches_or_after_some_t
         assert moves in placed.how
 
 
-def test_several_moves_happen_in_the_order_of_time_whatever_the_order_they_are_told_in():
-    placed = place(running(1, 4), small_machine(3), "0", moves="1:2@75%, 0:1@25%")
-    assert nodes(placed) == [0, 1, 1, 2]
-
-
-def test_only_what_runs_on_the_node_then_moves():
-    placed = place(running(3, 2), small_machine(3), "0,1,2", moves="1:2@50%,0:2@100%,2:0@0%")
-    assert nodes(placed) == [0, 1, 0, 0, 2, 0]
-    assert "0:2@100% (nothing runs there)" in placed.how
-
-
 def test_each_thread_has_a_cpu_of_its_own_on_the_new_node_while_there_are_some():
     roomy = msgspec.structs.replace(small_machine(2), cpus_per_node=3)
     placed = place(running(4, 2), roomy, "0,0,1,1", moves="0:1@50%")
@@ -384,14 +310,6 @@ def test_each_thread_has_a_cpu_of_its_own_on_the_new_node_while_there_are_some()
     assert "1 of them share a CPU" in placed.how
     back = place(running(3, 3), roomy, "0,0,1", moves="0:1@33%,1:0@66%")
     assert nodes(back)[6:] == [0, 0, 0] and np.bincount(back.cpu_node).tolist() == [3, 3]
-
-
-def test_an_event_happens_where_its_thread_ran_last():
-    placed = place(running(2, 2), small_machine(2), "0,0", moves="0:1@50%")
-    assert placed.cpu_node[placed.event_cpu].tolist() == [0, 0, 1]
-    topology = build_topology(2)
-    recorded = place(running(2, 2, [0, 1]), small_machine(2), "recorded", topology)
-    assert recorded.cpu_node[recorded.event_cpu].tolist() == [1, 1, 1]
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(2, 4), st.data())
@@ -422,13 +340,6 @@ def test_a_move_changes_nothing_before_it_and_leaves_nobody_behind(threads, turn
 def test_a_move_that_cannot_be_is_refused_in_one_line(moves, said):
     with pytest.raises(UsageError, match=said):
         place(trace_of(3), small_machine(2), moves=moves)
-
-
-def test_a_trace_without_times_has_no_seconds():
-    trace = trace_of(3)
-    trace.chunks["time"] = 0
-    with pytest.raises(UsageError, match="the trace has no times; give a share"):
-        place(trace, small_machine(2), moves="0:1@1s")
 
 
 # Machines with nodes without CPUs: who runs and reads there, and page tables kept off or on them.
@@ -464,19 +375,6 @@ def test_nobody_reads_from_a_node_without_cpus_and_no_replica_is_put_there():
     assert linux.walks == mitosis.walks == 2 * 48
     assert linux.reads[:, SLOW].sum() == 0 < linux.reads[:, :, SLOW].sum()
     assert mitosis.reads[:, :, SLOW].sum() == 0 and mitosis.row()["remote_reads"] == 0
-
-
-@pytest.mark.twin
-def test_threads_run_on_nodes_with_cpus_only():
-    trace = build_trace([(thread, [LOW_HEAP]) for thread in range(4)])
-    for how in ("round-robin", "block"):
-        assert set(place(trace, tiered(), how).cpu_node.tolist()) == {0, 1}
-    for how, moves in (("0,1,2,0", ""), ("round-robin", "0:2@50%")):
-        with pytest.raises(UsageError, match="node 2 of machine small has no CPUs"):
-            place(trace, tiered(), how, moves=moves)
-    trace.chunks["cpu"] = SLOW
-    with pytest.raises(UsageError, match="threads ran on node 2, which has no CPUs"):
-        place(trace, tiered(), "recorded", build_topology(3))
 
 
 @pytest.mark.twin

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ptanalyze
 from ptanalyze.analysis.replay import at_own_share, replay_walks, start
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.sweep import sweep_snapshot
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
-from ptanalyze.kernels import EVENT_KINDS, LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
+from ptanalyze.kernels import LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
 from ptanalyze.policies import find, plan_for, policies
 from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
@@ -113,36 +111,6 @@ def test_linux_serves_each_leaf_from_where_the_snapshot_has_it(case):
 
 
 @pytest.mark.twin
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_hydra_becomes_mitosis_once_every_node_has_touched_every_page(nodes):
-    both = touching_all(nodes)
-    hydra, mitosis = run(both, "hydra", {"prefetch": 0}).counters, run(both, "mitosis").counters
-    assert (hydra.pages == mitosis.pages).all()
-    second_pass = touching_all(nodes, passes=1)
-    first = run(second_pass, "hydra", {"prefetch": 0}).counters
-    leaf = (hydra.reads - first.reads)[8].sum(axis=2)
-    assert leaf.sum() == leaf.trace() > 0
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_a_nodes_first_touch_of_a_page_is_one_remote_read_and_the_next_is_local(nodes):
-    pages = 5
-    done = run(touching_all(nodes, pages, passes=3), "hydra", {"prefetch": 0}).counters
-    assert (done.classes == [3 * pages, 0, 0, 0]).all(), "a walk that copied ends in its own table"
-    for node in range(1, nodes):
-        leaf = done.reads[8, node].sum(axis=1)
-        assert (leaf[0], leaf[node], leaf.sum()) == (pages, 2 * pages, 3 * pages)
-
-
-@pytest.mark.twin
-def test_hydra_with_full_prefetch_faults_once_a_table_page_and_node():
-    done = run(touching_all(2, pages=600), "hydra", {"prefetch": 9}).counters
-    assert done.events[:, REPLICA_FAULT, 1, 0].sum() == 2
-    assert done.events[:, PTE_COPY, 1, 0].sum() == 600
-
-
-@pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=True), st.sampled_from(["every", "first"]))
 def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
@@ -178,43 +146,6 @@ def test_wider_shootdown_filters_send_fewer_ipis_and_account_for_all(case):
 
 
 @pytest.mark.twin
-def test_hydra_spares_nodes_that_share_nothing_and_linux_interrupts_them():
-    """Figure 1: one thread flips the protection of its page, the other nodes' threads never touch it."""
-    mine, other = HEAP, HEAP + REGION
-    snapshot = build_snapshot([(mine, 1), (other, 2)], nodes=4, vmas=[(HEAP, HEAP + 2 * REGION, "h")])
-    flips = [(4, 0, Event.MPROTECT, (mine, PAGE, k % 2), 0) for k in range(10)]
-    trace = build_trace([(0, [mine]), (1, [other]), (2, [other]), (3, [other])], flips)
-    process = case(snapshot, trace, 4)
-    ipi = EVENT_KINDS.index("ipis")
-    assert run(process, "linux").counters.events[:, ipi].sum() == 30
-    assert run(process, "hydra").counters.events[:, ipi].sum() == 0
-    assert run(process, "hydra", {"tlbflush": "off"}).counters.events[:, ipi].sum() == 30
-
-
-@pytest.mark.twin
-def test_hydra_partitions_the_tables_of_threads_that_only_touch_what_they_mapped():
-    """Figure 4: no replica but the root, no copies, no fan-out."""
-    maps = [(0, t, Event.MMAP, (0, REGION, 3, 0x22), HEAP + t * (1 << 39)) for t in range(4)]
-    touch = [(t, [HEAP + t * (1 << 39)]) for t in range(4)]
-    snapshot = build_snapshot(
-        [(HEAP + t * (1 << 39), t) for t in range(4)],
-        nodes=4,
-        vmas=[(HEAP + t * (1 << 39), HEAP + t * (1 << 39) + REGION, "m") for t in range(4)],
-    )
-    done = run(case(snapshot, build_trace(touch, maps), 4), "hydra").counters
-    assert done.pages[0] == 4 * (1 + 3)
-    assert done.classes[:, LL].sum() == 4
-    assert done.events[:, PTE_COPY].sum() == done.events[:, PTE_FANOUT].sum() == 0
-
-
-@pytest.mark.twin
-def test_a_migrated_thread_gets_its_copies_where_it_runs():
-    process = touching_all(2, pages=3, passes=1)
-    done = run(process, "hydra").counters
-    assert done.classes[1].tolist() == [3, 0, 0, 0] and done.reads[8, 1].sum(axis=1).tolist() == [1, 2]
-
-
-@pytest.mark.twin
 def test_prefetching_stops_at_the_vma_boundary():
     """Figure 5b: two VMAs in one table page."""
     vas = [HEAP + k * PAGE for k in range(8)]
@@ -227,15 +158,6 @@ def test_prefetching_stops_at_the_vma_boundary():
 
 
 @pytest.mark.twin
-def test_pages_mapped_before_a_region_of_interest_are_no_demand_faults():
-    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + REGION, "h")])
-    whole = build_trace([(0, [HEAP])])
-    part = build_trace([(0, [HEAP])], [(0, 0, Event.ROI_START, (), 0)])
-    assert events(run(case(snapshot, whole), "first-touch").counters)["faults", 0, 0] == 1
-    assert events(run(case(snapshot, part), "first-touch").counters) == {}
-
-
-@pytest.mark.twin
 def test_a_mapping_made_before_the_region_of_interest_holds_mapped_pages_of_its_own_owner():
     snapshot = build_snapshot([(HEAP, 1), (HEAP + PAGE, 2)], vmas=[(HEAP, HEAP + REGION, "h")])
     before = (0, 1, Event.MMAP, (0, REGION, 3, 0x22), HEAP)
@@ -245,15 +167,6 @@ def test_a_mapping_made_before_the_region_of_interest_holds_mapped_pages_of_its_
     counted = events(run(case(snapshot, trace), "hydra", {"prefetch": 0}).counters)
     assert counted["replica_faults", 0, 1] == 1, "the first page was mapped by thread 1, on node 1"
     assert counted["faults", 0, 0] == 1, "the second page was mapped anew"
-
-
-@pytest.mark.twin
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(), st.integers(1, 4))
-def test_results_depend_neither_on_batches_nor_on_threads(case, batch):
-    for name in ("interleave", "hydra"):
-        one, other = run(case, name).counters, run(case, name, batch=batch, threads=2).counters
-        assert all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.twin
@@ -282,22 +195,10 @@ def test_a_value_out_of_range_names_the_range(name, key, value, allowed):
 
 
 @pytest.mark.twin
-def test_an_unknown_policy_lists_those_there_are():
-    with pytest.raises(UsageError, match="linux, first-touch, interleave, bind, ideal, mitosis, hydra"):
-        find("lunix")
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize("nodes", ["2", "0,x", "-1", "0,,1"])
 def test_mitosis_refuses_nodes_that_the_machine_does_not_have(nodes):
     with pytest.raises(UsageError, match="is no node"):
         run(touching_all(2, pages=1), "mitosis", {"nodes": nodes})
-
-
-@pytest.mark.twin
-def test_bind_refuses_a_node_that_the_machine_does_not_have():
-    with pytest.raises(UsageError, match=r"node = 2: machine small has nodes 0\.\.1"):
-        run(touching_all(2, pages=1), "bind", {"node": 2})
 
 
 @pytest.mark.twin
@@ -383,13 +284,6 @@ def test_a_refused_policy_does_not_end_the_comparison_of_the_others():
         ]
 
 
-def test_without_a_trace_it_does_not_either():
-    refused = {}
-    wanted = [("first-touch", {}), ("interleave", {}), ("hydra", {})]
-    found = replayed(guest(oblivious=True), *wanted, refused=refused, trace=None)
-    assert list(found) == ["linux", "interleave"] and list(refused) == ["first-touch", "hydra"]
-
-
 def test_a_comparison_of_refused_policies_alone_is_an_error_with_all_reasons():
     wanted = [("hydra", {}), ("mitosis", {})]
     with pytest.raises(UsageError, match=r"policy hydra: .*; policy mitosis: .*no-f") as why:
@@ -404,37 +298,4 @@ def test_a_wrong_parameter_is_no_refusal():
             replayed(guest(True), ("bind", {"node": 9}), ("linux", {}), refused={}, trace=trace)
 
 
-def test_a_sweep_goes_on_and_names_the_points_that_are_refused():
-    refused = {}
-    points = sweep_snapshot(
-        guest(oblivious=True),
-        TRACE,
-        ["vmitosis-replicate", "hydra"],
-        {"mode": ["nv", "no-p", "no-f"], "placement": ["round-robin", "block"]},
-        SETUP,
-        refused=refused,
-    )
-    found = [(result.params.get("mode"), point["placement"]) for point, result in points]
-    assert found == [(mode, how) for how in ("round-robin", "block") for mode in (None, "no-p", "no-f")]
-    assert list(refused) == ["vmitosis-replicate:mode=nv", "hydra"]
-
-
 # ideal says what it bounds: locality, not policies that read less.
-
-
-def test_a_result_of_ideal_says_what_it_does_not_bound_and_others_do_not(tmp_path):
-    made = ptanalyze.synth(tmp_path / "c", "16M", threads=2, nodes=2, accesses=5000)
-    linux, ideal = ptanalyze.replay(made, "ideal", baseline="linux").results
-    said = [note for note in ideal.notes if note.startswith("ideal: bounds locality only")]
-    assert len(said) == 1 and "thp" in said[0] and "hydra" in said[0]
-    assert not [note for note in linux.notes if "ideal" in note]
-    untraced = ptanalyze.synth(tmp_path / "u", "16M", nodes=2, trace=False)
-    assert said[0] in ptanalyze.replay(untraced, "ideal").results[1].notes
-    assert "bounds locality" in find("ideal").doc
-
-
-def test_huge_pages_are_faster_than_the_bound_of_locality(tmp_path):
-    made = ptanalyze.synth(tmp_path / "c", "32M", threads=2, nodes=2, accesses=10_000, init_trace=False)
-    table = ptanalyze.whatif(made, ["ideal", "thp"], baseline="linux", cold=True).set_index("policy")
-    assert table["remote_dram_reads"]["ideal"] == 0
-    assert table["walk_cycles"]["thp"] < table["walk_cycles"]["ideal"] < table["walk_cycles"]["linux"]

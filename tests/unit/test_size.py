@@ -1,9 +1,7 @@
 """Captures that stand for larger runs: what they say, and what shrinks or is folded in a replay."""
 
 import json
-import re
 from collections import Counter
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -11,34 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures import write_trace
-from ptanalyze import advise, replay, synth, whatif
-from ptanalyze.analysis import size
-from ptanalyze.analysis.limits import STRIPPED, TABLES, limits_of_advice, replay_beside_mainline
+from ptanalyze import replay, synth, whatif
+from ptanalyze.analysis.limits import TABLES, replay_beside_mainline
 from ptanalyze.analysis.setup import Setup, open_replay_capture
-from ptanalyze.analysis.size import SizeCurve, matched, needed_curve, replay_two, size_curve
-from ptanalyze.core.errors import CaptureError, Strip, UsageError
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Array, Moves, load_machine
+from ptanalyze.analysis.size import matched, replay_two, size_curve
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.record import seal
-from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import cache_pass, in_turns
+from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze.world.cache_pass import in_turns
 from ptanalyze.world.scaling import (
     StandsFor,
     fixed_vmas,
     growth,
     mapped_bytes,
     scaled_machine,
-    scaled_moves,
     stands_for,
 )
-from ptanalyze.world.tlb_filter import TlbFilter
-from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
-from strategies import Page, build_snapshot, build_trace, place, small_machine, small_tlb
+from strategies import build_snapshot
 
 KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30
 
@@ -47,10 +37,6 @@ def made(place, **parameters):
     known = {"size": 4 * MIB, "accesses": 20_000, "threads": 2, "init_trace": False}
     synthesize(Parameters(**{**known, **parameters}), place)
     return open_capture(place)
-
-
-def scenario_of(capture, **options):
-    return Setup.of(machine="vmitosis-cascade-lake", **options).scenario(capture.snapshot, capture.trace)
 
 
 def test_caches_shrink_to_whole_sets_and_at_least_one():
@@ -87,30 +73,6 @@ def test_a_scaled_capture_answers_as_the_whole_program_where_huge_pages_reach_fa
     assert small["reads_per_walk"].tolist() == pytest.approx(whole["reads_per_walk"].tolist(), rel=0.03)
     assert small["speedup"].tolist() == pytest.approx(whole["speedup"].tolist(), rel=0.05)
     assert small["speedup"][2] > 1
-
-
-def test_a_pass_over_all_pages_takes_as_long_as_over_those_of_the_program():
-    moves = scaled_moves(Moves(autonuma=True, rate_limit_mb_s=60.0), 120)
-    assert (moves.scan_size_mb, moves.rate_limit_mb_s) == (pytest.approx(256 / 120), 0.5)
-    assert moves.scan_period_ms == 1000
-
-
-def test_a_scaled_capture_is_replayed_with_less_and_says_so(tmp_path):
-    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
-    assert (plain.snapshot.scale, scaled.snapshot.scale) == (1, 16)
-    assert "scale" not in plain.snapshot.facts
-    scenarios = [scenario_of(capture, autonuma=True) for capture in (plain, scaled)]
-    assert scenarios[0].machine.llc.bytes >= 15 * scenarios[1].machine.llc.bytes
-    assert [scenario.moves.scan_size_mb for scenario in scenarios] == [256, 16]
-    said = [scenario.findings for scenario in scenarios]
-    assert said[0] == () and "a program of 16 times its memory" in said[1][0].text
-
-
-def test_turns_are_shorter_as_each_access_of_a_scaled_trace_stands_for_more_time(tmp_path):
-    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
-    assert (plain.trace.chunks["accesses"].max(), scaled.trace.chunks["accesses"].max()) == (4096, 256)
-    assert plain.trace.accesses == scaled.trace.accesses == 20_000
-    assert np.array_equal(plain.snapshot.guest.entries, scaled.snapshot.guest.entries)
 
 
 @pytest.mark.parametrize("scale", [0, -1, 1_000_001])
@@ -207,11 +169,6 @@ def test_memory_that_no_vma_is_called_is_refused(asked):
         fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
 
 
-def test_a_larger_run_of_which_nothing_would_grow_is_refused():
-    with pytest.raises(UsageError, match=r"^--fixed 8M: .* all the capture maps, so nothing would grow;.*$"):
-        growth(several(), stands_for("4x", "8M"))
-
-
 @pytest.mark.parametrize(("how", "why"), [
     ({"weigh": "leaf"}, "page tables alone tell nothing"),
     ({"cold": True}, "leave out --cold"),
@@ -228,43 +185,7 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
     assert "\n" not in str(caught.value)
 
 
-def test_policies_that_make_all_pages_huge_are_answered_for_a_larger_run_too(tmp_path):
-    capture = made(tmp_path / "made", size=16 * MIB)
-    found = advise(capture, policies=["thp", "mitosis"], stands_for=512)
-    assert {"thp", "mitosis"} <= set(found.frame["policy"])
-    limited = advise(capture, policies=["mitosis"], stands_for=512, memory="50%")
-    assert not any(one.over for one in limited.report.ranked), "a share of the larger run's memory"
-
-
-def test_a_trace_that_the_first_tlb_level_holds_tells_nothing_about_a_larger_run(tmp_path):
-    with pytest.raises(UsageError, match="pages are touched beyond the first TLB level"):
-        whatif(made(tmp_path / "tiny", size=4 * MIB, accesses=300), "mitosis", stands_for=64)
-
-
 # One mechanism: made smaller, or asked for larger.
-
-
-def test_a_capture_made_16_times_smaller_answers_as_one_asked_to_stand_for_16_times_as_much(tmp_path):
-    known = {"size": 32 * MIB, "accesses": 100_000, "pattern": "uniform"}
-    scaled = made(tmp_path / "scaled", scale=16, **known)
-    plain = made(tmp_path / "plain", **known)
-    counts = ["walks", "dram_reads_per_walk", "reads_per_walk", "speedup_low", "speedup", "speedup_high"]
-    one, other, both = (
-        whatif(capture, "mitosis", cache_share="0.125:0.5", **how)[counts]
-        for capture, how in ((scaled, {}), (plain, {"stands_for": 16}), (scaled, {"stands_for": 4}))
-    )
-    assert other.to_numpy() == pytest.approx(one.to_numpy(), rel=0.02)  # turns of scaled threads are shorter
-    expected = whatif(plain, "mitosis", cache_share="0.125:0.5", stands_for=64)[counts].to_numpy()
-    assert both.to_numpy() == pytest.approx(expected, rel=0.02)
-
-
-def test_a_larger_run_has_more_tables_and_more_to_copy_before_it_gains(tmp_path):
-    capture = made(tmp_path / "made", size=32 * MIB, accesses=200_000, nodes=4)
-    small, large = (whatif(capture, "mitosis", stands_for=n) for n in (None, 512))
-    for column in ("pt_bytes", "pt_bytes_extra", "pt_bytes_peak"):
-        assert large[column].tolist() == [512 * size for size in small[column]]
-    assert large["once_cycles"][1] == pytest.approx(512 * small["once_cycles"][1], rel=1e-6)
-    assert small["speedup"][1] == pytest.approx(1, abs=0.001) and large["speedup"][1] > 1.01
 
 
 def test_the_answer_for_a_small_trace_is_that_of_a_direct_trace_at_16_times_the_size(tmp_path):
@@ -327,24 +248,6 @@ def test_turns_keep_each_cpus_order_and_flushes_and_leave_no_cpu_behind(cpus, fl
             assert np.abs((np.arange(len(at)) + 0.5) / len(at) - (at + 0.5) / number).max() < 4 / len(at)
 
 
-def test_caches_see_walks_of_long_chunks_as_those_of_short_ones():
-    """Two threads of one node with data of their own, in turns of one access or one after the other."""
-    rng = np.random.default_rng(3)
-    steps = rng.integers(1, 512, (2, 400)).cumsum(axis=1) % 512  # none twice in a row
-    own = [(GIB + KIB4 * (512 * t + steps[t])).tolist() for t in range(2)]
-    coarse = build_trace([(0, own[0]), (1, own[1])])
-    fine = build_trace([(k % 2, own[k % 2][k // 2 : k // 2 + 1]) for k in range(800)])
-    none, dram = small_tlb((1, 1), (1, 1)), []
-    for trace, at_once in ((coarse, False), (coarse, True), (fine, False)):
-        space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 1)
-        stream = TlbFilter(trace, space, placement, none).first()
-        passed = cache_pass(space, placement, small_machine(), stream, concurrent=at_once)
-        walks = [reads for _, reads in passed]
-        cpu, read = (np.concatenate([getattr(one, name) for one in walks]) for name in ("cpu", "dram"))
-        dram.append([read[cpu == one].tolist() for one in range(2)])
-    assert dram[1] == dram[2] and dram[0] != dram[2]
-
-
 # The size curve.
 
 
@@ -367,114 +270,6 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     bound = next(part.gain for part in parts if part.kind == TABLES)
     told = one.loc[1, ["speedup_low", "speedup", "speedup_high"]]
     assert [*bound] == pytest.approx(told.tolist(), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("speedups", "turn", "said"),
-    [
-        ([(1, 1.001, 1.007)], None, "4x (4.0 GiB): mitosis 1.001x (1.000-1.007)."),
-        ([(0.97, 0.98, 1)], None, "4x (4.0 GiB): mitosis 0.98x (0.97-1.00)."),
-        ([(1, 1.014, 1.4), (1.01, 1.02, 1.5)], 2,
-         "4x (4.0 GiB), 1.01x (1.00-1.40); 16x (16.0 GiB) 1.02x (1.01-1.50)."),
-        ([(1.01, 1.1, 1.4)], 1, "4x (4.0 GiB) 1.10x (1.01-1.40)."),
-    ],
-)  # fmt: skip
-def test_a_gain_that_no_verdict_would_notice_is_no_turn(speedups, turn, said, monkeypatch):
-    """interleave at 1.001x was called the size from which placement matters."""
-    monkeypatch.setattr(size, "best_first", lambda results: results)
-    prices = [SimpleNamespace(speedup=Interval(*one)) for one in [(1, 1, 1), *speedups]]
-    results = [[SimpleNamespace(policy="mitosis", params={}, price=one)] for one in prices]
-    curve = SizeCurve([4**k for k in range(len(prices))], results, GIB, 2 * GIB, at_least=2 * GIB)
-    none, more = "; no placement gains 2 % in a run of up to ", ". mitosis for a larger run: "
-    whole = none if turn is None else f"{more}{'less than 2 % up to ' * (turn > 1)}"
-    assert (curve.turn, curve.sentence) == (
-        turn,
-        f"Its leaf entries fit the caches up to 2.0 GiB{whole}{said}",
-    )
-
-
-def test_a_capture_made_smaller_has_the_memory_of_the_run_that_is_asked_for(tmp_path):
-    """62.8 MiB of tables were said to map 200 GB: the capture's own scale of 16 was left out."""
-    small = made(tmp_path / "made", size=4 * MIB, scale=4)
-    results = [replay(small, "mitosis", stands_for=n).results[1] for n in (1, "64M")]
-    assert results[1].table_pages_peak == 16 * results[0].table_pages_peak
-    assert results[1].one_time.cycles == pytest.approx(16 * results[0].one_time.cycles)
-
-
-def recorded(directory, huge, touched=()):
-    """A capture with page tables, stripped as `record` does: 2048 pages of 4 KiB and some of 2 MiB; touched:
-    int[chunks, touches], of the former; else any."""
-    pages = [Page(GIB + (k << 12), 1000 + k) for k in range(2048)]
-    pages += [Page(2 * GIB + (k << 21), 512 * (40 + k), 2) for k in range(huge)]
-    if not len(touched):
-        touched = np.random.default_rng(1).integers(0, len(pages), (40, 200))
-    touched = np.array([page.va for page in pages])[touched]
-    directory.mkdir()
-    write_snapshot(directory, build_snapshot(pages, nodes=2, vmas=[(0, 1 << 47, "")]))
-    write_trace(
-        directory / "trace.ptt",
-        build_trace([(k % 2, some) for k, some in enumerate(touched.tolist())]),
-        Strip.ON,
-    )
-    seal(directory, "process", {})
-    return open_capture(directory)
-
-
-def test_what_a_stripped_trace_cannot_tell_of_a_larger_run_is_left_out_and_the_rest_answered(tmp_path):
-    """At 64 times the size TLBs hold fewer 2 MiB pages than it was stripped for: all was refused."""
-    some, setup = recorded(tmp_path / "some", huge=4), Setup.of(machine="vmitosis-cascade-lake")
-    curve = needed_curve(some, "mitosis", setup, replay(some, "mitosis", setup))
-    assert curve.times == (1, 4, 16) and len(curve.of("mitosis")) == 3
-    with pytest.raises(UsageError, match=r"l1_2m = 24 entries.*stripped.*a smaller run"):
-        size_curve(some, "mitosis", setup, (4, 64))
-    none = recorded(tmp_path / "none", huge=0)
-    large = Setup.of(machine="vmitosis-cascade-lake", stands_for=64, threads_on="0,0")
-    assert whatif(none, ["mitosis", "thp"], large)["policy"].tolist()[1:] == ["mitosis"]
-    replayed, limits = replay_beside_mainline(open_replay_capture(none), "mitosis", large)
-    assert STRIPPED in limits.unknown and len(replayed.results) == 2 and not replayed.refused
-    assert STRIPPED in limits_of_advice(advise(none, large).report).unknown
-    assert "page size" not in limits.sentence
-    assert not replay_beside_mainline(open_replay_capture(none), "mitosis", setup)[1].unknown
-
-
-def test_a_binary_search_is_told_and_one_size_says_less_of_it(tmp_path):
-    """Its effect was 60 % too high at 64 times the size, and no word said why."""
-    steps = np.arange(1, 11, dtype=np.uint64)
-    keys = np.random.default_rng(1).integers(0, 2048, (800, 1)).astype(np.uint64)
-    search = ((keys >> (11 - steps) | 1) << (11 - steps) & 2047).reshape(40, 200)
-    found = [
-        replay(recorded(tmp_path / name, 0, touched), "mitosis", stands_for=16).results[1]
-        for name, touched in (("search", search), ("any", ()))
-    ]
-    assert [one.finding("of-one-size").numbers["of the effect"] for one in found] == [0.4, 0.3]
-    assert [one.finding("searches") is None for one in found] == [False, True]
-    assert not any(one.finding("hot-pages") for one in found)
-    assert "go half as far as the one before" in found[0].careful[0].text
-
-
-def test_walks_to_few_pages_are_told_which_the_tlb_of_a_larger_run_may_hold(tmp_path):
-    """An interpreter's own pages in a heap that grows: 11 times too many walks, and no word said so."""
-    touched = np.random.default_rng(1).integers(0, 2048, (40, 200))
-    touched[:, ::2] = np.arange(100)[None]  # more than the first TLB level and 1/64 of the last one hold
-    one = replay(recorded(tmp_path / "hot", 0, touched), "mitosis", stands_for=64).results[1]
-    assert 80 < one.finding("hot-pages").numbers["pages"] < 150 and one.finding("searches") is None
-
-
-def test_of_a_long_trace_the_sizes_are_of_the_first_part_of_its_steady_state(tmp_path, monkeypatch):
-    capture = made(tmp_path / "made", size=16 * MIB, accesses=60_000)
-    whole = size_curve(capture, "mitosis", times=[512])
-    monkeypatch.setattr(size, "MOST_TOUCHES", 20_000)
-    part = size_curve(capture, "mitosis", times=[512])
-    assert whole.part == "" and re.fullmatch(r"of the first 3\d % of its steady state", part.part)
-    assert part.part in part.sentence and part.results[1][0].walks < 0.5 * whole.results[1][0].walks
-    assert part.of("mitosis")[1]["speedup"] == pytest.approx(whole.of("mitosis")[1]["speedup"], rel=0.05)
-
-
-def test_the_size_of_a_bare_trace_is_what_it_reaches(tmp_path):
-    capture = made(tmp_path / "made", size=16 * MIB, accesses=100_000)
-    scenario = scenario_of(capture)
-    bare = Setup.of(machine="vmitosis-cascade-lake").scenario(bare_snapshot(capture.trace), capture.trace)
-    assert scenario.extent == bare.extent == (16 * MIB, 512) and scenario.fits_caches and bare.fits_caches
 
 
 @pytest.mark.parametrize(("how", "why"), [
