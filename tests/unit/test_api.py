@@ -9,21 +9,15 @@ import sys
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pandas as pd
 import pytest
 
 import ptanalyze
-from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.columns import EACH_ONCE
 from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.interval import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
-from ptanalyze.cost.result import Result
 from ptanalyze.formats.capture import Capture
 from ptanalyze.formats.measured.machine import write_calibration
-from ptanalyze.policies import mitosis
 
 POLICIES = ["linux", "mitosis", ("hydra", {"prefetch": 0})]
 
@@ -121,37 +115,6 @@ def test_a_bundled_sample_is_loaded_by_its_name_unless_a_directory_has_it(native
     assert ptanalyze.load("vm-numa-visible").manifest.provenance == native.manifest.provenance
 
 
-def test_whatif_has_a_row_a_policy_as_the_results_say(native, replayed):
-    machine = load_machine("vmitosis-cascade-lake")
-    asked = [("linux", {}), ("mitosis", {}), ("hydra", {"prefetch": 0})]
-    direct = replay_snapshot(native.snapshot, native.trace, asked, ptanalyze.Setup.of(machine=machine))
-    table = replayed.frame
-    assert table["policy"].tolist() == ["linux", "mitosis", "hydra"]
-    for row, result in zip(table.to_dict("records"), direct, strict=True):
-        known = {key: value for key, value in result.row().items() if value is not None}
-        assert {key: row[key] for key in known} == known
-        assert all(np.isnan(row[key]) for key in result.row().keys() - known)
-    assert all(isinstance(one, Result) for one in replayed.results)
-
-
-def test_one_policy_or_one_pair_is_enough(native):
-    for asked in ("linux", ("linux", {}), ["linux"]):
-        assert ptanalyze.whatif(native, asked)["policy"].tolist() == ["linux"]
-
-
-def test_a_policy_that_has_no_entry_point_is_asked_for_itself(native):
-    own = mitosis.POLICY._replace(name="own")
-    for asked in (own, (own, {"mode": "replicate"}), ["linux", own]):
-        table = ptanalyze.whatif(native, asked, baseline="linux").set_index("policy")
-        theirs = ptanalyze.whatif(native, ["linux", "mitosis"]).set_index("policy")
-        assert table.index.tolist() == ["linux", "own"]
-        pd.testing.assert_series_equal(table.loc["own"], theirs.loc["mitosis"], check_names=False)
-    swept = ptanalyze.sweep(native, own, {"mode": ["replicate"], "nodes": [4]}, baseline="linux")
-    assert swept["policy"].tolist() == ["linux", "own"]
-    with pytest.raises(UsageError, match="policy own: speed = 1"):
-        ptanalyze.whatif(native, (own, {"speed": 1}))
-
-
 def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, replayed):
     for table in (replayed.frame, replayed.reads, replayed.leaves, replayed.calls, replayed.timeline):
         assert copy.deepcopy(table.attrs) == table.attrs == json.loads(json.dumps(table.attrs))
@@ -166,46 +129,6 @@ def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, rep
     assert joined.attrs == replayed.frame.attrs
 
 
-def test_reads_add_up_to_what_the_results_counted(vm):
-    replayed = ptanalyze.replay(vm, ["linux", "vmitosis-replicate"])
-    table, rows = replayed.reads, replayed.frame.set_index("policy")
-    assert set(table["dimension"]) == {"gPT", "ePT"} and set(table["from"]) == {"cache", "DRAM"}
-    dram = table[table["from"] == "DRAM"]
-    remote = dram[dram["reader"] != dram["server"]]
-    for policy in rows.index:
-        assert dram.loc[dram["policy"] == policy, "count"].sum() == rows["dram_reads"][policy]
-        assert remote.loc[remote["policy"] == policy, "count"].sum() == rows["remote_dram_reads"][policy]
-        host = dram[(dram["policy"] == policy) & (dram["dimension"] == "ePT")]
-        assert host["count"].sum() == rows["host_dram_reads"][policy]
-    by_bit = replayed.results[0].reads
-    leaves = table[(table["policy"] == "linux") & (table["dimension"] == "gPT") & (table["level"] == 1)]
-    assert leaves["count"].sum() == by_bit[8].sum()
-
-
-def test_leaves_are_each_sockets_walks_by_class(vm, replayed):
-    shares = replayed.leaves.groupby(["policy", "socket"])["share"].sum()
-    assert np.allclose(shares, 1)
-    assert set(replayed.leaves["class"]) == {"Local", "Remote"}
-    table = ptanalyze.replay(vm, "linux").leaves
-    assert set(table["class"]) == {"Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote"}
-
-
-def test_without_a_trace_speedups_are_nan_and_a_note_says_why(untraced):
-    table = ptanalyze.whatif(untraced, ["linux", "mitosis"])
-    assert table["speedup"].isna().all() and table["speedup"].dtype == float
-    assert any(one["code"] == EACH_ONCE for one in table.attrs["findings"])
-    with pytest.raises(UsageError, match="holds no trace"):
-        ptanalyze.timeline(untraced)
-
-
-def test_timeline_has_a_row_a_policy_and_window_that_add_up(native, replayed):
-    table = replayed.timeline
-    walks = ptanalyze.whatif(native, "linux", cold=True)["walks"][0]
-    assert table.groupby("policy")["walks"].sum().unique().tolist() == [walks]
-    moved = ptanalyze.timeline(native, "linux", windows=4, move_threads="0:1@50%", autonuma={"delay_ms": 1})
-    assert len(moved) == 4 and moved["time_ns"].is_monotonic_increasing
-
-
 def test_a_sweep_has_a_column_a_key_and_what_is_not_ones_own_is_missing(native):
     table = ptanalyze.sweep(native, ["mitosis", "hydra"], {"prefetch": [0, 3], "nodes": [4, 5]})
     assert table.columns[:2].tolist() == ["prefetch", "nodes"]
@@ -215,61 +138,6 @@ def test_a_sweep_has_a_column_a_key_and_what_is_not_ones_own_is_missing(native):
     assert table.attrs["swept"] == ["prefetch", "nodes"] and "machine" not in table.attrs["provenance"]
 
 
-def test_compare_of_tables_is_exact_and_says_what_changed(replayed):
-    same = ptanalyze.compare(replayed.frame, replayed.frame)
-    assert same.attrs["exact"] and not len(same)
-    one = replayed.frame.iloc[[1]]
-    table = ptanalyze.compare(one, replayed.frame.iloc[[2]]).set_index("quantity")
-    assert table["change"]["pt_bytes"] == replayed.frame["pt_bytes"][2] - replayed.frame["pt_bytes"][1]
-    assert not table.attrs["exact"] and table.attrs["alike"] > 0
-
-
-def test_held_memory_is_what_advice_counts_beside_page_tables(vm):
-    table = ptanalyze.whatif(vm, ["linux", "thp", "ptemagnet"]).set_index("policy")
-    advised = ptanalyze.advise(vm).frame.set_index("policy")
-    grown = table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
-    for policy in ("linux", "thp", "ptemagnet"):
-        assert advised["extra_bytes"][policy] == grown[policy] - grown["linux"]
-
-
-def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native):
-    free = ptanalyze.advise(native)
-    speedups = [as_read(one) for one in free.frame["speedup"]]
-    assert speedups == sorted(speedups, reverse=True)
-    assert free.frame["policy"][0] in free.sentence and free.workload in ("Thin", "Wide")
-    assert "no host tables" in free.refused["vmitosis-replicate"] and free.evidence
-    poor = ptanalyze.advise(native, memory=4096).frame
-    assert poor.loc[poor["policy"] == "mitosis", "over"].tolist() == ["memory"]
-    assert free.frame.attrs["units"]["extra_bytes"] == "bytes" and free.frame.attrs["machine"]
-
-
-def test_fragmentation_before_and_after(vm, native):
-    table = ptanalyze.fragmentation(vm, after=True)
-    shares = table.groupby(["state", "lines"])["share"].sum()
-    assert np.allclose(shares, 1)
-    means = table.attrs["means"]
-    assert means["before"]["all"] > 2 > means["after"]["all"] == 1
-    assert table.attrs["facts"]["reservations"] > 0
-    assert set(ptanalyze.fragmentation(vm)["state"]) == {"before"}
-    with pytest.raises(UsageError):
-        ptanalyze.fragmentation(native)
-
-
-def test_classify_by_weight(vm):
-    pages, walks = ptanalyze.classify(vm), ptanalyze.classify(vm, weight="walks")
-    assert pages["weight"].unique().tolist() == ["leaf"] and walks["weight"].unique().tolist() == ["walks"]
-    assert np.allclose(pages.groupby("socket")["share"].sum(), 1)
-    assert "machine" in walks.attrs["provenance"] and "machine" not in pages.attrs["provenance"]
-
-
-def test_a_walk_reads_24_entries_and_names_the_page(vm):
-    table = ptanalyze.walk(vm, int(vm.snapshot.vmas["start"][0]))
-    assert len(table) == 24 and table.attrs["page"]["bytes"] == 4096
-    assert table["dimension"].tolist()[-1] == "ePT"
-    nowhere = ptanalyze.walk(vm, 0)
-    assert nowhere.attrs["page"]["frame"] is None and "not present" in nowhere.attrs["page"]["stopped"]
-
-
 def test_page_tables_are_the_snapshots_without_physical_addresses(vm):
     table, snapshot = ptanalyze.page_tables(vm), vm.snapshot
     assert len(table) == len(snapshot.guest) + len(snapshot.host)
@@ -277,16 +145,6 @@ def test_page_tables_are_the_snapshots_without_physical_addresses(vm):
     assert (guest["node"].to_numpy() == snapshot.guest.node).all()
     assert (guest["tracers"].to_numpy() == ((snapshot.guest.flags & EMULATOR) != 0)).all()
     assert guest["span_bytes"].max() == 1 << 48 and "frame" not in table
-
-
-def test_policies_and_machines_are_listed(native):
-    listed = ptanalyze.list_policies().set_index("policy")
-    assert "prefetch=" in listed["parameters"]["hydra"] and listed["needs"]["hydra"] == "trace, node numbers"
-    machines = ptanalyze.list_machines().set_index("machine")
-    assert machines["remote_ns"]["vmitosis-cascade-lake"] == 152
-    named = ptanalyze.whatif(native, "linux", machine="hydra-haswell")
-    given = ptanalyze.whatif(native, "linux", machine=load_machine("hydra-haswell"))
-    pd.testing.assert_frame_equal(named, given)
 
 
 def test_what_cannot_be_asked_is_one_line(native, tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pandas import DataFrame
 from test_walker import every_touch_walks
 
-import plot_texts
 import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
@@ -20,8 +19,7 @@ from ptanalyze.analysis.leaf_classes import Classification, classify_pages, clas
 from ptanalyze.analysis.walk import explain, rows_of
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
-from ptanalyze.show import plots
-from ptanalyze.show.classify import sentence, view
+from ptanalyze.show.classify import view
 from ptanalyze.show.plots.style import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
@@ -146,21 +144,6 @@ def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_loca
 
 
 @pytest.mark.twin
-def test_a_native_leaf_is_local_to_one_socket_only():
-    result = classify_pages(
-        address_space(build_snapshot([(GIB, 5), (GIB + KIB4, 6)], table_nodes=[1]), NOWHERE)
-    )
-    assert result.by_class()[0].tolist() == [[0, 2], [2, 0]]
-
-
-@pytest.mark.twin
-def test_a_huge_leaf_weighs_one_entry_or_its_pages():
-    space = address_space(build_snapshot([(GIB, 512, 2), (8 * GIB, 1 << 18, 3)]), NOWHERE)
-    assert classify_pages(space).counts[0, 0].sum() == 2
-    assert classify_pages(space, weight="4k").counts[0, 0].sum() == 512 + 512 * 512
-
-
-@pytest.mark.twin
 def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
     pages = [(GIB + k * KIB4, k) for k in range(512)]
     snapshot = build_snapshot(pages, [])
@@ -239,13 +222,6 @@ def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
 
 
 @pytest.mark.twin
-def test_the_frame_is_tidy_and_its_shares_add_up():
-    table = classify_pages(address_space(build_snapshot([(GIB, 5)], []), NOWHERE)).frame()
-    assert list(table.columns) == ["group", "socket", "class", "count", "share"]
-    assert table.groupby("socket")["share"].sum().tolist() == [1.0, 1.0]
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -286,15 +262,6 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
     assert correlation == phi if phi is not None else correlation != correlation
 
 
-def test_where_all_is_local_it_says_that_nothing_is_to_be_gained():
-    counts = np.zeros((1, 2, 3, 1), np.int64)
-    counts[0, 0, 0], counts[0, 1, 1] = 7, 9
-    local = Classification("walks", True, ("all",), (0, 1), (0, 1), counts, {})
-    assert sentence(local).startswith("0 % of the page walks") and "gains nothing" in sentence(local)
-    alone = Classification("leaf", True, ("all",), (0,), (0,), counts[:, :1, [0, 2]], {})
-    assert "one NUMA node" in sentence(alone)
-
-
 # Walks by address and time: every walk once, in its VMA and its window; and names of VMAs.
 
 SETUP = {"windows": 7, "cold": True}
@@ -328,11 +295,6 @@ def test_rows_are_shared_by_the_size_of_vmas_and_none_crosses_one():
     assert rows_of(np.arange(50), 12).max() == 11, "more VMAs than rows share rows"
 
 
-def test_without_a_trace_nothing_happens_over_time(tmp_path):
-    with pytest.raises(UsageError, match="no trace"):
-        ptanalyze.walk_map(ptanalyze.synth(tmp_path / "bare", "16M", trace=False))
-
-
 def mapped(walks):
     """A table of walk_map with two windows, of {VMA: walks of each of its rows in the first window}."""
     rows = [(vma, count) for vma, counts in walks.items() for count in counts]
@@ -344,20 +306,6 @@ def mapped(walks):
             "walks": [n for _, count in rows for n in (count, 0)],
         }
     )
-
-
-def test_memory_that_was_freed_before_the_dump_is_called_so():
-    figure = plots.walk_map(mapped({"0-1000 [heap]": [3], "no VMA": [97]}))
-    assert repr(figure) == "97 % of walks go to memory not mapped at the dump"
-
-
-def test_bars_of_scattered_vmas_have_the_names_of_the_heat_map():
-    groups = ["1000-3000 /usr/lib/libc.so.6", "3000-5000 /usr/lib/libc.so.6", "100000-200000"]
-    table = DataFrame(
-        {"group": groups, "lines": "all", "ept_lines": 2, "count": 7, "share": 1.0, "state": "before"}
-    )
-    texts = " ".join(" ".join(text for text, _ in plot_texts.written(plots.fragmentation(table))).split())
-    assert all(name in texts for name in ("libc.so.6 at 1000", "libc.so.6 at 3000", "anonymous 1 MiB"))
 
 
 def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():

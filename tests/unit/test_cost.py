@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptanalyze
-from ptanalyze.analysis.frames import calls_frame
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_scenario, replay_snapshot
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
@@ -41,8 +38,6 @@ from ptanalyze.kernels import (
 )
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
-from ptanalyze.show.terminal import print_view
-from ptanalyze.show.whatif import view
 from replay_cases import HEAP, case, cases, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
@@ -127,13 +122,6 @@ def test_linux_interrupts_every_spinning_cpu_hydra_only_those_of_the_callers_soc
 
 
 @pytest.mark.twin
-def test_hydras_call_does_not_depend_on_threads_of_other_sockets():
-    for call in (Event.MPROTECT, Event.MUNMAP):
-        few, many = (looped(call, "hydra", local=2, remote=n)[call.name.lower()] for n in (0, 9))
-        assert (few.ns, few.stolen_ns, few.ipis_local) == (many.ns, many.stolen_ns, many.ipis_local)
-
-
-@pytest.mark.twin
 def test_each_further_cpu_makes_a_call_slower_and_one_of_another_socket_more_so():
     one, near, far = (
         looped(Event.MPROTECT, "linux", local=local, remote=remote)["mprotect"].ns
@@ -198,18 +186,6 @@ def test_table_5_of_vmitosis(call, entries, linux, replicated, off):
     assert found[1] == pytest.approx(replicated, rel=off[1])
 
 
-@pytest.mark.twin
-@pytest.mark.parametrize("call", [Event.MPROTECT, Event.MUNMAP])
-def test_a_replayed_call_is_what_table_5_is_computed_from(call):
-    name, pages = call.name.lower(), 1024
-    for policy, copies in (("linux", 1), ("mitosis", 4)):
-        (found,) = [one for one in looped(call, policy, CASCADE, pages).values() if one.call == name]
-        stores = STORES[call] * LOOPS * pages
-        assert (found.entries, found.copies) == (stores, stores * (copies - 1))
-        assert found.tables_freed == (LOOPS * copies * 2 if call == Event.MUNMAP else 0)
-        assert 1e3 * pages / found.ns == pytest.approx(million_entries_per_second(name, pages, copies))
-
-
 # What system calls cost, in closed forms: every constant of machine.Costs, once, where it belongs.
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
@@ -238,20 +214,6 @@ def busy(count, made=None, call=None, machine=SMALL, costs=COSTS):
 
 
 LOCAL, REMOTE = np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]])
-
-
-@pytest.mark.twin
-def test_nothing_happened_costs_nothing():
-    count = counters(2)
-    assert cost.management_cycles(count, SMALL, COSTS, made("mmap", 0)) == 0
-    assert cost.call_costs(count, SMALL, COSTS, made("mmap", 0)) == ()
-
-
-@pytest.mark.twin
-def test_a_call_that_changes_nothing_costs_itself():
-    for call in ("mmap", "munmap", "mprotect", "mremap", "madvise", "brk"):
-        found = busy(counters(2), made(call, 3), call)
-        assert found == 3 * getattr(COSTS.call, call)
 
 
 @pytest.mark.twin
@@ -311,11 +273,6 @@ def test_management_cycles_are_what_callers_wait_and_what_others_lose():
 
 
 @pytest.mark.twin
-def test_saved_ipis_cost_nothing():
-    assert cost.management_cycles(counted(ipis_saved=np.full((2, 2), 9)), SMALL, COSTS) == 0
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("kind", "field"),
     [("replica_faults", "replica_fault_ns"), ("pte_copies", "pte_copy_ns"),
@@ -362,7 +319,6 @@ def test_whatever_happens_more_never_costs_less(before, more, flushes, shootdown
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 CASCADE_LAKE = load_machine("vmitosis-cascade-lake")
-NAMES = ("linux", "mitosis", "hydra")
 
 
 def made_and_run(scenario, name):
@@ -445,47 +401,6 @@ def test_who_is_alone_interrupts_nobody():
     scenario = unmapping([(2, 1, Event.THREAD_EXIT, (), 0), (2, 0, Event.MUNMAP, (HEAP, PAGE), 0)])
     made, _ = made_and_run(scenario, "linux")
     assert (cells(made.flushes), cells(made.shootdowns)) == ({("munmap", 0): 1}, {})
-
-
-def results_of(events):
-    return replay_scenario(
-        unmapping(events),
-        [plan_for(name) for name in NAMES],
-        Setup.of(machine=unmapping(events).machine, costs=COSTS),
-    )
-
-
-@pytest.mark.twin
-def test_each_result_says_what_its_calls_cost_beside_the_baselines():
-    linux, mitosis, hydra = results_of([(2, 0, Event.MUNMAP, (HEAP, 3 * PAGE), 0)])
-    (one,), (two,), (three,) = (r.price.system_calls for r in (linux, mitosis, hydra))
-    assert (one.call, one.calls, one.entries, one.ipis_remote) == ("munmap", 1, 3, 1)
-    assert one.slowdown == 1 and two.slowdown > 1 > three.slowdown
-    assert (two.copies, three.ipis_remote, three.saved_remote) == (9, 0, 1)
-    row, whole = mitosis.row(), mitosis.to_json()
-    assert (row["system_calls"], row["system_call_ns"]) == (1, two.ns)
-    assert row["system_call_stolen_ns"] == COSTS.ipi_handler_ns
-    assert whole["system_calls_by_kind"] == [two._asdict()]
-
-
-@pytest.mark.twin
-def test_the_terminal_says_what_calls_cost_only_where_there_are_some(capsys):
-    found = results_of([(2, 0, Event.MPROTECT, (HEAP, PAGE, 1), 0)])
-    print_view(view(found))
-    shown = capsys.readouterr().out
-    assert shown.count("System call mprotect") == 1
-    [times] = [line.split() for line in shown.splitlines() if line.startswith("  ns per call")]
-    assert len(times) == 3 + len(NAMES) == 3 + len(found)
-    print_view(view(results_of([])))
-    assert "System call" not in capsys.readouterr().out
-
-
-@pytest.mark.twin
-def test_without_calls_the_table_of_calls_is_empty_with_its_columns():
-    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
-    setup = Setup.of(machine=CASCADE_LAKE, costs="server-2020")
-    table = calls_frame(replay_snapshot(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])]), [], setup))
-    assert {"policy", "call", "ns"} <= set(table.columns) and not len(table)
 
 
 # Prices: closed forms of the additive law, and its intervals.
@@ -833,27 +748,3 @@ def test_a_copied_entry_costs_what_is_left_of_a_replica_fault(name, machine, cou
     assert costs.pte_copy_ns == pytest.approx(per_entry(rows, ghz, costs.replica_fault_ns), abs=0.1)
     ends = [per_entry(rows[rows.interleaved == yes], ghz, costs.replica_fault_ns) for yes in (False, True)]
     assert "Between {:.0f} ns (first touch) and {:.0f}".format(*ends) in costs.sources["pte_copy_ns"]
-
-
-def test_the_histories_copy_whole_table_pages_so_they_tell_no_entry_from_a_fault():
-    rows = pd.concat([histories(4), histories(16)])
-    each = rows.entries_copied / rows.events
-    assert each.between(510, 512).all() and set(rows.replication_order) == {9}
-
-
-def test_machines_of_two_makers_and_generations_agree_on_the_entry():
-    prices = [per_entry(histories(nodes), ghz, 600) for nodes, ghz in (XEON, EPYC)]
-    assert max(prices) / min(prices) < 1.15
-
-
-def test_a_local_fault_on_the_epyc_takes_as_long_as_in_its_histories():
-    nodes, ghz = EPYC
-    rows, costs = histories(nodes), costs_of("epyc-7543")
-    measured = rows[~rows.interleaved].local_fault_cycles.median() / ghz
-    assert costs.fault_ns + costs.entry.fill.first + costs.zero_ns == pytest.approx(measured, abs=0.1)
-
-
-def test_most_entries_that_hydra_propagates_are_never_used():
-    rows = pd.concat([histories(4), histories(16)])
-    unused = 1 - rows.entries_ever_accessed / rows.entries_propagated
-    assert unused.median() == pytest.approx(0.9, abs=0.02)

@@ -18,7 +18,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
-from ptanalyze.policies import find, plan_for, ptemagnet
+from ptanalyze.policies import plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.reservations import line_runs, measure, reserve
 from ptanalyze.world.scenario import Scenario, untouched
@@ -231,25 +231,6 @@ def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
     ).all()
 
 
-def test_without_vmas_all_pages_are_served_and_a_note_says_so():
-    snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
-    bare = replace(snapshot, vmas=np.zeros(0, VMA_DTYPE), vma_names=())
-    shaped = ptemagnet.reshape(scenario_of(bare), ptemagnet.Params())
-    assert shaped.facts["ept_lines_per_gpt_line_after"] == 1
-    assert any("no VMAs" in one.text for one in shaped.findings) and any(
-        "no trace" in one.text for one in shaped.findings
-    )
-
-
-def test_a_capture_on_disk_stays_as_it_was(tmp_path):
-    snapshot = anonymous([(GIB + k * KIB4, 8 * k) for k in range(64)])
-    snapshot.guest.entries.tofile(tmp_path / "entries")
-    mapped = np.memmap(tmp_path / "entries", np.uint64, "r", 0, snapshot.guest.entries.shape)
-    found = reserved(scenario_of(replace(snapshot, guest=replace(snapshot.guest, entries=mapped))))
-    assert frames_of(found.snapshot) == frames_of(reserved(scenario_of(snapshot)).snapshot)
-    assert (mapped == snapshot.guest.entries).all()
-
-
 def test_with_endless_caches_each_ept_line_comes_from_dram_once():
     """Each page in an ePT line of its own, as among seven co-runners; then eight share one."""
     order = np.random.default_rng(1).permutation(512)
@@ -277,11 +258,6 @@ def test_ptemagnet_refuses_a_group_that_is_no_power_of_two_and_a_native_capture(
         ptemagnet.reshape(touching([0]), ptemagnet.Params(group=12))
     with pytest.raises(UsageError, match=r"ept\.tables"):
         plan_for("ptemagnet").reshape(scenario_of(build_snapshot([(GIB, 5)])))
-
-
-def test_it_is_in_the_list_and_joins_what_places_tables():
-    assert find("ptemagnet").reshape is ptemagnet.reshape
-    assert plan_for("hydra+ptemagnet").name == "ptemagnet+hydra"
 
 
 # Fragmentation of the ePT against the naive translation of every gPTE, and in closed form.
@@ -353,20 +329,6 @@ def test_runs_cover_each_slot_of_each_segment_once(segments):
     assert len(cut) == len(set(cut))
 
 
-def test_eight_neighbours_in_one_aligned_block_have_one_ept_line():
-    assert measured([(GIB + k * KIB4, 64 + k) for k in range(64)]).mean() == 1
-
-
-def test_a_block_that_is_not_aligned_lies_in_two():
-    assert measured([(GIB + k * KIB4, 67 + k) for k in range(8)]).mean() == 2
-
-
-def test_frames_eight_apart_are_fully_scattered():
-    found = measured([(GIB + k * KIB4, 8 * k) for k in range(8)])
-    assert found.histogram().tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
-    assert found.summary()[0]["fully scattered"] == 1
-
-
 def test_pages_of_one_program_between_those_of_k_others_are_k_plus_1_times_as_scattered():
     """Section 3.2: co-runners that fault in turn push neighbours apart."""
     for others in range(8):
@@ -402,26 +364,10 @@ def test_frames_the_host_does_not_map_are_unresolved_until_the_host_fills_them()
     assert measure(space_of(snapshot), filled=True).mean() == 8
 
 
-def test_a_line_shared_by_two_vmas_counts_in_both():
-    snapshot = build_snapshot(
-        [(GIB + k * KIB4, 8 * k) for k in range(8)], [],
-        vmas=[(GIB, GIB + 3 * KIB4, "a"), (GIB + 3 * KIB4, GIB + MIB2, "b")],
-    )  # fmt: skip
-    found = measure(space_of(snapshot), by="vma")
-    assert [row["mean"] for row in found.summary()] == [3, 5, None]
-    assert measure(space_of(snapshot)).mean() == 8
-
-
 def test_the_tracers_pages_do_not_count():
     vmas = [(GIB, GIB + 3 * KIB4, "heap"), (GIB + 3 * KIB4, GIB + 5 * KIB4, "qemu", True)]
     snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [], vmas=vmas)
     assert measure(space_of(snapshot)).mean() == 6
-
-
-def test_the_frame_is_tidy_and_its_shares_add_up():
-    table = measured([(GIB + k * KIB4, 8 * k) for k in range(8)]).frame()
-    assert list(table.columns) == ["group", "lines", "ept_lines", "count", "share"]
-    assert table.groupby("lines")["share"].sum().tolist() == [1.0, 1.0]
 
 
 def test_a_native_capture_and_an_unknown_grouping_are_refused_with_the_way_out():

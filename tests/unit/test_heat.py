@@ -15,7 +15,7 @@ from naive.classify import host_node, leaves, vma_of
 from ptanalyze import classify
 from ptanalyze.analysis.classify import classified
 from ptanalyze.analysis.leaf_classes import classify_heat
-from ptanalyze.analysis.setup import Setup, asked_of_processes, weighed
+from ptanalyze.analysis.setup import Setup, weighed
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
@@ -120,13 +120,6 @@ def test_walks_at_equal_intervals_count_a_fifth_more_at_most(rate):
     chance = np.minimum(rate * seconds, 1)
     seen = np.random.default_rng(4).binomial(samples, chance, (1000, 5))
     assert 1 < rates(seen, samples, seconds).mean() / rate < 1.22
-
-
-@pytest.mark.twin
-def test_lengths_that_tell_pages_apart_are_evenly_spread(tmp_path):
-    path = write_rounds(tmp_path / "heat.bits", [{HEAP: 0}] * 10, LENGTHS)
-    heat = read_heat(path)
-    assert np.allclose(heat.seconds * 1e3, [1, 4, 17, 72, 300]) and heat.samples.sum() == 10
 
 
 @pytest.mark.twin
@@ -281,20 +274,6 @@ def ask(snapshot, policies, **options):
 
 
 @pytest.mark.twin
-def test_what_if_without_a_trace_weighs_pages_by_heat_and_says_so():
-    hot = {(HEAP + k * PAGE, 1): 1.0 for k in range(64)}
-    snapshot = replace(two_regions(), heat=evenly(hot | {(HEAP + REGION, 1): 0.25}))
-    linux, bound = ask(snapshot, [("bind", {"node": 1})])
-    alike = ask(snapshot, [], weigh="leaf")[0]
-    assert linux.walks == 2 * snapshot.heat.walks.sum() and alike.walks == 2 * 128
-    reads = linux.reads[8]
-    assert reads[0, 0, 1] / reads[0].sum() > 0.9  # node 0 has the hot table
-    assert any("40 samples of accessed bits" in note for note in linux.notes)
-    assert any("50 % of walks read a remote" in note for note in bound.notes)
-    assert not any("accessed bits" in note for note in alike.notes)
-
-
-@pytest.mark.twin
 def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_they_were():
     whole = build_snapshot([(HEAP + k * PAGE, k) for k in range(512)], vmas=[(0, 1 << 47, "")])
     snapshot = replace(whole, heat=evenly({(HEAP, 1): 1.0}))
@@ -410,7 +389,6 @@ def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():
 # Processes whose accessed bits were sampled at the same time: their walks, in as long a time, add up.
 
 FAST, SLOW = (REGION, 1), (REGION + 4096, 1)  # found used by half of the samples, by a tenth
-NODES = 4  # of the default machine, from each of which every page is walked for
 PAGES = [(REGION, 5), (REGION + 4096, 6)]
 
 
@@ -452,36 +430,6 @@ def test_all_is_the_sum_with_an_interval_of_its_own(family):
     bounds = whole[["share_low", "share", "share_high"]].to_numpy(float)
     assert (np.diff(bounds, axis=1) >= 0).all() and np.isfinite(bounds).all()
     assert set(whole["group"]) == {"all"}
-
-
-def test_what_if_adds_up_their_walks_and_says_whose_they_are(family):
-    own = open_capture(family).snapshot.heat.walks.sum()
-    linux, mitosis = replay(family, ["mitosis"]).results
-    assert linux.walks == mitosis.walks == pytest.approx(2 * NODES * own, abs=8)
-    (precise,) = [note for note in linux.notes if "of walks read a remote leaf entry" in note]
-    assert precise.startswith("linux: ")
-    assert any("by the walks of the process that maps it" in note for note in linux.notes)
-    assert any("from 500 samples of accessed bits, 50.1 s in all" in note for note in linux.notes)
-    alone = replay(family / "pid-8", ["mitosis"]).results[0]
-    assert alone.walks < linux.walks / 4
-
-
-def test_who_has_no_samples_is_left_out_and_said(family):
-    said = asked_of_processes(open_capture(family), Setup.of())
-    assert said.startswith("2 processes together") and "1 without samples are left out" in said
-    each = asked_of_processes(open_capture(family), Setup.of(weigh="leaf"))
-    assert each.startswith("3 processes together") and "what a process maps counts" in each
-
-
-def test_samples_of_the_first_alone_are_of_the_first_alone(tmp_path):
-    place = tmp_path / "c"
-    member(place, 7, PAGES, processes=[8])
-    member(place / "pid-8", 8, PAGES)
-    heat_of(place, 100)
-    assert asked_of_processes(open_capture(place), Setup.of()).startswith("PID 7 alone")
-    assert (
-        replay(place, ["mitosis"]).results[0].walks == NODES * open_capture(place).snapshot.heat.walks.sum()
-    )
 
 
 def test_a_process_with_too_few_samples_leaves_the_share_open(family):

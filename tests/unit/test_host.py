@@ -1,10 +1,7 @@
 """What a survey and a machine file say of this host."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +26,7 @@ from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
 from ptanalyze_host import survey
-from ptanalyze_host.cpu_groups import prometheus_text, write_prometheus
+from ptanalyze_host.cpu_groups import prometheus_text
 from ptanalyze_host.survey_command import view
 from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
@@ -52,11 +49,6 @@ def test_half_the_walks_are_remote_where_threads_run_evenly_on_two_nodes():
     assert surveyed(runs={1: 1.0}).remote_share == pytest.approx(0.75)
     assert surveyed(runs={1: 1.0}).upper_remote_share == 1
     assert surveyed(runs={1: 1.0}).remote_bytes == 3 * 4096
-
-
-def test_without_tables_or_threads_the_share_is_unknown_and_unknown_nodes_count_for_nothing():
-    assert surveyed(leaf={}).remote_share is None and surveyed(runs={}).remote_share is None
-    assert surveyed(leaf={survey.UNKNOWN_NODE: 9, 0: 1}, runs={0: 1.0}).remote_share == 0
 
 
 @given(NODES, NODES)
@@ -98,11 +90,6 @@ def test_names_cannot_break_out_of_prometheus_labels():
     assert 'ptanalyze_leaf_tables{pid="7",' in text and 'node="1"} 1' in text
 
 
-def test_unknown_shares_are_left_out(tmp_path):
-    write_prometheus(tmp_path / "a.prom", [surveyed(runs={})], 1, 0.0)
-    assert "remote_share{" not in (tmp_path / "a.prom").read_text()
-
-
 def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes():
     lines = prometheus_text([surveyed(runs={1: 1.0})] * 3, 2, 1_700_000_000.7).splitlines()
     assert {
@@ -140,33 +127,9 @@ def test_a_cgroup_is_that_of_version_2_or_where_it_is_the_root_of_memory(text, p
     assert survey.cgroup_of(text) == path
 
 
-def table_of(found):
-    return next(section for section in view(found, 20) if section.rows)
-
-
 def said_of(found, nodes=2):
     """Lines of the first screen, as text."""
     return [str(line) for section in view(found, 20, nodes) for line in section.lines]
-
-
-def test_containers_and_services_are_named_in_the_table_where_there_are_any():
-    plain = table_of([surveyed(cgroup="/")])
-    assert "cgroup" not in plain.rows[0]
-    section = table_of(
-        [
-            surveyed(cgroup=f"/kubepods.slice/cri-containerd-{'0123456789abcdef' * 4}.scope"),
-            surveyed(cgroup=f"/docker/{'fedc' * 16}"),
-            surveyed(cgroup="/system.slice/nginx.service"),
-            surveyed(cgroup="/"),
-        ]
-    )
-    names = [row["cgroup"] for row in section.rows]
-    assert names == ["cri-containerd-0123456789ab.scope", "fedcfedcfedc", "nginx.service", "/"]
-
-
-def test_bytes_are_whole_numbers_for_prometheus_however_many():
-    text = prometheus_text([surveyed(table_bytes=3_221_225_472 + 4096, leaf={0: 12_345_678})], 1, 1.0)
-    assert 'cgroup="/a"} 3221229568\n' in text and 'node="0"} 12345678\n' in text
 
 
 def test_a_host_is_surveyed_once_a_second_at_most(capsys):
@@ -193,21 +156,6 @@ def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch,
     assert datetime.fromisoformat(first["time"]).tzinfo and first["what"] == "survey"
 
 
-def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
-    code = (
-        "import sys; from ptanalyze_host import survey; survey.survey = list\n"
-        "from ptanalyze.cli import run; run(['survey'])\n"
-        "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "[]"
-
-
-def test_of_a_vm_its_dump_is_named():
-    vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
-    assert " dump vm 7 -o 7.capture" in "\n".join(said_of([vm]))
-
-
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
@@ -225,11 +173,6 @@ def test_who_left_its_tables_behind_is_named_with_the_reason_and_the_line_to_typ
     assert one.left_behind == why
     said = "\n".join(said_of([one]))
     assert (" relocate 7 --dry-run" in said) is bool(why) and why in said
-
-
-def test_a_file_for_prometheus_has_as_many_processes_as_asked_for():
-    text = prometheus_text([surveyed(pid=pid) for pid in range(9)], 2, 0.0, 2)
-    assert 'pid="1"' in text and 'pid="2"' not in text and "ptanalyze_survey_processes 9" in text
 
 
 PERF_STAT = """# started on Sun Nov 22 2026
@@ -250,38 +193,6 @@ def test_what_walks_cost_bounds_what_local_tables_can_save(tmp_path, count, shar
     found = surveyed(walk_share=walk_share(file), runs={1: 1.0})
     assert found.walk_share == (share and pytest.approx(share))
     assert found.ideal_saves == (share and pytest.approx(share * 0.75))
-
-
-def test_tables_on_nodes_without_cpus_are_counted_and_said(tmp_path, monkeypatch):
-    for node, cpus in ((0, "0-3"), (1, ""), (2, "4-7")):
-        (tmp_path / f"node{node}").mkdir()
-        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n")
-    monkeypatch.setattr(survey, "NODES", tmp_path)
-    slow = survey.slow_nodes()
-    assert slow == {1}
-    counts = {
-        "pid": os.getpid(),
-        "pgtables_bytes": 1,
-        # of a process bound to node 2 of an emulated machine with HMAT, but for the numbers of nodes
-        "tables": [{"2": 3, "1": 32}, {"2": 2, "1": 1}, {"2": 2, "1": 1}, {"2": 1}],
-        "huge": [0, 0, 0, 0],
-    }
-    mine = survey.surveyed(counts, {0: 0}, slow)
-    assert mine.slow_tables == 34
-    lines = said_of([mine])
-    for node, ns in ((0, 100), (1, 90)):
-        place = tmp_path / f"node{node}/access0/initiators"
-        (place / "node0").mkdir(parents=True)
-        (place / "read_latency").write_text(f"{ns}\n")
-    assert survey.slow_nodes() == frozenset()
-    assert (
-        f"0.1 MiB of page tables of 1 process are on nodes without CPUs, most of PID {os.getpid()}" in lines
-    )
-
-
-def test_a_host_with_slow_nodes_says_also_that_no_tables_are_there():
-    assert "no page tables are on the nodes without CPUs" in said_of([surveyed(slow_tables=0)])
-    assert not any("without CPUs" in line for line in said_of([surveyed()]))
 
 
 # A machine file of a host: what its kernel shows, measured latencies, sources that say which is which.
@@ -453,12 +364,6 @@ def test_numbers_that_no_host_has_are_refused(tmp_path, given):
         load_machine(tmp_path / "m.toml")
 
 
-def test_threads_beside_memory_that_is_nearest_are_not_far_from_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(survey, "NODES", host_tree(tmp_path, *LAYOUTS["CPUs without memory"][0]) / "node")
-    assert survey.nodes_of_cpus() == dict(enumerate([1, 1, 1, 1, 2, 2, 2, 2]))
-    assert (survey.host_nodes(), survey.slow_nodes()) == (2, frozenset())
-
-
 def test_a_copied_tree_is_examined(tmp_path, capfd):
     host_tree(tmp_path, *LAYOUTS["no node 0"][0])
     assert run(["machines", "--from-host", str(tmp_path / "m.toml"), "--root", str(tmp_path)]) == 0
@@ -590,9 +495,3 @@ def test_a_cpu_is_likened_to_its_core_by_vendor_family_and_model():
 def test_the_clock_is_the_base_clock(tmp_path, more, ghz):
     host_tree(tmp_path, {0: "0"}, "10", cpuinfo=f"{MILAN.partition('model name')[0]}{more}\n\n", khz=0)
     assert machine_at(tmp_path).ghz == ghz
-
-
-def test_where_nothing_is_shown_that_is_said(tmp_path):
-    write(tmp_path / "proc/cpuinfo", MILAN)
-    with pytest.raises(UsageError, match="shows neither nodes nor CPUs"):
-        host_machine("mine", system=tmp_path / "none", cpuinfo=tmp_path / "proc/cpuinfo")

@@ -23,22 +23,18 @@ from naive.trees import (
 )
 from ptanalyze.analysis.hugepages import Asked, HugePages, Mapping, latest, walks_by_vma, with_sites
 from ptanalyze.analysis.hugepages import huge_pages as huge_pages_of
-from ptanalyze.analysis.replay import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.live.tracers import note_of
 from ptanalyze.core.columns import CAREFUL, GONE
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import Site, SiteFrame, read_sites, write_sites
-from ptanalyze.kernels import LL, RR
 from ptanalyze.policies import plan_for
-from ptanalyze.show.whatif import table
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
-from ptanalyze.world.traced_program import bare_snapshot
 from ptanalyze.world.trees import overlap, within
 from ptanalyze_synth.capture import synth
 from replay_cases import COSTS, HEAP, case, cases, scenario_of
@@ -48,7 +44,6 @@ from strategies import (
     REGION,
     Page,
     build_snapshot,
-    build_topology,
     build_trace,
     place,
     small_machine,
@@ -78,20 +73,6 @@ def ask(snapshot, *names, params=None, touched=(GIB,), trace=True):
     return ask_of(snapshot, *names, params=params, trace=seen)
 
 
-def test_a_cold_native_walk_reads_three_entries_and_the_leaf_tables_are_gone():
-    linux, thp = ask(full(4), "thp")
-    assert (linux.reads.sum(), thp.reads.sum()) == (4, 3)
-    assert linux.table_pages - thp.table_pages == 4
-    assert thp.facts["regions_promoted"] == thp.facts["table_pages_saved"] == 4
-    assert thp.facts["bloat_bytes"] == 0
-
-
-@pytest.mark.parametrize(("layers", "reads"), [("both", 15), ("gpt", 19), ("ept", 19)])
-def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(layers, reads):
-    linux, thp = ask(full(1, []), "thp", params={"layers": layers})
-    assert (linux.reads.sum(), thp.reads.sum()) == (24, reads)
-
-
 @pytest.mark.parametrize(("layers", "walks"), [("both", 2), ("gpt", 8), ("ept", 8)])
 def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_filter_pass(layers, walks):
     touched = [GIB + k * PAGE for k in range(8)]
@@ -112,36 +93,6 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
 def test_walks_are_filtered_anew_natively():
     linux, thp = ask(full(1), "thp", touched=[GIB + k * PAGE for k in range(100)])
     assert (linux.walks, thp.walks) == (100, 1)
-
-
-@pytest.mark.parametrize("host", [None, []])
-@pytest.mark.parametrize("trace", [True, False])
-def test_memory_that_is_all_fragmented_is_as_captured(host, trace):
-    linux, thp = ask(full(3, host), "thp", params={"fragmentation": 1}, trace=trace)
-    assert thp.facts["regions_left_by_fragmentation"] == 3 and thp.facts["regions_promoted"] == 0
-    mine, its = thp.to_json(), linux.to_json()
-    differ = {key for key in mine if mine[key] != its[key]}
-    assert differ - {"local"} == {"policy", "params", "facts"}
-
-
-def test_a_fragmented_guest_over_a_host_that_is_not():
-    """vMitosis, section 4.1."""
-    thp = ask(full(3, []), "thp", params={"fragmentation": 1, "host_fragmentation": 0})[-1]
-    assert thp.facts["regions_promoted"] == 0 and thp.facts["ept_regions_left_by_fragmentation"] == 0
-    assert thp.facts["ept_regions_promoted"] > 3 and thp.reads.sum() == 19
-
-
-def test_pages_that_nobody_mapped_are_bloat():
-    pages = [(GIB + k * REGION + slot * PAGE, 5 + slot) for k in range(2) for slot in range(3 + k)]
-    snapshot = build_snapshot(pages, vmas=[(GIB, 2 * GIB, "")])
-    thp = ask(snapshot, "thp")[-1]
-    assert thp.facts["bloat_bytes"] == (1024 - 7) * PAGE
-    careful = HugePages([], 1, 1, COSTS, thp.findings).careful
-    assert careful == [
-        "Careful: huge pages add 4.0 MiB to the 28 KiB that the program has: it uses few pages of each 2 MiB."
-    ]
-    some = ask(snapshot, "thp", params={"min_pages": 4})[-1].facts
-    assert (some["regions_promoted"], some["bloat_bytes"]) == (1, 508 * PAGE)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +117,6 @@ def test_the_heap_and_memory_with_a_name_of_its_own_are_anonymous_and_what_is_sh
     assert ask(snapshot, "thp")[-1].facts["regions_promoted"] == 0
 
 
-def test_two_vmas_side_by_side_are_not_one():
-    half = GIB + REGION // 2
-    snapshot = full(1)
-    vmas = np.repeat(snapshot.vmas, 2)
-    vmas["start"], vmas["end"] = (GIB, half), (half, GIB + REGION)
-    assert ask(replace(snapshot, vmas=vmas, vma_names=("", "")), "thp")[-1].facts["regions_promoted"] == 0
-
-
 def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
     thp = ask(full(1), "thp", touched=[GIB, 5 * GIB, 5 * GIB + REGION])[-1]
     assert "thp: 2 touched regions were gone at the snapshot: they stay 4 KiB" in thp.notes
@@ -181,46 +124,6 @@ def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
     assert found.numbers["share"] == 2 / 3 and found.weight == CAREFUL
     assert found.text.startswith("67 % of the walks go to memory that was freed before")
     assert not ask(full(1), "thp")[-1].finding(GONE)
-
-
-def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
-    trace = build_trace([(0, [GIB])])
-    scenario = Scenario(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
-    assert scenario.space.inferred_tables and scenario.unmapped_walk_share == 0
-
-
-def test_what_the_capture_lacks_is_said():
-    with pytest.raises(UsageError, match="thp: a native capture has no host tables"):
-        ask(full(1), "thp", params={"layers": "ept"})
-    bare = replace(full(1, []), vmas=np.zeros(0, VMA_DTYPE), vma_names=())
-    with pytest.raises(UsageError, match="thp: the capture has no VMAs"):
-        ask(bare, "thp")
-    assert ask(bare, "thp", params={"layers": "ept"})[-1].facts["ept_regions_promoted"] > 0
-
-
-def test_a_share_out_of_range_names_the_allowed_ones():
-    with pytest.raises(UsageError, match=r"fragmentation = 1.5.*0\.\.1"):
-        plan_for("thp", {"fragmentation": "1.5"})
-
-
-def test_replicas_of_both_tables_are_local_over_huge_pages_too():
-    result = ask(full(2, []), "thp+vmitosis-replicate", touched=[GIB, GIB + REGION])[-1]
-    assert result.classes[:, LL].sum() == result.classes.sum() and result.classes[:, RR].sum() == 0
-
-
-def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
-    """vMitosis, section 4.4: three copies more of 1,536 + 3 + 1 tables in both dimensions."""
-    level = np.concatenate([[4], np.full(3, 3), np.full(1536, 2)]).astype(np.uint8)
-    parent = np.concatenate([[-1, 0, 0, 0], 1 + np.arange(1536) // 512]).astype(np.int32)
-    base = np.concatenate([[0], np.arange(3) << 39, np.arange(1536) << 30]).astype(np.uint64)
-    rows = np.broadcast_to(np.zeros(1, np.uint64), (1540, 512))
-    zero = np.zeros(1540, np.int16)
-    trees = [Tree(rows, base, np.arange(1540), parent, zero, level, zero.astype(np.uint8), 4, encoding)
-             for encoding in ("x86", "ept")]  # fmt: skip
-    snapshot = Snapshot(trees[0], np.zeros(0, VMA_DTYPE), (), build_topology(4), trees[1])
-    taken = start(plan_for("vmitosis-replicate"), untouched(snapshot, small_machine(4))).counters
-    extra = (int(taken.pages[0]) + int(taken.host_pages[0])) * 3 // 4 * PAGE
-    assert extra / MIB == pytest.approx(36, rel=0.003)
 
 
 @settings(max_examples=200, deadline=None)
@@ -571,19 +474,6 @@ def test_a_guests_advice_does_not_bind_its_host():
     assert result.facts["regions_promoted"] == 0 and result.facts["ept_regions_promoted"] >= 4
 
 
-def test_only_what_could_be_huge_counts_as_forbidden():
-    beside = [advised(GIB, 8 * REGION)]
-    assert "regions_forbidden" not in thp(beside).facts
-    assert thp([advised(0, REGION)], fragmentation=1).facts["regions_left_by_fragmentation"] == 3
-
-
-def test_the_first_screen_says_how_much_thp_leaves_alone():
-    result = thp([advised(0, 4 * REGION)])
-    base = replace(result, policy="linux")
-    lines = [str(line) for section in table({"linux": base, "thp": result}) for line in section.lines]
-    assert "thp: 8 MiB are MADV_NOHUGEPAGE: thp leaves them alone." in lines
-
-
 QEMU = "qemu-user plugin, API 1"
 ASKED, COLLAPSED = advised(0, 3 * REGION, HUGE), advised(REGION, REGION, COLLAPSE)
 
@@ -612,17 +502,6 @@ def test_what_the_program_asked_for_and_the_machine_gives_is_huge_in_the_baselin
     assert len(said) == (huge > 0) and all(("taken for granted" in note) == (not allowed) for note in said)
 
 
-def test_what_a_program_has_already_thp_does_not_gain():
-    linux, thp = results([advised(0, 4 * REGION, HUGE)], tracer=QEMU, allowed="madvise", cold=False)
-    assert thp.price.speedup.middle == 1 and thp.facts["regions_promoted"] == 0
-    assert (linux.walks, linux.reads.sum()) == (thp.walks, thp.reads.sum())
-
-
-def test_tables_of_a_program_that_ran_natively_are_what_it_had():
-    linux, thp = results([ASKED], tracer="Pin 3.31", allowed="madvise")
-    assert linux.single_copy == 3 + 4 and thp.facts["regions_promoted"] == 4
-
-
 def prctl(a, b=0):
     return Event.THP_DISABLE, (a, b), -22
 
@@ -641,22 +520,6 @@ def test_a_process_without_huge_pages_by_prctl_gets_none_and_that_is_said(calls,
 def test_prctl_taken_back_or_but_for_what_is_advised_forbids_nothing_that_is_advised(calls):
     linux, _ = results([*calls, ASKED], allowed="madvise", tracer=QEMU)
     assert linux.single_copy == 3 + 4 - 3
-
-
-def test_memory_that_was_gone_when_its_tables_were_read_makes_the_answer_careful():
-    """NumPy asks huge pages for arrays that it frees before the end."""
-    snapshot = build_snapshot([(GIB, 2048)], vmas=[(GIB, GIB + REGION, "")])
-    calls = [(0, 0, Event.MADVISE, (2 * GIB, 2 * REGION, HUGE), 0)]
-    trace = build_trace([(0, [GIB, 2 * GIB, 2 * GIB + REGION])], calls)
-    trace = replace(trace, facts={**trace.facts, "tracer": QEMU})
-    linux, thp = replay_snapshot(
-        snapshot, trace, [("thp", {})], Setup.of(machine=small_machine(2), costs=COSTS, baseline="linux")
-    )
-    for result in (linux, thp):
-        said, *_ = result.careful
-        assert said.text.startswith(
-            "4 MiB stay 4 KiB here that are huge without the emulator (MADV_HUGEPAGE)"
-        )
 
 
 # Huge pages by mapping.

@@ -55,12 +55,6 @@ def test_what_the_tracer_had_when_it_began_is_its_own_beside_pages_that_the_prog
     assert found(vmas, [HEAP], events[:1]) == []  # older traces: the 2 MiB are one
 
 
-def test_zeroed_data_right_behind_a_file_of_the_program_stay_its_own():
-    vmas = [(HEAP, HEAP + PAGE), (HEAP + PAGE, HEAP + 3 * PAGE), (HEAP + 3 * PAGE, HEAP + 4 * PAGE)]
-    events = [("mmap", HEAP, PAGE), ("tracer", HEAP, 4 * PAGE)]
-    assert found(vmas, [HEAP + PAGE], events) == [[HEAP + 3 * PAGE, HEAP + 4 * PAGE]]
-
-
 def naive(vmas, touches, events, heap):
     """Addresses of pages that are the tracer's, page by page."""
 
@@ -174,24 +168,12 @@ def test_the_one_that_is_named_comes_before_the_systems_and_that_before_the_pack
     assert tracers.qemu().path.parent == places["named"]
 
 
-@pytest.mark.parametrize("system", [{"options": "-cpu"}, {"version": "6.2.0"}, {"version": "none"}])
-def test_a_system_whose_qemu_cannot_trace_leaves_it_to_the_packages(places, system):
-    put(places["path"], **system)
-    own = put(places["package"])
-    assert tracers.qemu().path == own
-
-
 def test_one_that_was_named_and_cannot_trace_is_refused_not_replaced(places, monkeypatch):
     monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
     put(places["path"])
     put(places["package"])
     put(places["named"], options="-cpu")
     with pytest.raises(UsageError, match=f"{places['named']}/qemu-x86_64: .*without plugins"):
-        tracers.qemu()
-
-
-def test_who_has_none_is_told_how_to_get_one(places):
-    with pytest.raises(UsageError, match=r"qemu-x86_64: not found; `pip install 'ptanalyze\[native\]'`"):
         tracers.qemu()
 
 
@@ -206,13 +188,6 @@ def test_who_has_none_is_told_how_to_get_one(places):
 def test_the_only_one_is_refused_with_the_reason_if_it_cannot_trace(places, version, options, told):
     put(places["path"], version, options)
     with pytest.raises(UsageError, match=told):
-        tracers.qemu()
-
-
-def test_one_that_cannot_be_started_is_named(places, monkeypatch):
-    monkeypatch.setenv("PTANALYZE_NATIVE", str(places["named"]))
-    put(places["named"]).chmod(0o644)
-    with pytest.raises(UsageError, match="qemu-x86_64: cannot be run: Permission denied"):
         tracers.qemu()
 
 
@@ -279,12 +254,6 @@ def test_who_has_no_checkout_is_told_how_to_get_a_tool(nothing_built, name):
     assert ("pip install 'ptanalyze[native]'" in str(told.value)) == (name != "pin_tool.so")
 
 
-def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp_path):
-    monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
-    with pytest.raises(UsageError, match=f"not found in PTANALYZE_NATIVE={tmp_path} either"):
-        native.native("ptdump")
-
-
 # What to type after sudo, which searches no virtual environment.
 
 
@@ -325,8 +294,3 @@ def test_what_to_type_next_is_found_with_and_without_the_environment_in_the_path
         done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True)
         assert (tmp_path / where / done.stdout.strip()).samefile(program)
     assert (errors.program() == "ptanalyze") is known
-
-
-def test_without_an_environment_the_path_has_it(monkeypatch):
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    assert this_program() == "ptanalyze"

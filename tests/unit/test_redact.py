@@ -21,8 +21,6 @@ from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.check.tables import check_tables
-from ptanalyze.capture.describe import describe
 from ptanalyze.capture.vm.join import join
 from ptanalyze.capture.vm.redact import frame_map, redact
 from ptanalyze.cli import run
@@ -139,17 +137,6 @@ def test_every_result_of_a_redacted_capture_is_the_same(tmp_path_factory, data):
 
 
 @pytest.mark.twin
-def test_frames_are_ordinals_of_their_node(tmp_path):
-    snapshot = build_snapshot([(VA, 77_777), (VA + PAGE, (1 << 24) + 99_999)], table_nodes=(1, 0))
-    shared = redacted(snapshot, tmp_path)
-    first = shared.topology.nodes[1].frames[0, 0]
-    assert sorted(shared.guest.frame.tolist()) == [513, 515, first + 512, first + 514]
-    leaf = shared.guest.entries[3, :2] >> np.uint64(12)
-    assert [int(frame) & 511 for frame in leaf] == [77_777 % 512, 99_999 % 512]
-    assert [int(frame) >> 9 for frame in leaf] == [0, first >> 9]
-
-
-@pytest.mark.twin
 def test_flags_stay_and_what_maps_nothing_is_forgotten(tmp_path):
     snapshot = build_snapshot([Page(VA, 9), Page(VA + PAGE, 5000, protnone=True), Page(VA + REGION, 512, 2)])
     leaf, upper = (
@@ -185,19 +172,6 @@ def joined(tmp_path):
     snapshot = build_snapshot(pages, [Page(900 >> 9 << 21, 1 << 20, 2)], table_nodes=(0, 1))
     join(*write_both(tmp_path, snapshot), tmp_path / "vm")
     return open_capture(tmp_path / "vm")
-
-
-@pytest.mark.twin
-def test_a_joined_capture_passes_its_checks_as_before(tmp_path, joined):
-    redact(joined, tmp_path / "shared")
-    shared = open_capture(tmp_path / "shared")
-    assert [f for f in check_capture(shared) if f.wrong] == []
-    one, other = describe(joined), describe(shared)
-    for section in ("machine", "gPT", "ePT", "VM", "host and guest"):
-        assert one[section] == other[section], section
-    assert np.array_equal(shared.snapshot.guest.frame, joined.snapshot.guest.frame)
-    assert not np.array_equal(shared.snapshot.host.frame, joined.snapshot.host.frame)
-    assert shared.vm.slots[0].hva == shared.vm.slots[0].gpa and [v.tid for v in shared.vm.vcpus] == [0, 1]
 
 
 @pytest.mark.twin
@@ -282,23 +256,6 @@ def test_no_byte_of_a_shared_trace_is_of_its_secrets(tmp_path, sample):
     assert (987654).to_bytes(4, "little") not in after
     assert np.array_equal(load(tmp_path / "r").trace.chunks, load(source).trace.chunks)
     assert load(tmp_path / "r").trace.facts["tracer"] == "synth", "answers depend on it"
-
-
-def test_a_real_capture_is_classified_and_checked_as_before(sample):
-    snapshots = [capture.snapshot for capture in sample]
-    leaves = snapshots[0].guest.base[snapshots[0].guest.level <= 2]
-    one, other = (address_space(s, np.unique(leaves >> np.uint64(21))) for s in snapshots)
-    same_space(one, other)
-    assert np.array_equal(classify_pages(one, weight="4k").counts, classify_pages(other, weight="4k").counts)
-    verdicts = [{f.name: (f.examined, f.wrong, f.verdict) for f in check_tables(s)} for s in snapshots]
-    verdicts[0] = {name: found for name, found in verdicts[0].items() if not name.startswith("dump: pagemap")}
-    assert verdicts[0] == verdicts[1]
-
-
-def test_a_shared_capture_stands_for_a_program_of_the_same_size(tmp_path):
-    capture = open_capture("vm-numa-visible")
-    redact(capture, tmp_path / "shared")
-    assert open_capture(tmp_path / "shared").snapshot.scale == capture.snapshot.scale == 16
 
 
 def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sample, capsys):

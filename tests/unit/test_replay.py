@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from captures import without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
-from ptanalyze.analysis.ranking import missing, verdict
 from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.core.columns import SHORT
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -301,7 +299,6 @@ def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
 
 
 ALL = [HEAP + k * PAGE for k in range(32)]
-MORE = 512  # pages, whose lines the caches of the small machine do not hold
 
 
 def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
@@ -316,12 +313,6 @@ def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
     assert mitosis.one_time.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
     assert hydra.one_time.count(PTE_COPY) == 32 and hydra.one_time.count(REPLICA_FAULT) == 1
     assert mitosis.price.walk_cycles == hydra.price.walk_cycles
-
-
-def test_what_the_regions_calls_take_away_faults_again_and_again():
-    unmap = [(1, 0, Event.MADVISE, (HEAP, 8 * PAGE, 4), 0)]
-    linux, *_ = results([(0, ALL), (0, ALL)], unmap)
-    assert linux.count("faults") == 8 and linux.one_time.count(FAULT) == 0
 
 
 def test_cold_counts_the_run_as_traced():
@@ -358,26 +349,6 @@ def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
     assert break_even(0.0, linux.price, price, law).middle == 0
     assert break_even(-1.0, linux.price, linux.price, law).middle == 0
     assert math.isinf(break_even(1.0, price, linux.price, law).middle)
-
-
-def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
-    short, *_ = results([(0, ALL), (1, ALL)], pages=MORE)
-    assert any("the caches hold what a short region reads" in note for note in short.notes)
-    again, *_ = results([(0, ALL), (1, ALL)] * 40, pages=MORE)
-    assert not any("short region" in note for note in again.notes)
-    assert missing(short).startswith("Careful: ") and "short region" in missing(short) and not missing(again)
-
-
-def test_a_region_of_a_program_that_fits_the_caches_as_a_whole_is_not_called_short():
-    whole, *_ = results([(0, ALL), (1, ALL)])
-    assert not whole.finding(SHORT) and whole.price.speedup == Interval.exactly(1.0)
-
-
-def test_that_nothing_gains_in_a_short_region_is_no_verdict_on_the_program():
-    base, *others = results([(0, ALL), (1, ALL)], pages=MORE)
-    assert verdict([base, *(replace(one, price=base.price) for one in others)]).startswith(
-        "As far as so short"
-    )
 
 
 # Where a region of interest begins and ends, and that nothing outside it is walked, replayed or priced.
@@ -428,11 +399,6 @@ def test_teardown_after_the_region_changes_no_count_and_no_price():
         assert torn.price.system_calls == ()
         assert [call.call for call in priced.price.system_calls] == ["munmap"]
         assert priced.price.management_cycles > torn.price.management_cycles
-
-
-def test_a_region_that_never_ends_is_said_to():
-    assert any("never ends" in note for note in results_of_two()[0].notes)
-    assert not any("never ends" in note for note in results_of_two((2, 0, END, (), 0))[0].notes)
 
 
 def both_runs(scenario):

@@ -1,6 +1,5 @@
 """Shadow paging: one table for two dimensions, and an exit for each entry that the guest writes."""
 
-import itertools
 import os
 import re
 
@@ -116,16 +115,6 @@ def test_exits_are_as_many_as_linuxs_guest_writes_whatever_acts_on_the_shadow_ta
     assert shadow[:, VM_EXIT].sum() == np.einsum("cnn->", shadow[:, VM_EXIT])
 
 
-def test_of_a_huge_page_in_small_ones_the_guest_writes_one_entry_and_further_pages_are_exits_of_their_own():
-    snapshot = build_snapshot([(HEAP, 512, 2)], [Page((512 + k) * PAGE, 900 + k) for k in range(512)],
-                              vmas=[(HEAP, HEAP + REGION, "")])  # fmt: skip
-    unmap = [(1, 0, Event.MUNMAP, (HEAP, REGION), 0)]
-    trace = build_trace([(0, [HEAP, HEAP + PAGE, HEAP + 2 * PAGE])], unmap)
-    linux, shadow = (r.events.sum(axis=(1, 2)) for r in ask(snapshot, "shadow", trace=trace))
-    assert shadow[VM_EXIT] == linux[[PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum() + 2
-    assert (shadow[TABLE_NEW], linux[TABLE_NEW]) == (3, 2)
-
-
 def test_what_mremap_moves_is_written_twice_and_its_new_tables_are_linked():
     snapshot, _ = process()
     vas = [HEAP + k * PAGE for k in range(8)]
@@ -152,24 +141,6 @@ def test_its_pages_are_on_the_node_of_the_vcpu_that_faults_or_of_the_guests_tabl
     far = build_snapshot([(HEAP + k * PAGE, 5 + k) for k in range(8)], [], table_nodes=(1,))
     assert ask(far, "shadow", params={"place": "guest"}, trace=trace)[-1].classes[:, RL].tolist() == [8, 0]
     assert ask(far, "shadow", trace=trace)[-1].classes[:, RL].tolist() == [0, 8]
-
-
-def test_a_replicated_shadow_table_is_all_local_and_written_everywhere():
-    snapshot, trace = process(threads=2)
-    shadow, mitosis = ask(snapshot, "shadow", "shadow+mitosis", trace=trace)[1:]
-    assert mitosis.classes[:, LL].sum() == mitosis.classes.sum() == 16
-    assert mitosis.table_pages == 2 * shadow.table_pages
-    assert mitosis.count("pte_fanout") == mitosis.count("pte_writes") == shadow.count("pte_writes")
-    assert mitosis.count("vm_exits") == shadow.count("vm_exits")
-
-
-@pytest.mark.parametrize("name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "wasp"])
-def test_policies_of_the_guests_table_act_on_the_shadow_table(name):
-    snapshot, trace = process()
-    params = {"layers": "gpt"} if name.startswith("vmitosis") else {}
-    result = ask(snapshot, f"{name}+shadow", params=params, trace=trace)[-1]
-    assert result.policy == f"shadow+{name}"
-    assert result.classes[:, [LR, RR]].sum() == 0 and result.count("vm_exits") == 12
 
 
 @pytest.mark.parametrize("trace", [True, False])
@@ -205,20 +176,6 @@ def test_what_acts_on_the_table_that_is_gone_is_refused(name, params, what):
 def test_a_native_capture_is_refused():
     with pytest.raises(UsageError, match="policy shadow: a native capture has no host tables"):
         ask(build_snapshot([(GIB, 5)]), "shadow", trace=build_trace([(0, [GIB])]))
-
-
-@pytest.mark.parametrize(
-    ("names", "params"),
-    [
-        (("thp", "ptemagnet", "shadow"), {}),
-        (("thp", "ptemagnet", "mitosis"), {}),
-    ],
-)
-def test_the_order_asked_for_does_not_matter(names, params):
-    snapshot, trace = process()
-    orders = itertools.islice(itertools.permutations(names), 0, None, 5)
-    found = [ask(snapshot, "+".join(order), params=params, trace=trace)[-1].to_json() for order in orders]
-    assert len(found) > 1 and all(one == found[0] for one in found)
 
 
 @pytest.mark.parametrize(

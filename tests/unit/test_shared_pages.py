@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from captures import make_family
 from naive import classify as naive
-from ptanalyze import advise, sweep
 from ptanalyze import classify as classified_capture
 from ptanalyze.analysis.classify import classify
 from ptanalyze.analysis.frames import shared_tables_frame
-from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
@@ -103,18 +101,6 @@ def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also)
     assert run(["redact", str(family), "-o", str(family.parent / "r")]) == 0, "it copies the first alone"
 
 
-@pytest.mark.twin
-def test_processes_are_classified_one_by_one(family):
-    table = classify(family, by="process")
-    assert table[table["class"] == "Local"].groupby("group")["count"].max().to_dict() == {
-        "7 p7": 3,
-        "8 p8": 2,
-        "9 p9": 1,
-    }
-    with pytest.raises(UsageError, match="by = process: with weight"):
-        classify(family, by="process", weight="walks")
-
-
 # A capture of several processes: counts of all of them where none has a trace, and who else there is.
 
 POLICIES = ["mitosis", "interleave", "ideal"]
@@ -144,12 +130,6 @@ def test_without_a_trace_processes_add_up(family, tmp_path):
         assert not any("processes together" in note for part in parts for note in part.notes)
 
 
-def test_advise_and_sweep_count_all_of_them_too(family):
-    whole = replay(family, ["mitosis"]).results[0]
-    assert advise(family).report.base.walks == whole.walks
-    assert set(sweep(family, ["mitosis"], {"nodes": [4]}).walks) == {whole.walks}
-
-
 def test_a_policy_that_copies_pages_is_refused_for_shared_ones(family):
     for place, pid in ((family, 7), (family / "pid-8", 8)):
         heap = [(REGION, 2 * REGION, "[heap]")]
@@ -164,14 +144,6 @@ def test_classify_counts_mapped_pages_of_all_of_them(family):
     whole, apart = classified_capture(family), classified_capture(family, by="process")
     assert whole.groupby("class")["count"].sum().equals(apart.groupby("class")["count"].sum())
     assert set(whole["group"]) == {"all"}
-
-
-def test_what_an_answer_is_of_is_said(family):
-    known, setup = open_capture(family), Setup.of()
-    assert asked_of_processes(known, setup).startswith("3 processes together")
-    assert asked_of_processes(open_capture(family / "pid-8"), setup) == ""
-    assert asked_of_processes(known, Setup.of(weigh="walks")).startswith("PID 7 alone")
-    assert "pid-8" in asked_of_processes(known, Setup.of(weigh="walks"))
 
 
 def test_processes_of_another_machine_are_refused(family):

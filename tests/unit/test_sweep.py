@@ -34,8 +34,6 @@ from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
-from ptanalyze_papers.run import flat, validate
-from ptanalyze_report.study import studies
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
 from replay_cases import HEAP
@@ -70,12 +68,6 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
             SNAPSHOT, TRACE, [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
         )[-1]
         assert alone.row() == result.row()
-
-
-def test_placement_and_contention_are_axes_too():
-    points = swept_rows(["mitosis"], {"placement": ["0,0,0", "0,1,1"], "contended": ["no"]})
-    assert [point["placement"] for point, _ in points] == ["0,0,0", "0,0,0", "0,1,1", "0,1,1"]
-    assert points[0][1].row()["remote_reads"] == 0 < points[2][1].row()["remote_reads"]
 
 
 @pytest.mark.parametrize(
@@ -202,32 +194,6 @@ def test_a_sweep_by_workers_has_the_same_points_in_the_same_order_with_the_same_
     assert len(here) == 2 * len(["linux", "hydra 0", "hydra 4", "mitosis"]) and not refused
 
 
-def test_figures_by_workers_are_the_same(two):
-    here, there = (validate(["hydra"], "Figure 9", True, on=on) for on in ("", two.on))
-    assert [(paper.paper, [flat(row) for row in rows]) for paper, rows in here] == [
-        (paper.paper, [flat(row) for row in rows]) for paper, rows in there
-    ]
-
-
-def test_a_report_of_several_captures_by_workers_is_the_same(two, tmp_path):
-    for name, placement in (("a", "first-touch"), ("b", "interleave")):
-        synthesize(Parameters(size=4 << 20, nodes=2, placement=placement), tmp_path / name, trace=False)
-    captures = [load(tmp_path / name) for name in "ab"]
-    (here,), there = studies(captures[1:], SETUP), studies(captures, SETUP, on=two.on)
-    assert [study.name for study in there] == ["a", "b"]
-    assert told(enumerate(there[0].results)) != told(enumerate(here.results))
-    assert told(enumerate(there[1].results)) == told(enumerate(here.results))
-    assert there[1].sentence == here.sentence and there[1].ranked.equals(here.ranked)
-
-
-def test_what_a_worker_refuses_is_refused_here_in_the_same_words(two, capture):
-    with pytest.raises(UsageError) as here:
-        swept(capture, ["hydra"], {"prefetch": ["10"]}, SETUP)
-    with pytest.raises(UsageError) as there:
-        swept(capture, ["hydra"], {"prefetch": ["10"]}, SETUP, on=two.on)
-    assert str(here.value) == str(there.value)
-
-
 @pytest.mark.parametrize(
     "error", [CaptureError("a/trace.ptt", "contents", 3, "damaged"), RefusedError("why", "hydra")]
 )
@@ -249,20 +215,6 @@ def test_a_lost_worker_costs_what_it_had_and_no_more(two, tmp_path):
     again = len(log.read_text().split()) - 40
     assert done == [str(k) for k in range(40)]
     assert 0 <= again <= at_loss[0] - 10  # done, but not yet heard of
-
-
-def test_a_sweep_that_loses_a_worker_ends_with_the_same_numbers(two, capture, here):
-    ended = []
-
-    def lose(done, total, what):
-        if not ended:
-            two.kill(1)
-        ended.append((done, total))
-
-    two.wait()
-    two.stop(1)  # so that it has units and ends none of them
-    assert told(swept(capture, NAMES, GRID, replace(SETUP, progress=lose), on=two.on)) == here
-    assert ended == [(k + 1, len(ended)) for k in range(len(ended))] and len(ended) >= 4
 
 
 def test_a_cluster_that_is_not_there_is_said_in_one_line_with_the_way_out(two, tmp_path, monkeypatch):
@@ -305,31 +257,6 @@ def results(trace_pages, *policies):
 
 def rows(found):
     return [result.row() for result in found]
-
-
-def test_a_result_does_not_differ_from_itself():
-    found = rows(results(9, "hydra", "mitosis"))
-    assert compare_rows(found, found).exact
-    assert compare_rows(found, found).alike > 3 * 40
-
-
-def test_one_more_walk_shows_as_one_more():
-    changed = {d.quantity: d for d in compare_rows(rows(results(9)), rows(results(10))).differences}
-    assert changed["walks"].change == 1
-    assert changed["walks"].ratio == 30 / 29
-    assert "pt_bytes" not in changed
-
-
-def test_policies_that_only_one_side_has_are_named():
-    found = compare_rows(rows(results(9, "hydra", "mitosis")), rows(results(9, "mitosis", "ideal")))
-    assert not found.exact and not found.differences
-    assert found.only_b == ("ideal",) and found.only_a[0].startswith("hydra ")
-
-
-def test_two_policies_of_one_capture_are_compared_with_each_other():
-    both = results(9, "hydra", "mitosis")
-    found = compare_rows(rows(both[1:2]), rows(both[2:]))
-    assert {d.policy for d in found.differences} == {"hydra / mitosis"}
 
 
 @pytest.mark.parametrize("name", ["found.json", "found.csv"])

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 import ptanalyze
-from ptanalyze.analysis.findings import moved as data_moved
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval
@@ -100,12 +99,6 @@ def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest(
     assert by_host == pytest.approx(still * (1 - (moved + shot) / 3e9))
 
 
-def test_without_times_balancing_counts_as_work():
-    cycles = np.array([[0.0, 0.0, 600.0]])
-    now = per_second(cycles=cycles, time_ns=np.zeros(1, int))
-    assert now.walks.middle == pytest.approx(per_second().walks.middle / 2)
-
-
 def test_a_window_that_takes_no_cycles_has_no_rate():
     """Of two windows of a trace with counted instructions one has none."""
     one = vars(series())
@@ -113,10 +106,6 @@ def test_a_window_that_takes_no_cycles_has_no_rate():
     both |= {"time_ns": np.array([1, 2]) * 1_000_000_000, "instructions": np.array([0, 300])}
     first, second = rated(series(**both), MACHINE, COSTS).rates
     assert first is None and second.walks.middle == pytest.approx(per_second().walks.middle)
-
-
-def test_a_window_without_accesses_has_no_rate():
-    assert per_second(accesses=np.zeros(1, int), walks=np.zeros(1, int)) is None
 
 
 def test_the_interval_holds_what_the_ends_of_the_assumptions_give():
@@ -146,48 +135,6 @@ def test_cycles_of_windows_add_up_to_those_that_the_run_is_priced_with(windows):
         assert result.series.instructions.sum() == trace.chunks["instructions"].sum()
         assert result.series.accesses.sum() == trace.accesses
     assert linux.series.cycles[:, 1].sum() == pytest.approx(linux.price.management_cycles)
-
-
-def test_where_all_data_are_local_rates_compare_as_whatif_does():
-    """One window, tables and data on node 0: throughput over the baseline's is whatif's speed-up."""
-    pages = [HEAP + k * PAGE for k in range(8)]
-    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
-    trace = build_trace([(0, pages)] * 4)
-    setup = Setup.of(machine=MACHINE, costs=COSTS, threads_on="0", windows=1, cold=True)
-    plans = [("linux", {}), ("bind", {"node": 1})]
-    linux, bound = replay_snapshot(snapshot, trace, plans, setup)
-    assert linux.series.data_remote.sum() == 0 == linux.series.instructions.sum()
-    ratio = bound.series.rates[0].walks.middle / linux.series.rates[0].walks.middle
-    assert ratio == pytest.approx(bound.price.speedup.middle) and ratio < 0.999
-
-
-def test_threads_that_move_away_from_their_data_get_slower_though_their_tables_are_replicated():
-    """Data of node 0, replicas everywhere: only the data are farther once the threads have moved."""
-    pages = [HEAP + k * PAGE for k in range(8)]
-    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
-    trace = build_trace([(0, pages)] * 8)
-    setup = Setup.of(
-        machine=MACHINE, costs=COSTS, threads_on="0", windows=2, move_threads="0:1@50%", baseline="mitosis"
-    )
-    series = replay_snapshot(snapshot, trace, [("mitosis", {})], setup)[0].series
-    assert series.data.tolist() == [[[int(series.walks[0]), 0], [0, 0]], [[0, 0], [int(series.walks[1]), 0]]]
-    assert series.data_remote.tolist() == [0, series.walks[1]]
-
-
-def test_a_thread_that_changes_cpus_within_a_window_keeps_a_single_one_busy():
-    pages = [HEAP + k * PAGE for k in range(8)]
-    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
-    trace = build_trace([(k % 2, pages) for k in range(8)])
-    setup = Setup.of(machine=MACHINE, costs=COSTS, threads_on="0,0", windows=1, move_threads="0:1@50%")
-    assert replay_snapshot(snapshot, trace, [("linux", {})], setup)[0].series.cpus.tolist() == [2]
-
-
-def test_a_note_says_how_much_of_the_memory_moved_and_of_the_program_that_a_capture_stands_for():
-    moved = series(data_moved=np.array([4]), pages=8)
-    assert [one.text for one in data_moved(moved)] == ["4 data pages moved, 50% of the 8 mapped"]
-    scaled = series(data_moved=np.array([4]), pages=8, scale=120)
-    assert data_moved(scaled)[0].text.endswith("of the program they stand for, 480 of 960")
-    assert data_moved(series()) == []
 
 
 # What a short region leaves open: the interval of its speed-up has that of a long one in it.

@@ -17,13 +17,12 @@ from naive.trees import diff as naive
 from naive.walker import Dimension, Pointers, published_counts
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
-from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.vm import join as fitting
 from ptanalyze.capture.vm.diff import diff, diff_trees
 from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_strangers
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
-from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
+from ptanalyze.core.snapshot import NO_PARENT, Topology, Tree
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import (
@@ -32,7 +31,6 @@ from ptanalyze.formats.snapshot import (
     Slot,
     Vcpu,
     read_snapshot,
-    read_tree,
     read_vm,
     write_snapshot,
     write_tree,
@@ -136,13 +134,6 @@ def test_entries_are_linked_not_rewritten(tmp_path, both):
         assert os.path.samefile(directory / name, tmp_path / "vm" / name)
 
 
-def test_what_others_may_read_is_copied_and_made_private(tmp_path, both):
-    (both[1] / "gpt.entries").chmod(0o644)
-    join(*both, tmp_path / "vm")
-    assert (tmp_path / "vm" / "gpt.entries").stat().st_mode & 0o777 == 0o600
-    assert not os.path.samefile(both[1] / "gpt.entries", tmp_path / "vm" / "gpt.entries")
-
-
 def test_a_guest_read_from_outside_knows_no_nodes_and_gets_the_hosts(tmp_path, snapshot):
     host, guest = write_both(tmp_path, snapshot)
     shutil.rmtree(guest)
@@ -196,20 +187,6 @@ def test_what_the_host_does_not_map_is_counted_with_the_reason(snapshot, cuts):
     as_list = lambda s: [s.frames, s.mapped, s.not_faulted, s.outside]  # noqa: E731
     assert as_list(found.tables) == tables
     assert as_list(found.pages) == pages
-
-
-def test_a_host_that_maps_nothing_counts_every_frame_as_missing():
-    snapshot = build_snapshot([(VA, 9)], [])
-    empty = replace(
-        snapshot.host,
-        **{
-            name: getattr(snapshot.host, name)[:1]
-            for name in ("base", "frame", "parent", "node", "level", "flags")
-        },
-        entries=np.zeros((1, 512), np.uint64),
-    )
-    found = fit(snapshot.guest, Nested(replace(snapshot, host=empty)), Slots(()), snapshot.topology, ())
-    assert (found.tables.mapped, found.tables.not_faulted, found.pages.mapped) == (0, 4, 0)
 
 
 def share(missing, of=100):
@@ -269,10 +246,6 @@ def test_a_guest_of_another_boot_is_doubted_in_one_line(tmp_path, snapshot, gues
     ]
 
 
-def test_without_times_of_the_host_nothing_is_doubted(both, tmp_path):
-    assert join(*both, tmp_path / "vm").doubts == ()
-
-
 def two_roots(snapshot, second):
     """The host's tree, then another root with all it maps."""
     one = snapshot.host
@@ -325,13 +298,6 @@ def test_a_sealed_dump_that_changed_afterwards_is_refused(tmp_path, both):
         file.write(b"\1")
     with pytest.raises(CaptureError, match=r"ept.entries: contents = damaged: CRC-32"):
         join(*both, tmp_path / "vm")
-
-
-def test_provenance_of_both_sides_is_kept(tmp_path, both):
-    seal(both[0], "vm-host", {"pid": 7})
-    join(*both, tmp_path / "vm")
-    kept = open_capture(tmp_path / "vm").manifest.provenance
-    assert kept == {"host": {"directory": "host", "pid": 7}, "guest": {"directory": "guest"}}
 
 
 @pytest.mark.parametrize(
@@ -395,16 +361,6 @@ def test_damaged_vm_json_never_gets_past_the_reader(tmp_path_factory, data):
     except PtanalyzeError as error:
         assert "\n" not in str(error)
     shutil.rmtree(place)
-
-
-def test_the_command_says_what_is_missing_and_what_to_do_next(tmp_path, both, capsys):
-    assert run(["join", *map(str, both), "-o", str(tmp_path / "vm")]) == 0
-    said = capsys.readouterr().out
-    assert "outside every slot" in said and "ptanalyze classify" in said
-    assert run(["join", *map(str, both), "-o", str(tmp_path / "vm")]) == 2
-    assert read_tree(tmp_path / "vm", "ept").encoding == "ept"
-    assert isinstance(open_capture(tmp_path / "vm").snapshot, Snapshot)
-    assert isinstance(open_capture(tmp_path / "vm").snapshot.topology, Topology)
 
 
 @pytest.mark.parametrize("form", [None, "ptdump"])
@@ -479,13 +435,6 @@ def capture(place, snapshot):
     return open_capture(place)
 
 
-def test_a_tree_compared_with_itself_is_the_same(tmp_path):
-    one = capture(tmp_path / "a", build_snapshot([(VA, 9), Page(VA + REGION, 512, 2)]))
-    (found,) = diff(one, one)
-    assert found.changed == 0 and found.moves == {} and positive(found.entries) == {}
-    assert [row["same"] for row in found.rows()] == [1, 1, 1, 1]
-
-
 def test_both_dimensions_of_a_vm_and_a_hosts_side_alone_are_compared(tmp_path):
     snapshots = [build_snapshot([(VA, 9), (VA + PAGE, 10)], [], host_table_nodes=(node,)) for node in (0, 1)]
     for name, snapshot in zip("ab", snapshots, strict=True):
@@ -501,32 +450,6 @@ def test_both_dimensions_of_a_vm_and_a_hosts_side_alone_are_compared(tmp_path):
     assert alone == host
     with pytest.raises(UsageError, match="vm and vm-host cannot be compared"):
         diff(one, open_capture(tmp_path / "a" / "host"))
-
-
-def test_other_levels_are_not_of_one_series(tmp_path):
-    one = capture(tmp_path / "a", build_snapshot([(VA, 9)]))
-    other = capture(tmp_path / "b", build_snapshot([(VA, 9)], levels=5))
-    with pytest.raises(UsageError, match="PT: levels 4 became 5"):
-        diff(one, other)
-
-
-def test_the_command_prints_tables_and_json(tmp_path, capsys):
-    capture(tmp_path / "a", build_snapshot([(VA, 9)], table_nodes=(0,)))
-    capture(tmp_path / "b", build_snapshot([(VA, 9), (VA + PAGE, 10)], table_nodes=(1,)))
-    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert run(["diff", *paths]) == 0
-    assert "4 of 4 page-table pages changed" in capsys.readouterr().out
-    assert run(["diff", *paths, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)["result"]
-    assert result["tables"][-1]["leaves appeared"] == 1 and result["tables"][0]["other node"] == 1
-    assert result["moves"][0] == {
-        "tree": "PT",
-        "level": 4,
-        "from node": "0",
-        "to node": "1",
-        "table pages": 1,
-    }
-    assert run(["diff", *paths[:1], str(tmp_path / "none")]) == 2
 
 
 # Recorded KVM guests: joined, checked, walked and classified against following the raw pointers.
@@ -547,13 +470,6 @@ def test_the_host_maps_every_table_and_page_of_its_own_guest(recorded, name):
     _, fit, _ = recorded[name]
     assert fit.tables.mapped == fit.tables.frames > 300
     assert fit.pages.mapped == fit.pages.frames > 25_000
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_check_of_a_joined_capture_fails(recorded, name):
-    findings = list(check_capture(open_capture(recorded[name][2])))
-    assert [f for f in findings if f.verdict == FAILED] == []
-    assert {f.name for f in findings if f.wrong} == {"vmas: known"}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -590,14 +506,3 @@ def test_counts_equal_those_of_the_published_definition(recorded, name):
     )
     found = classify_pages(address_space(snapshot, np.zeros(0, np.uint64))).by_class()[0]
     assert found.tolist() == [[expected[s, c] for c in ("LL", "LR", "RL", "RR")] for s in sockets]
-
-
-def test_guests_that_see_their_nodes_agree_with_the_host_and_others_cannot(recorded):
-    bound, _, _ = recorded["visible-bound"]
-    facts = bound.facts["vm"]
-    by_host = {str(node): int((bound.guest.node == node).sum()) for node in range(4)}
-    assert facts["guest_tables_by_guest_node"] == by_host and not facts["numa_oblivious"]
-    oblivious, _, _ = recorded["oblivious-interleaved-thp"]
-    assert oblivious.facts["vm"]["numa_oblivious"]
-    assert oblivious.facts["vm"]["guest_tables_by_guest_node"] == {"0": len(oblivious.guest)}
-    assert len(np.unique(oblivious.guest.node)) == 4

@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,12 +12,11 @@ from test_replay import assert_same_as, twice
 import ptanalyze
 from naive.wasp import Wasp
 from ptanalyze.core.errors import RefusedError, UsageError
-from ptanalyze.core.machine import Latency
 from ptanalyze.core.trace import WalkStream
 from ptanalyze.kernels import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
 from ptanalyze_policies.wasp import Thresholds, decisions, switches
 from replay_cases import HEAP, case, cases, run, scenario_of
-from strategies import PAGE, build_snapshot, build_trace, small_machine
+from strategies import PAGE, build_snapshot, build_trace
 
 pytestmark = pytest.mark.twin
 
@@ -86,22 +84,6 @@ def test_it_starts_without_replicas_and_has_them_after_two_samples_above():
     assert found.pages.tolist() == mitosis.pages.tolist() == [8, 8]
 
 
-@pytest.mark.parametrize(
-    ("accesses", "why"), [([10_000] * 8, "0.2 % miss"), ([1000, 10_000] * 4, "never two samples in a row")]
-)
-def test_it_stays_off_where_an_indicator_is_not_above_for_as_long_as_it_takes(accesses, why):
-    idle = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
-    assert (run(idle, NAME, FAST).counters.events == run(idle, "linux").counters.events).all(), why
-
-
-def test_rare_accesses_keep_it_off_however_many_miss():
-    """20 accesses per microsecond are 20 million per second: not more than that."""
-    rare = two_nodes([(k % 2, VAS) for k in range(8)], [20] * 8)
-    off, on = (run(rare, NAME, FAST | {"accesses_per_second": rate}).counters for rate in (20e6, 19e6))
-    assert (off.events == run(rare, "linux").counters.events).all()
-    assert on.events[:, TABLE_NEW].sum() == off.events[:, TABLE_NEW].sum() + 4
-
-
 def test_switched_off_all_tables_are_on_the_roots_node():
     calm = [1000] * 4 + [100_000] * 6
     done = run(two_nodes([(1, VAS)] * 10, calm, cpus=2, nodes=2), NAME, FAST)
@@ -117,12 +99,6 @@ def test_three_interrupts_switch_it_on_and_one_off():
     assert shots.tolist() == [[2, 3 + 1], [0, 0]], "the daemon's two reach the main thread's CPU too"
 
 
-def test_a_slow_recording_is_sampled_as_the_program_would_be():
-    slow = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
-    at = run(slow, NAME, FAST | {"slowdown": 2}).states[0].at.tolist()
-    assert at == [80] and run(slow, NAME, FAST).states[0].at.tolist() == [40]
-
-
 def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on():
     for accesses, there in (([1000] * 8, True), ([10_000] * 8, False)):
         drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
@@ -136,19 +112,6 @@ def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on()
         assert copied == (20 + 3 if there else 0)
 
 
-def test_a_trace_of_unknown_slowdown_says_nothing_of_the_access_rate():
-    rare = two_nodes([(k % 2, VAS) for k in range(8)], [20] * 8)
-    never = FAST | {"accesses_per_second": 1e15}
-    assert run(rare, NAME, never | {"slowdown": 0}).states[0].at.tolist() == [40]
-    assert run(rare, NAME, never).states[0].at.tolist() == []
-
-
-def test_without_times_only_the_misses_decide():
-    drawn = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
-    found = decisions(scenario_of(timed(drawn, 5, [1000] * 8)), Thresholds(1e9, 1e9, 1e9, 0.01))
-    assert found.steady and np.isnan(found.accesses_per_ns) and len(found.chunk) == 0
-
-
 def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
     scenario = scenario_of(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8))
     none = WalkStream(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(9, np.int64), np.zeros((2, 3)))
@@ -157,13 +120,6 @@ def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
     vars(scenario)["steady_stream"] = none
     found = decisions(scenario, limits)
     assert found.misses_per_access == 0 and not found.steady and len(found.chunk) == 1
-
-
-def test_it_walks_the_replica_of_least_latency():
-    loaded = Latency(idle=((100, 200), (200, 100)), contended=((500, 400), (400, 100)))
-    machine = msgspec.structs.replace(small_machine(2), latency=loaded)
-    found = run(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8, machine=machine), NAME, FAST).counters
-    assert found.classes[0].tolist()[2] == 60, "node 0's CPUs walk node 1's replica, once there is one"
 
 
 def test_a_switch_needs_samples_on_one_side_for_the_whole_hysteresis():

@@ -17,7 +17,7 @@ from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
-from ptanalyze.core.columns import CACHED, CAREFUL, SAMPLED, Column, Finding
+from ptanalyze.core.columns import CACHED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
@@ -25,7 +25,6 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
 from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.kernels import LL, LR, RL, RR
 from ptanalyze.show.whatif import groups, sentence
 from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth
@@ -85,15 +84,6 @@ def test_rows_are_flat_and_results_survive_json():
 
 
 @pytest.mark.twin
-def test_page_table_bytes_of_mitosis_are_a_copy_for_each_node_and_linux_takes_the_snapshots():
-    linux, mitosis = (r.row() for r in ask(*process(), [("mitosis", {})]))
-    assert linux["pt_bytes"] == 4 * 4096
-    assert linux["pt_bytes_extra"] == 0
-    assert (mitosis["pt_bytes"], mitosis["pt_bytes_extra"]) == (8 * 4096, 4 * 4096)
-    assert mitosis["leaf_LL_share"] == 1
-
-
-@pytest.mark.twin
 @settings(max_examples=10, deadline=None)
 @given(cases())
 def test_results_do_not_depend_on_threads(case):
@@ -109,13 +99,6 @@ def test_results_do_not_depend_on_threads(case):
         for n in (1, 2)
     )  # fmt: skip
     assert [r.to_json() for r in one] == [r.to_json() for r in two]
-
-
-@pytest.mark.twin
-def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
-    found = [ask(*process(), [("hydra", {})], cache_dir=tmp_path) for _ in range(2)]
-    assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
-    assert list(tmp_path.iterdir()), "the second came from it"
 
 
 @pytest.mark.twin
@@ -198,23 +181,6 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
 
 
 @pytest.mark.twin
-def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
-    snapshot, trace = process()
-    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
-    cut = ask(snapshot, replace(trace, facts={"ended": "size limit"}), [("ideal", {})])[0].notes
-    assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
-
-
-@pytest.mark.twin
-def test_a_sampled_trace_is_said_to_be_one():
-    snapshot, trace = process()[0], build_trace([(0, PAGES)] * 4)
-    whole = ask(snapshot, trace, [("ideal", {})])[0]
-    walks = replace(trace, facts={"sampled": True, "walks": True})
-    sampled = ask(snapshot, walks, [("ideal", {})])[0]
-    assert sampled.finding(SAMPLED).weight == CAREFUL and not whole.finding(SAMPLED)
-
-
-@pytest.mark.twin
 def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
     pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
@@ -271,56 +237,6 @@ def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(s
     assert any(f"{left_out} mapped pages left out" in note for note in found.notes) == (left_out > 0)
 
 
-def two_dimensional(nodes=4, pages=64):
-    """Each page in a region of its own, so that the leaf tables of both dimensions go round all nodes."""
-    apart = 1 << 21
-    return build_snapshot(
-        [(HEAP + k * apart, 512 * k) for k in range(pages)], [], nodes=nodes,
-        table_nodes=range(nodes), host_table_nodes=range(nodes),
-    )  # fmt: skip
-
-
-@pytest.mark.twin
-def test_replicating_both_dimensions_makes_every_walk_local_and_one_of_them_only_its_own_half():
-    both, gpt, ept = ask_untraced(
-        two_dimensional(),
-        [("vmitosis-replicate", {"layers": layers}) for layers in ("both", "gpt", "ept")],
-        nodes=4,
-    )[1:]
-    assert both.classes[:, LL].sum() == both.walks
-    assert gpt.classes[:, [RL, RR]].sum() == ept.classes[:, [LR, RR]].sum() == 0
-    assert gpt.classes[:, LR].sum() > 0 < ept.classes[:, RL].sum()
-
-
-@pytest.mark.twin
-def test_layers_gpt_is_mitosis():
-    snapshot = two_dimensional()
-    mitosis, gpt = ask_untraced(
-        snapshot, [("mitosis", {}), ("vmitosis-replicate", {"layers": "gpt"})], nodes=4
-    )[1:]
-    same = lambda result: {k: v for k, v in result.row().items() if k not in ("policy", "params")}  # noqa: E731
-    assert same(mitosis) == same(gpt)
-
-
-@pytest.mark.twin
-def test_bytes_of_each_dimension_are_told_apart():
-    snapshot = two_dimensional()
-    guest, host = len(snapshot.guest), len(snapshot.host)
-    asked = [("vmitosis-replicate", {"layers": layers}) for layers in ("both", "gpt", "ept")]
-    rows = [result.row() for result in ask_untraced(snapshot, asked, nodes=4)]
-    bytes_of = [(row["pt_bytes"] // PAGE, row["ept_bytes"] // PAGE) for row in rows]
-    assert bytes_of == [(guest, host), (4 * guest, 4 * host), (4 * guest, host), (guest, 4 * host)]
-    extra = [(row["pt_bytes_extra"] // PAGE, row["ept_bytes_extra"] // PAGE) for row in rows]
-    assert extra == [(0, 0), (3 * guest, 3 * host), (3 * guest, 0), (0, 3 * host)]
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("name", ["hydra", "first-touch"])
-def test_policies_that_depend_on_order_say_what_is_missing_for_vms_too(name):
-    with pytest.raises(UsageError, match=f"policy {name}: needs the order of accesses, so it needs a trace"):
-        ask_untraced(two_dimensional(), [(name, {})], nodes=4)
-
-
 @pytest.mark.twin
 def test_a_page_the_host_does_not_map_is_left_out_and_said():
     snapshot = build_snapshot([(HEAP, 5), (HEAP + PAGE, 6)], [])
@@ -361,12 +277,6 @@ def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
     )
     assert said.endswith(f"The program is taken to walk equally from {nodes} nodes.")
     assert any("a bound" in note and f"equally from {nodes} nodes" in note for note in base.notes)
-
-
-def test_of_one_node_no_nodes_are_said():
-    base, same = bounds(native(nodes=1), 12, 1)
-    assert sentence([base, same]) == "No policy takes fewer walk cycles than linux."
-    assert "equally" not in " ".join(base.notes)
 
 
 @pytest.mark.parametrize(
@@ -448,12 +358,6 @@ def test_a_finding_that_not_all_policies_have_names_those_that_have_it():
         "thp: 2 MiB stay",
     ]
     assert "idle latencies" not in owned_lines(results, assumptions=False)
-
-
-def test_of_one_policy_and_of_points_of_a_sweep_findings_need_no_name():
-    assert owned_lines([result("linux", "alone")]) == ["alone", "idle latencies"]
-    points = [result("thp", "at one node"), result("thp", "at two nodes")]
-    assert owned_lines(points, assumptions=False) == ["at one node", "at two nodes"]
 
 
 @pytest.mark.compiled
