@@ -19,7 +19,7 @@ from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE
 from ptanalyze.formats.record import MANIFEST, read_manifest, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.stream_store import HEADER, SEAL
 from ptanalyze.world.tlb_filter import TlbFilter
@@ -113,7 +113,7 @@ def write_trace(path, trace, strip=Strip.OFF):
 
     strip  without the touches that it leaves out of each chunk
     """
-    with trace_writer(path, strip=strip, **trace.facts) as writer:
+    with new_trace(path, strip=strip, **trace.facts) as writer:
         events = iter(trace.events)
         event = next(events, None)
         for batch in trace.batches(BATCH):

@@ -5,10 +5,12 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import ptanalyze
 
@@ -67,10 +69,22 @@ def imported(module):
             yield file_of(parts[1:])
 
 
-def taken(satellite):
-    """Names of the core that a satellite, a folder beside PACKAGE, imports."""
+def taken(satellite, deep=False):
+    """Names of the core that a satellite, a folder beside PACKAGE, takes, by import or as `pt.name`.
+
+    deep  with `pt.namespace.member` for each member of a namespace of the API
+    """
     names = {name for path in satellite.rglob("*.py") for name in names_in(path, [satellite.name])}
-    return {name for name in names if name.startswith("ptanalyze.")}
+    names = {name for name in names if name.startswith("ptanalyze.")}
+    for path in satellite.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute):
+                start, *parts = re.match(r"[\w.]*", ast.unparse(node))[0].split(".")
+                if start == "pt" and parts:
+                    names.add(f"ptanalyze.{parts[0]}")
+                    if deep and isinstance(getattr(ptanalyze, parts[0]), ModuleType):
+                        names.add(".".join(["ptanalyze", *parts[:2]]))
+    return names
 
 
 def file_of(parts):
@@ -164,6 +178,9 @@ def measures():
         "satellites: lines": sum(sizes),
         "satellites: lines of the largest": max(sizes),
         "satellites: names of the core": len(set().union(*map(taken, SATELLITES))),
+        "satellites: names of the core, and members of its namespaces": len(
+            set().union(*(taken(satellite, deep=True) for satellite in SATELLITES))
+        ),
         "tests: files": len(tests),
         "tests: lines": length(tests),
         "whatif: calls into another file": moves,
@@ -175,4 +192,4 @@ def measures():
 
 if __name__ == "__main__":
     for what, number in measures().items():
-        print(f"{what:40} {number:6,}")
+        print(f"{what:61} {number:6,}")

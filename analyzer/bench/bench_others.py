@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.core.trace import EVENT_DTYPE, read_only
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.kernels import lru as kernels
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
@@ -108,7 +108,7 @@ def sizes(name, page, place):
     """Bytes per million accesses of trace.ptt, plain and stripped, and of drmemtrace without instructions."""
     for strip in (False, True):
         path = place / f"strip-{strip}.ptt"
-        with trace_writer(path, ended="exit", strip=strip) as writer:
+        with new_trace(path, ended="exit", strip=strip) as writer:
             writer.accesses_of(page.astype(np.int64), page % 2 == 0, thread=0, time=np.arange(len(page)))
         what = "stripped" if strip else "nothing stripped"
         yield f"{name}: trace.ptt, {what}", per_million(path.stat().st_size), "bytes per M accesses", ""

@@ -16,7 +16,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
 from ptanalyze.formats.trace import open_trace, read_index, trace_of, write_index
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
@@ -61,7 +61,7 @@ def run():
 def write(path):
     """A thread that walks for most of what it touches, as stripped traces do."""
     rng = np.random.default_rng(1)
-    with trace_writer(path, ended="exit") as writer:
+    with new_trace(path, ended="exit") as writer:
         for k in range(TOUCHES // BLOCK):
             page = rng.integers(0, REGIONS << 9, BLOCK)
             swept = rng.random(BLOCK) < 0.3

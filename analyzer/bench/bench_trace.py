@@ -13,7 +13,7 @@ import numpy as np
 
 from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.trace import HEADER_BYTES, read_trace
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze_formats.perf_samples import import_perf_script
 from ptanalyze_formats.text_traces import import_lackey
 
@@ -104,7 +104,7 @@ def sizes(place):
 
 
 def write_pages(path, page):
-    with trace_writer(path, ended="exit") as writer:
+    with new_trace(path, ended="exit") as writer:
         writer.accesses_of(page, page % 2 == 0, thread=0, time=np.arange(len(page)))
 
 

@@ -32,23 +32,10 @@ if os.environ.get("SUDO_UID", "0") != "0" and os.geteuid() == 0:
     except OSError:
         pass
 
-API = {}  # name -> the module that defines it, imported when the name is first asked for
-with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as stub:
-    for line in stub:
-        if line.startswith("from "):
-            _, module, _, name, *_ = line.split()
-            API[name] = module
+from .core.lazy import attach
+
+API, __getattr__ = attach(__name__, __file__)
 __all__ = list(API)
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in API:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(API[name], __name__)
-    value = globals()[name] = getattr(module, name, None) or import_module(f".{name}", module.__name__)
-    return value
 
 
 def __dir__() -> list[str]:

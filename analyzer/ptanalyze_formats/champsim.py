@@ -12,9 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from ptanalyze.core.errors import CaptureError, Strip
-from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
+import ptanalyze as pt
 
 from . import Head
 from .inputs import open_compressed
@@ -45,7 +43,9 @@ def is_sound(records: np.ndarray) -> np.ndarray:
     return sound
 
 
-def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: Strip = Strip.ON) -> int:
+def import_champsim(
+    source: str | PathLike[str], out: str | PathLike[str], *, strip: pt.errors.Strip = pt.errors.Strip.ON
+) -> int:
     """Write the trace of `source` (.champsimtrace, also .xz or .gz) to `out`; returns the accesses.
 
     An instruction counts as a nanosecond. Its loads come before its stores; sizes are not recorded, so no
@@ -53,20 +53,20 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
     """
     done = 0
     facts = {"tracer": "ChampSim, 1 ns = 1 instruction", "instructions": True}
-    with open_compressed(source) as file, trace_writer(out, strip=strip, **facts) as writer:
-        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+    with open_compressed(source) as file, pt.formats.new_trace(out, strip=strip, **facts) as writer:
+        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block in blocks(file, source):
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
             if len(bad := np.flatnonzero(~is_sound(records))):
-                raise CaptureError(source, "record", done + int(bad[0]), WHAT)
+                raise pt.errors.CaptureError(source, "record", done + int(bad[0]), WHAT)
             if left := len(block) % RECORD.itemsize:
-                raise CaptureError(source, "bytes", left, "left over: the file is cut off")
+                raise pt.errors.CaptureError(source, "bytes", left, "left over: the file is cut off")
             page, write, instruction = touches(records)
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
             done += len(records)
         if not writer.accesses:
-            raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
+            raise pt.errors.CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
         return writer.accesses
 
 
@@ -84,4 +84,4 @@ def blocks(file: IO[bytes], source: str | PathLike[str]) -> Iterator[bytes]:
         while block := file.read(BLOCK):
             yield block
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        raise CaptureError(source, "compressed data", "damaged", str(error)) from None
+        raise pt.errors.CaptureError(source, "compressed data", "damaged", str(error)) from None

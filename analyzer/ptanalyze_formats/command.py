@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ptanalyze.cli import complete, echo, next_step
-from ptanalyze.cli.options import free_name, new_capture_option
+import ptanalyze as pt
 
 from . import FORMATS
 
@@ -33,9 +32,9 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=complete.words_or_files(*FORMATS),
+    shell_complete=pt.complete.words_or_files(*FORMATS),
 )
-@new_capture_option("SOURCE.capture")
+@pt.options.new_capture_option("SOURCE.capture")
 @click.option(
     "--ept",
     type=click.Path(),
@@ -54,18 +53,17 @@ def command(source: tuple[str, ...], output: str | None, ept: str | None, pages:
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
-    output = output or free_name(Path(file).name)
+    output = output or pt.options.free_name(Path(file).name)
     form = import_capture(named[0] if named else None, file, output, ept, pages=pages)
-    echo(f"{output}: imported ({form}); {next_step('info', output)}")
+    pt.cli.echo(f"{output}: imported ({form}); {pt.cli.next_step('info', output)}")
     for line in of_samples(output):
-        echo(line)
+        pt.cli.echo(line)
 
 
 def of_samples(output: str) -> list[str]:
     """Lines on the periods and data sources of perf's samples."""
-    from ptanalyze.formats.record import read_manifest
 
-    provenance = read_manifest(output).provenance
+    provenance = pt.formats.read_manifest(output).provenance
     lines = {
         "period_unit": "each sample stands for {:,} events",
         "periods": "periods {}: each sample counts once",

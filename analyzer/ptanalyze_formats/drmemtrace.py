@@ -15,9 +15,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from ptanalyze.core.errors import CaptureError, Strip
-from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
+import ptanalyze as pt
 
 from . import Head
 from .inputs import open_compressed
@@ -79,7 +77,7 @@ def trace_files(source: str | PathLike[str]) -> list[Path]:
 
 
 def import_drmemtrace(
-    source: str | PathLike[str], out: str | PathLike[str], *, strip: Strip = Strip.ON
+    source: str | PathLike[str], out: str | PathLike[str], *, strip: pt.errors.Strip = pt.errors.Strip.ON
 ) -> int:
     """Write the trace of `source` (a directory of traces, or one file) to `out`; returns the accesses.
 
@@ -89,27 +87,33 @@ def import_drmemtrace(
     """
     files = trace_files(source)
     if not files:
-        raise CaptureError(source, "files", "none", "no *.trace.zip or *.trace.gz inside")
+        raise pt.errors.CaptureError(source, "files", "none", "no *.trace.zip or *.trace.gz inside")
     threads: dict[int, int] = {}
     begun = None
-    with trace_writer(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
+    with pt.formats.new_trace(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
         for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             if segment.time - begun >= LONGEST:
-                raise CaptureError(
+                raise pt.errors.CaptureError(
                     source, "timestamp", segment.time, f"over 292 years after the first, {begun}"
                 )
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))
         if not writer.accesses:
-            raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
+            raise pt.errors.CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
         return writer.accesses
 
 
-def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int], time: int) -> None:
+def write_segment(
+    writer: pt.formats.TraceWriter, segment: Segment, threads: dict[int, int], time: int
+) -> None:
     if segment.tid not in threads:
         threads[segment.tid] = len(threads)
         writer.event(
-            Event.THREAD_START, a=segment.tid, b=UNKNOWN_THREAD, thread=threads[segment.tid], time=time
+            pt.trace.Event.THREAD_START,
+            a=segment.tid,
+            b=pt.formats.UNKNOWN_THREAD,
+            thread=threads[segment.tid],
+            time=time,
         )
     thread = threads[segment.tid]
     cpu, when = np.full(len(segment.page), segment.cpu), np.full(len(segment.page), time)
@@ -117,7 +121,7 @@ def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int]
         segment.page, segment.write, thread=thread, time=when, cpu=cpu, instructions=segment.instructions
     )
     if segment.ends:
-        writer.event(Event.THREAD_EXIT, thread=thread, time=time)
+        writer.event(pt.trace.Event.THREAD_EXIT, thread=thread, time=time)
 
 
 def segments(path: Path) -> Iterator[Segment]:
@@ -130,7 +134,9 @@ def segments(path: Path) -> Iterator[Segment]:
                     yield from reader.read(block)
         reader.must_have_ended()
     except DAMAGED as error:
-        raise CaptureError(path, "compressed data", "damaged", str(error) or "ends too early") from None
+        raise pt.errors.CaptureError(
+            path, "compressed data", "damaged", str(error) or "ends too early"
+        ) from None
 
 
 def streams(path: Path) -> Iterator[IO[bytes]]:
@@ -243,5 +249,5 @@ class Reader:
             executed[0], executed[-1], self.executed = 0, self.executed, 0
         return executed
 
-    def wrong(self, field: str, value: object, why: str, at: int = 0) -> CaptureError:
-        return CaptureError(self.path, f"record {self.records + at}: {field}", value, why)
+    def wrong(self, field: str, value: object, why: str, at: int = 0) -> pt.errors.CaptureError:
+        return pt.errors.CaptureError(self.path, f"record {self.records + at}: {field}", value, why)

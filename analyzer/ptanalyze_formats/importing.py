@@ -4,15 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.safe_files import open_inside
-from ptanalyze.core.snapshot import Snapshot
-from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.record import TRACE as TRACE_FILE
-from ptanalyze.formats.record import copy_private, new_capture, seal
-from ptanalyze.formats.snapshot import FILE as SNAPSHOT
-from ptanalyze.formats.snapshot import VM_FILE, read_snapshot
-from ptanalyze.formats.trace import add_index, read_trace
+import ptanalyze as pt
 
 from . import DUMP, FORMATS, SAMPLES, Head, imported
 from .recognise import recognise
@@ -40,28 +32,28 @@ def import_capture(
     """
     for file in (source, pages):
         if file is not None and not Path(file).exists():
-            raise UsageError(f"{file}: no such file")
+            raise pt.UsageError(f"{file}: no such file")
     row = FORMATS[recognise(source) if form is None else form]
     if nested is not None and not row.takes_nested:
         having = " and ".join(row.name for row in FORMATS.values() if row.takes_nested)
-        raise UsageError(f"--ept {nested}: only {having} has nested tables in a second file")
+        raise pt.UsageError(f"--ept {nested}: only {having} has nested tables in a second file")
     if pages is not None and row.holds == DUMP:
         traces = ", ".join(row.name for row in FORMATS.values() if row.holds != DUMP)
-        raise UsageError(f"--pages {pages}: {row.name} is not a trace; traces are {traces}")
-    with new_capture(out) as inside:
+        raise pt.UsageError(f"--pages {pages}: {row.name} is not a trace; traces are {traces}")
+    with pt.formats.new_capture(out) as inside:
         read, kind = imported(row.reader), "trace"
         provenance: dict[str, Any] = {"imported": row.name, "source": Path(source).name}
         if row.holds == DUMP:
             snapshot = read(source, inside, **({} if nested is None else {"nested": nested}))
             kind = "process" if snapshot.native else "vm"
         else:
-            samples = read(source, inside / TRACE_FILE)
+            samples = read(source, inside / pt.formats.TRACE)
             if row.holds == SAMPLES:
                 provenance |= samples.provenance()
-            add_index(inside)
+            pt.formats.add_index(inside)
         if pages is not None:
             kind = copy_tables(Path(pages), inside)
-        seal(inside, kind, provenance)
+        pt.formats.seal(inside, kind, provenance)
     return row.name
 
 
@@ -70,11 +62,11 @@ def copy_tables(source: Path, directory: Path) -> str:
 
     CaptureError where the source is damaged, UsageError where it has no page tables.
     """
-    capture = open_capture(source)
+    capture = pt.open_capture(source)
     nested = capture.snapshot.host is not None
     for name in TABLES + (NESTED_TABLES if nested else ()):
-        with open_inside(source / name) as file:
-            copy_private(file, directory / name)
+        with pt.safe_files.open_inside(source / name) as file:
+            pt.formats.copy_private(file, directory / name)
     return "vm" if nested else "process"
 
 
@@ -83,22 +75,22 @@ def copy_tables(source: Path, directory: Path) -> str:
 
 def is_dump(head: Head) -> bool:
     """Whether ptdump wrote the directory, of a process or a VM."""
-    return (head.path / "gpt.tables").exists() or (head.path / VM_FILE).exists()
+    return (head.path / "gpt.tables").exists() or (head.path / pt.formats.VM_FILE).exists()
 
 
-def import_directory(source: Source, directory: Source) -> Snapshot:
+def import_directory(source: Source, directory: Source) -> pt.Snapshot:
     """Copy what `ptdump process PID -o DIR` wrote on a machine without Python, for example inside a guest,
     into the existing `directory`; its Snapshot. UsageError for a host's dump of a VM alone."""
     source, directory = Path(source), Path(directory)
-    if (source / VM_FILE).exists() and not (source / SNAPSHOT).exists():
-        raise UsageError(
+    if (source / pt.formats.VM_FILE).exists() and not (source / pt.formats.SNAPSHOT_FILE).exists():
+        raise pt.UsageError(
             f"{source}: a host's dump of a VM, without the guest's tables: ptanalyze join {source} GUEST"
         )
-    snapshot = read_snapshot(source)
+    snapshot = pt.formats.read_snapshot(source)
     for path in source.iterdir():
         if path.is_file():
-            with open_inside(path) as file:
-                copy_private(file, directory / path.name)
-    if (directory / TRACE_FILE).exists():
-        read_trace(directory / TRACE_FILE)
+            with pt.safe_files.open_inside(path) as file:
+                pt.formats.copy_private(file, directory / path.name)
+    if (directory / pt.formats.TRACE).exists():
+        pt.formats.read_trace(directory / pt.formats.TRACE)
     return snapshot

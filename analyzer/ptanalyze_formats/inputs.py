@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from ptanalyze.core.errors import CaptureError
+import ptanalyze as pt
 
 BLOCK = 1 << 24
 LONGEST_LINE = 1 << 16
@@ -47,14 +47,16 @@ def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Ite
         rest = chunk[cut:]
         if len(rest) > LONGEST_LINE:
             why = f"longer than {LONGEST_LINE} bytes: not text"
-            raise CaptureError(name, "line", f"at byte {before + cut}", why)
+            raise pt.errors.CaptureError(name, "line", f"at byte {before + cut}", why)
         yield np.frombuffer(chunk, np.uint8, cut), before
         before += cut
     if rest:
         raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
 
 
-def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
+def bad_line(
+    name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str
+) -> pt.errors.CaptureError:
     """Error about the line at block[at], with `before` bytes of the text before the block."""
     line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
-    return CaptureError(name, f"line at byte {before + at}", repr(line), what)
+    return pt.errors.CaptureError(name, f"line at byte {before + at}", repr(line), what)

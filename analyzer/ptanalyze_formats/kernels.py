@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.kernels.jit import called_hook, kernel
+import ptanalyze as pt
 
 NEWLINE, SPACE, TAB, HASH, COMMA, DASH, COLON, SLASH, DOT, BAR = 10, 32, 9, 35, 44, 45, 58, 47, 46, 124
 OPEN, CLOSE = 91, 93  # brackets
@@ -24,14 +24,14 @@ HEX[48:58] = np.arange(10)
 HEX[65:71] = HEX[97:103] = np.arange(10, 16)
 
 
-@called_hook
+@pt.jit.called_hook
 def line_end(data, at):
     while at < len(data) and data[at] != NEWLINE:
         at += 1
     return at
 
 
-@called_hook
+@pt.jit.called_hook
 def number(data, at, end, base):
     """(value, position after it) of a number; the position is `at` when there is none. At most TOO_BIG."""
     value = np.int64(0)
@@ -44,7 +44,7 @@ def number(data, at, end, base):
     return value, at
 
 
-@called_hook
+@pt.jit.called_hook
 def blank(data, at, end):
     """Position after the blanks at `at`."""
     while at < end and data[at] == SPACE:
@@ -52,7 +52,7 @@ def blank(data, at, end):
     return at
 
 
-@called_hook
+@pt.jit.called_hook
 def prefixed(data, at, end):
     """(value, position after it) of a hexadecimal number with 0x before it; value -1 where there is none."""
     if at + 3 > end or data[at] != 48 or data[at + 1] != 120:
@@ -61,7 +61,7 @@ def prefixed(data, at, end):
     return (value if after > at + 2 and value < TOO_BIG else np.int64(-1)), after
 
 
-@called_hook
+@pt.jit.called_hook
 def find(data, at, end, text):
     """Position of `text` (uint8[n]) in data[at:end], or -1."""
     for start in range(at, end - len(text) + 1):
@@ -73,7 +73,7 @@ def find(data, at, end, text):
     return -1
 
 
-@called_hook
+@pt.jit.called_hook
 def counts_tlb_misses(data, at, end):
     """Whether data[at:end] names an event of which each sample is a TLB miss.
 
@@ -84,7 +84,7 @@ def counts_tlb_misses(data, at, end):
     return loads >= 0 or stores >= 0 or find(data, at, end, TLB_MISS) == at
 
 
-@called_hook
+@pt.jit.called_hook
 def data_source(data, at, end):
     """(TLB_HIT, TLB_MISSED or NOT_TOLD, whether it is a store) of what perf's field data_src says.
 
@@ -106,7 +106,7 @@ def data_source(data, at, end):
     return (TLB_MISSED if missed else TLB_HIT), store
 
 
-@called_hook
+@pt.jit.called_hook
 def process(data, at, end):
     """(number or GONE, position after it); the position is `at` when there is none."""
     if at + 1 < end and data[at] == DASH and data[at + 1] == 49:
@@ -114,7 +114,7 @@ def process(data, at, end):
     return number(data, at, end, 10)
 
 
-@kernel
+@pt.jit.kernel
 def parse_perf(data, tid, cpu, time, page, period, write, walk):
     """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
 
@@ -206,7 +206,7 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
     return n, -1
 
 
-@called_hook
+@pt.jit.called_hook
 def touch(page, write, n, address, size, store):
     """Rows after those of an access, one for each page it reaches into; len(page): no more has room."""
     for number_of_page in range(address >> 12, ((address + size - 1) >> 12) + 1):
@@ -217,7 +217,7 @@ def touch(page, write, n, address, size, store):
     return n
 
 
-@kernel
+@pt.jit.kernel
 def parse_lackey(data, instructions, page, write, time):
     """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
 
@@ -261,7 +261,7 @@ def parse_lackey(data, instructions, page, write, time):
     return n, instructions, -1
 
 
-@kernel
+@pt.jit.kernel
 def parse_pinatrace(data, page, write):
     """Parse lines of Pin's pinatrace: "0xip: R 0xaddress", R or W; the last line is "#eof".
 
@@ -313,7 +313,7 @@ VALUE = np.full(256, -1, np.int64)  # of a byte that is a lower-case hexadecimal
 VALUE[list(b"0123456789abcdef")] = range(16)
 
 
-@called_hook
+@pt.jit.called_hook
 def row_head(text, at, end):
     """(level, frame, position behind the head) of the row at `at`; level -1 if it is no row, -2 cut short."""
     for i in range(6):
@@ -333,7 +333,7 @@ def row_head(text, at, end):
     return level, frame, at + 2
 
 
-@called_hook
+@pt.jit.called_hook
 def entry_at(text, at, end):
     """(number with prefix bits, position behind it); -1 if there is no entry, -2 cut short."""
     word, number, digits = 0, 0, 0
@@ -351,7 +351,7 @@ def entry_at(text, at, end):
     return word | number, at + 1
 
 
-@kernel
+@pt.jit.kernel
 def parse_rows(text, at, end, level, frame, words):
     """Parse the rows in text[at:end] (uint8) into level[T], frame[T] and words[T, 512] (int64).
 

@@ -15,9 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
+import ptanalyze as pt
 
 from .inputs import bad_line, blocks, open_input
 from .kernels import BY_NAME, GONE, TLB_MISSED, parse_perf
@@ -56,7 +54,7 @@ class Kinds:
                 "some count TLB misses, some do not; import each kind from a file of its own: "
                 "grep -E 'stlb_miss|tlb-miss' has the misses"
             )
-            raise CaptureError(self.name, "events", mixture, why)
+            raise pt.errors.CaptureError(self.name, "events", mixture, why)
         return bool(walks) and walks == self.seen
 
 
@@ -121,8 +119,8 @@ class Periods:
         self.credit = int(reached[-1]) % self.unit
         return copies
 
-    def bad(self, value: object, why: str) -> CaptureError:
-        return CaptureError(self.name, "period", value, why)
+    def bad(self, value: object, why: str) -> pt.errors.CaptureError:
+        return pt.errors.CaptureError(self.name, "period", value, why)
 
 
 SHORTEST_LINE = 8
@@ -180,7 +178,10 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
     threads: dict[int, int] = {}
     start = -1
     samples = Samples()
-    with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
+    with (
+        open_input(source) as (file, name),
+        pt.formats.new_trace(out, tracer="perf script", sampled=True) as writer,
+    ):
         kinds, periods = Kinds(name), Periods(name)
         for block, before in blocks(file, name):
             columns, gone, bad = parse_block(block, name)
@@ -201,7 +202,7 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
                 raise bad_line(name, block, before, bad, WHAT)
         if not writer.accesses:
             why = f"{samples.gone:,} left out, of threads that were gone (PID -1)" if samples.gone else WHAT
-            raise CaptureError(name, "samples", 0, why)
+            raise pt.errors.CaptureError(name, "samples", 0, why)
     return samples
 
 
@@ -235,14 +236,16 @@ def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str,
     columns |= {"write": np.empty(room, np.bool_), "walk": np.empty(room, np.int8)}
     n, bad = parse_perf(block, *columns.values())
     for at in np.flatnonzero(columns["cpu"][:n] > MOST_CPU)[:1]:
-        raise CaptureError(name, f"CPU of sample {at + 1}", columns["cpu"][at], f"at most {MOST_CPU}")
+        raise pt.errors.CaptureError(
+            name, f"CPU of sample {at + 1}", columns["cpu"][at], f"at most {MOST_CPU}"
+        )
     gone = columns["tid"][:n] == GONE
     kept = (columns["page"][:n] != 0) & ~gone
     return {key: column[:n][kept] for key, column in columns.items()}, int(gone.sum()), bad
 
 
 def write_samples(
-    writer: TraceWriter,
+    writer: pt.formats.TraceWriter,
     columns: dict[str, np.ndarray],
     start: int,
     threads: dict[int, int],
@@ -258,9 +261,15 @@ def write_samples(
         if tid not in threads:
             if len(threads) == MOST_THREADS:
                 why = f"a trace has at most {MOST_THREADS} threads; take fewer: perf script --tid"
-                raise CaptureError(name, "threads", f"over {MOST_THREADS}", why)
+                raise pt.errors.CaptureError(name, "threads", f"over {MOST_THREADS}", why)
             threads[tid] = len(threads)
-            writer.event(Event.THREAD_START, a=tid, b=UNKNOWN_THREAD, thread=threads[tid], time=time[0])
+            writer.event(
+                pt.trace.Event.THREAD_START,
+                a=tid,
+                b=pt.formats.UNKNOWN_THREAD,
+                thread=threads[tid],
+                time=time[0],
+            )
         writer.accesses_of(
             columns["page"][part],
             columns["write"][part],
@@ -300,7 +309,7 @@ def print_samples(source: str | PathLike[str], text: IO[bytes]) -> None:
     """
     perf = shutil.which("perf")
     if perf is None:
-        raise UsageError(
+        raise pt.UsageError(
             f"{source}: perf.data is read by perf, which is not installed; print it where it is, and import "
             f"that: perf script -F {FIELDS} > samples.txt"
         )
@@ -326,14 +335,14 @@ def must_be_whole(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(HEADER.size)
     if len(head) < PIPED:
-        raise CaptureError(path, "size", len(head), f"a perf.data has at least {PIPED} bytes")
+        raise pt.errors.CaptureError(path, "size", len(head), f"a perf.data has at least {PIPED} bytes")
     if int.from_bytes(head[8:16], "little") == PIPED:
         return
     *_, begin, length = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
     size = os.path.getsize(path)
     if not length or begin + length > size:
         why = f"its samples end at byte {begin + length}" if length else "perf record was killed as it wrote"
-        raise CaptureError(path, "size", size, why)
+        raise pt.errors.CaptureError(path, "size", size, why)
 
 
 def fields_of(perf: str, path: Path) -> str:
@@ -350,7 +359,7 @@ def fields_of(perf: str, path: Path) -> str:
             how = (
                 "record them with `perf record -d`" if kind == "ADDR" else "record them with `perf record -T`"
             )
-            raise CaptureError(path, "samples", f"without {needed}", how)
+            raise pt.errors.CaptureError(path, "samples", f"without {needed}", how)
     cpu, source = (
         [field] if all(kind in one for one in types) else []
         for kind, field in (("CPU", "cpu"), ("DATA_SRC", "data_src"))
@@ -358,5 +367,5 @@ def fields_of(perf: str, path: Path) -> str:
     return ",".join(["tid", *cpu, "time", "period", "event", "addr", *source])
 
 
-def unreadable(path: str | PathLike[str], why: str) -> CaptureError:
-    return CaptureError(path, "perf.data", "cannot be read in full", why)
+def unreadable(path: str | PathLike[str], why: str) -> pt.errors.CaptureError:
+    return pt.errors.CaptureError(path, "perf.data", "cannot be read in full", why)

@@ -15,21 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ptanalyze.core.errors import UNKNOWN_NODE, CaptureError, UsageError
-from ptanalyze.core.snapshot import (
-    ADDRESS,
-    HUGE,
-    PROTNONE,
-    VMA_DTYPE,
-    Snapshot,
-    Topology,
-    Tree,
-    frame,
-    leaf,
-    table,
-)
-from ptanalyze.formats.atomic import map_new
-from ptanalyze.formats.snapshot import NodeRecord, enclosing_tables, topology_of, write_snapshot
+import ptanalyze as pt
 
 from . import Head
 from . import kernels as parse
@@ -50,7 +36,7 @@ def assemble(
     """
     roots = np.flatnonzero(level == LEVELS)
     if len(roots) != 1:
-        raise CaptureError(path, "level4", len(roots), "expected exactly one root table")
+        raise pt.errors.CaptureError(path, "level4", len(roots), "expected exactly one root table")
     if encoding == "x86":
         entries[roots[0], USER_SLOTS:] = 0
     repaired = {"leaves_1g": 0, "dropped_pointers": 0, "dropped_tables": 0}
@@ -64,7 +50,7 @@ def assemble(
     repaired["dropped_tables"] = len(level) - len(index)
     sort = np.lexsort((-level[index], base))
     order, base = index[sort], base[sort]
-    return base, enclosing_tables(level[order], LEVELS), order, repaired
+    return base, pt.formats.enclosing_tables(level[order], LEVELS), order, repaired
 
 
 def tree_of(
@@ -74,14 +60,14 @@ def tree_of(
     parent: np.ndarray,
     level: np.ndarray,
     encoding: str,
-) -> Tree:
+) -> pt.snapshot.Tree:
     """The Tree of tables in the order of `assemble`, whose nodes are not known."""
-    return Tree(
+    return pt.snapshot.Tree(
         entries=entries,
         base=base.astype(np.uint64),
         frame=frames,
         parent=parent.astype(np.int32),
-        node=np.full(len(base), UNKNOWN_NODE, np.int16),
+        node=np.full(len(base), pt.errors.UNKNOWN_NODE, np.int16),
         level=level.astype(np.uint8),
         flags=np.zeros(len(base), np.uint8),
         levels=LEVELS,
@@ -101,15 +87,15 @@ def children(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tables, bases) of level height - 1 that `parents` at addresses `base` point to, by address."""
     rows = entries[parents]
-    at, slot = np.nonzero(table(rows, height, encoding))
-    wanted = frame(rows[at, slot], height, encoding, leaves=False)
+    at, slot = np.nonzero(pt.snapshot.table(rows, height, encoding))
+    wanted = pt.snapshot.frame(rows[at, slot], height, encoding, leaves=False)
     pool = np.flatnonzero(level == height - 1)
     pool = pool[np.argsort(frames[pool], kind="stable")]
     place = np.minimum(np.searchsorted(frames[pool], wanted), max(len(pool) - 1, 0))
     there = frames[pool][place] == wanted if len(pool) else np.zeros(len(wanted), bool)
     there[there] = first_mention(pool[place[there]])
     huge = ~there & (height == 3) & (wanted % GIB_FRAMES == 0)
-    entries[parents[at[huge]], slot[huge]] |= HUGE
+    entries[parents[at[huge]], slot[huge]] |= pt.snapshot.HUGE
     lost = ~there & ~huge
     entries[parents[at[lost]], slot[lost]] = 0
     repaired["leaves_1g"] += int(huge.sum())
@@ -124,11 +110,13 @@ def first_mention(tables: np.ndarray) -> np.ndarray:
     return first
 
 
-def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarray:
+def table_nodes(
+    guest: pt.snapshot.Tree, host: pt.snapshot.Tree | None, topology: pt.snapshot.Topology
+) -> np.ndarray:
     """int16[T]: NUMA node of each guest table's frame, through the host tree if there is one."""
     if host is None:
         return topology.node_of_frame(guest.frame)
-    backing = np.full(len(guest), UNKNOWN_NODE, np.int64)
+    backing = np.full(len(guest), pt.errors.UNKNOWN_NODE, np.int64)
     address = guest.frame << 12
     for level in (3, 2, 1):
         span = 1 << (3 + 9 * level)
@@ -139,9 +127,9 @@ def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarra
         place = np.clip(np.searchsorted(bases, address, side="right") - 1, 0, None)
         inside = (address >= bases[place]) & (address < bases[place] + 512 * span)
         entry = host.entries[at[place], (address // span) & 511]
-        hit = inside & leaf(entry, level, host.encoding)
+        hit = inside & pt.snapshot.leaf(entry, level, host.encoding)
         offset = (address % span) >> 12
-        backing = np.where(hit, frame(entry, level, host.encoding) + offset, backing)
+        backing = np.where(hit, pt.snapshot.frame(entry, level, host.encoding) + offset, backing)
     return topology.node_of_frame(backing)
 
 
@@ -173,7 +161,7 @@ def import_ptdump(
     path: str | PathLike[str],
     directory: str | PathLike[str],
     nested: str | PathLike[str] | None = None,
-) -> Snapshot:
+) -> pt.Snapshot:
     """Snapshot of the last whole dump in a text, also written into the existing `directory`.
 
     nested  dump of the VM's nested table (ePT), made on the host at the same time: gives `host`
@@ -190,14 +178,14 @@ def import_ptdump(
             host.node[:] = topology.node_of_frame(host.frame)
         guest.node[:] = table_nodes(guest, host, topology)
         facts = {"pid": pid, "method": "vMitosis ptdump", "import": notes, "unknown": [*UNKNOWN]}
-        snapshot = Snapshot(guest, np.zeros(0, VMA_DTYPE), (), topology, host, facts)
-        write_snapshot(directory, snapshot)
+        snapshot = pt.Snapshot(guest, np.zeros(0, pt.snapshot.VMA_DTYPE), (), topology, host, facts)
+        pt.formats.write_snapshot(directory, snapshot)
     return snapshot
 
 
 def read_dump(
     path: str | PathLike[str], encoding: str, spill: str
-) -> tuple[Tree, Topology, int, dict[str, int]]:
+) -> tuple[pt.snapshot.Tree, pt.snapshot.Topology, int, dict[str, int]]:
     """(Tree, Topology, PID, counts of repairs) of the last whole dump in `path`; entries live in a file in
     `spill`."""
     path = Path(path)
@@ -205,11 +193,11 @@ def read_dump(
         with open(path, "rb") as file:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise pt.UsageError(f"{path}: no such file") from None
     except ValueError:
-        raise UsageError(f"{path}: empty; expected a page-table dump of vMitosis") from None
+        raise pt.UsageError(f"{path}: empty; expected a page-table dump of vMitosis") from None
     if (at := text.find(b"\0")) >= 0:  # a hole of a sparse file is not searched to its end
-        raise CaptureError(
+        raise pt.errors.CaptureError(
             path, "bytes", f"a NUL at byte {at}", "expected a page-table dump of vMitosis, text"
         )
     start, end, pid, count = find_block(path, text)
@@ -232,7 +220,7 @@ def find_block(path: Path, text: mmap.mmap) -> tuple[int, int, int, int]:
     """(start, end, PID, tables) of the last whole <ptdump> block in the text: each dump appends one."""
     blocks = list(BLOCK.finditer(text))
     if not blocks:
-        raise UsageError(f"{path}: no <ptdump> block in it; expected a page-table dump of vMitosis")
+        raise pt.UsageError(f"{path}: no <ptdump> block in it; expected a page-table dump of vMitosis")
     limits = [*(block.start() for block in blocks[1:]), len(text)]
     whole = [
         block
@@ -241,20 +229,24 @@ def find_block(path: Path, text: mmap.mmap) -> tuple[int, int, int, int]:
     ]
     block = whole[-1] if whole else blocks[-1]
     if block[2] == b"error":
-        raise CaptureError(path, "error", block[3].decode(), "the dumper failed to dump this process")
+        raise pt.errors.CaptureError(
+            path, "error", block[3].decode(), "the dumper failed to dump this process"
+        )
     end, count = text.find(b"</ptdump>", block.end()), int(block[3])
     if end < 0:
-        raise CaptureError(path, "size", len(text), "the file ends before </ptdump>")
+        raise pt.errors.CaptureError(path, "size", len(text), "the file ends before </ptdump>")
     if not 0 < count <= (end - block.end()) // 1024:
-        raise CaptureError(path, "count", count, f"{end - block.end()} bytes cannot hold that many tables")
+        raise pt.errors.CaptureError(
+            path, "count", count, f"{end - block.end()} bytes cannot hold that many tables"
+        )
     return text.find(b"\n", block.end()) + 1, end, int(block[1]), count
 
 
-def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:
+def read_numa_map(path: Path, text: mmap.mmap, before: int) -> pt.snapshot.Topology:
     """Topology of the last <numamap> before a position; its CPUs and distances are unknown."""
     start = text.rfind(b"<numamap>", 0, before)
     if start < 0:
-        raise CaptureError(path, "numamap", "missing", "no node ranges before the dump")
+        raise pt.errors.CaptureError(path, "numamap", "missing", "no node ranges before the dump")
     end = text.find(b"</numamap>", start, before)
     ranges: dict[int, list[tuple[int, int]]] = {}
     for line in text[start + 9 : max(end, start + 9)].decode("ascii", "replace").split("\n"):
@@ -262,10 +254,12 @@ def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:
             continue
         match = NUMA_LINE.fullmatch(line.strip())
         if not match:
-            raise CaptureError(path, "numamap", line[:40], "expected node, first and last address")
+            raise pt.errors.CaptureError(path, "numamap", line[:40], "expected node, first and last address")
         ranges.setdefault(int(match[1]), []).append((int(match[2]) >> 12, int(match[3]) >> 12))
     nodes = [(n, tuple((a, b) for a, b in frames if a < b)) for n, frames in sorted(ranges.items())]
-    return topology_of(path, [NodeRecord(id=n, cpus=(), frames=frames) for n, frames in nodes])
+    return pt.formats.topology_of(
+        path, [pt.formats.NodeRecord(id=n, cpus=(), frames=frames) for n, frames in nodes]
+    )
 
 
 def read_rows(
@@ -274,17 +268,19 @@ def read_rows(
     """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
     level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
     with tempfile.TemporaryFile(dir=spill) as file:
-        words = map_new(file, np.int64, (count, 512))
+        words = pt.formats.map_new(file, np.int64, (count, 512))
     rows, at, wrong = parse.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
     if wrong:
         line = text[:at].count(b"\n") + 1
-        raise CaptureError(path, f"line {line}", repr(text[at : at + 20]), REASONS[wrong])
+        raise pt.errors.CaptureError(path, f"line {line}", repr(text[at : at + 20]), REASONS[wrong])
     if rows != count:
-        raise CaptureError(path, "count", count, f"{rows} tables follow")
+        raise pt.errors.CaptureError(path, "count", count, f"{rows} tables follow")
     return level, frame, words
 
 
-def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology) -> tuple[np.ndarray, int]:
+def to_entries(
+    words: np.ndarray, level: int, encoding: str, topology: pt.snapshot.Topology
+) -> tuple[np.ndarray, int]:
     """(raw entries, number of inverted frames) from the words of tables of one level.
 
     Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
@@ -304,12 +300,16 @@ def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology)
         entries = frame << np.uint64(12) | X86_BITS | np.where((level == 1) | huge, np.where(runs, 0, NX), 0)
         if hint.any():
             frame, inverted = true_frames(frame, hint, huge, topology)
-            entries = np.where(hint, ~(frame << np.uint64(12)) & ADDRESS | PROTNONE | entries & NX, entries)
-    return np.where(empty, 0, entries | np.where(huge, HUGE, 0)), inverted
+            entries = np.where(
+                hint,
+                ~(frame << np.uint64(12)) & pt.snapshot.ADDRESS | pt.snapshot.PROTNONE | entries & NX,
+                entries,
+            )
+    return np.where(empty, 0, entries | np.where(huge, pt.snapshot.HUGE, 0)), inverted
 
 
 def true_frames(
-    frame: np.ndarray, hint: np.ndarray, huge: np.ndarray, topology: Topology
+    frame: np.ndarray, hint: np.ndarray, huge: np.ndarray, topology: pt.snapshot.Topology
 ) -> tuple[np.ndarray, int]:
     complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
     outside = topology.node_of_frame(frame.astype(np.int64)) < 0
@@ -320,7 +320,7 @@ def true_frames(
 
 def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:
     with tempfile.TemporaryFile(dir=spill) as file:
-        sorted_entries = map_new(file, np.uint64, (len(order), 512))
+        sorted_entries = pt.formats.map_new(file, np.uint64, (len(order), 512))
     for at in range(0, len(order), CHUNK):
         sorted_entries[at : at + CHUNK] = entries[order[at : at + CHUNK]]
     return sorted_entries

@@ -6,7 +6,7 @@ import zlib
 from os import PathLike
 from pathlib import Path
 
-from ptanalyze.core.errors import UsageError
+import ptanalyze as pt
 
 from . import FORMATS, Head
 
@@ -20,7 +20,7 @@ def recognise(source: str | PathLike[str]) -> str:
     head = head_of(Path(source))
     found = next((row.name for row in FORMATS.values() if head and row.knows(head)), None)
     if found is None:
-        raise UsageError(
+        raise pt.UsageError(
             f"{source}: in none of the formats that are recognised; name one: import FORMAT {source}"
         )
     return found

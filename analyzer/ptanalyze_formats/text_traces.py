@@ -5,9 +5,7 @@ from typing import IO
 
 import numpy as np
 
-from ptanalyze.core.errors import CaptureError, Strip
-from ptanalyze.core.trace import Event
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
+import ptanalyze as pt
 
 from .inputs import bad_line, blocks, open_input
 from .kernels import parse_lackey, parse_pinatrace
@@ -18,7 +16,10 @@ WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, blank, address, comma
 
 
 def import_lackey(
-    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
+    source: str | PathLike[str] | IO[bytes],
+    out: str | PathLike[str],
+    *,
+    strip: pt.errors.Strip = pt.errors.Strip.ON,
 ) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
@@ -28,8 +29,8 @@ def import_lackey(
     """
     instructions = 0
     facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}
-    with open_input(source) as (file, name), trace_writer(out, strip=strip, **facts) as writer:
-        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+    with open_input(source) as (file, name), pt.formats.new_trace(out, strip=strip, **facts) as writer:
+        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE
             page, write, time = np.empty(room, np.int64), np.empty(room, np.bool_), np.empty(room, np.int64)
@@ -39,7 +40,9 @@ def import_lackey(
             if bad >= 0:
                 raise bad_line(name, block, before, bad, WHAT)
         if not writer.accesses:
-            raise CaptureError(name, "accesses", 0, "nothing to import; was lackey run with --trace-mem=yes?")
+            raise pt.errors.CaptureError(
+                name, "accesses", 0, "nothing to import; was lackey run with --trace-mem=yes?"
+            )
         return writer.accesses
 
 
@@ -50,7 +53,10 @@ PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS, then nothing or
 
 
 def import_pinatrace(
-    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
+    source: str | PathLike[str] | IO[bytes],
+    out: str | PathLike[str],
+    *,
+    strip: pt.errors.Strip = pt.errors.Strip.ON,
 ) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
@@ -61,9 +67,9 @@ def import_pinatrace(
     done = 0
     with (
         open_input(source) as (file, name),
-        trace_writer(out, strip=strip, tracer="pinatrace, 1 ns = 1 access") as writer,
+        pt.formats.new_trace(out, strip=strip, tracer="pinatrace, 1 ns = 1 access") as writer,
     ):
-        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = 2 * (len(block) // PINATRACE_SHORTEST_LINE + 1)
             page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
@@ -73,5 +79,7 @@ def import_pinatrace(
                 raise bad_line(name, block, before, bad, PINATRACE_LINE)
             done += n
         if not writer.accesses:
-            raise CaptureError(name, "accesses", 0, "nothing to import; is it the output of pinatrace?")
+            raise pt.errors.CaptureError(
+                name, "accesses", 0, "nothing to import; is it the output of pinatrace?"
+            )
         return writer.accesses

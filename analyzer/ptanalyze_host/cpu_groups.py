@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ptanalyze.capture.live.cacheline import cpu_list
-from ptanalyze.core.columns import Section
-from ptanalyze.core.errors import printable
-from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.measured.latency import LatencyMatrix
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from .survey import Surveyed
@@ -21,15 +17,15 @@ SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 
 
 def measured(
-    matrix: LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
-) -> Iterator[Section]:
+    matrix: pt.measured.LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
+) -> Iterator[pt.columns.Section]:
     """The matrix if it is small, then its groups, or the reason for having none."""
     if len(matrix.cpus) <= SMALL:
-        yield Section(rows=rows(matrix))
-    yield Section(lines=[why_not or ""]) if result is None else groups(result)
+        yield pt.columns.Section(rows=rows(matrix))
+    yield pt.columns.Section(lines=[why_not or ""]) if result is None else groups(result)
 
 
-def rows(matrix: LatencyMatrix) -> list[dict[str, str]]:
+def rows(matrix: pt.measured.LatencyMatrix) -> list[dict[str, str]]:
     return [
         {"ns": str(cpu)}
         | {str(to): "-" if ns != ns else f"{ns:.0f}" for to, ns in zip(matrix.cpus, row, strict=True)}
@@ -37,11 +33,11 @@ def rows(matrix: LatencyMatrix) -> list[dict[str, str]]:
     ]
 
 
-def groups(result: Mapping[str, Any]) -> Section:
+def groups(result: Mapping[str, Any]) -> pt.columns.Section:
     rows = [
         {
             "group": number,
-            "CPUs": cpu_list(group["cpus"]),
+            "CPUs": pt.live.cpu_list(group["cpus"]),
             "mean ns within": group["within_ns"],
             "mean ns across": group["across_ns"],
         }
@@ -54,7 +50,7 @@ def groups(result: Mapping[str, Any]) -> Section:
     for other in result["other_levels"]:
         count, low = other["groups"], other["slowest_within_ns"]
         lines.append(f"another level: --nodes {count}, within at most {low:.4g} ns")
-    return Section("Virtual NUMA groups", rows, [*lines, *beside_the_kernel(result)])
+    return pt.columns.Section("Virtual NUMA groups", rows, [*lines, *beside_the_kernel(result)])
 
 
 def beside_the_kernel(result: Mapping[str, Any]) -> Iterator[str]:
@@ -65,7 +61,7 @@ def beside_the_kernel(result: Mapping[str, Any]) -> Iterator[str]:
     if "NUMA nodes" in result["mirrors"]:
         yield "the groups mirror the kernel's NUMA nodes"
         return
-    nodes = " ".join(f"({cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
+    nodes = " ".join(f"({pt.live.cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
     others = f"; they mirror its {' and '.join(result['mirrors'])}" if result["mirrors"] else ""
     yield f"the groups do not mirror the kernel's NUMA nodes {nodes or '(it shows none)'}{others}"
 
@@ -130,13 +126,13 @@ def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]
 
 
 def escaped(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+    return pt.errors.printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_prometheus(
     path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None
 ) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
-    with atomic_write(path, given=True) as file:
+    with pt.formats.atomic_write(path, given=True) as file:
         file.write(prometheus_text(surveyed, nodes, at, top).encode())
         os.fchmod(file.fileno(), 0o644)

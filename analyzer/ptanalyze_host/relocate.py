@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.native import native
-from ptanalyze.capture.live.process import PAGE, command_line, open_process
-from ptanalyze.core.errors import PartialDataError, PtanalyzeError, UsageError, plural, size_in_words
-from ptanalyze.core.safe_files import temporary_directory
-from ptanalyze.core.snapshot import Snapshot, frame, leaf, present
-from ptanalyze.core.sysfs import control_groups
-from ptanalyze.formats.snapshot import read_snapshot
+import ptanalyze as pt
 
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
 AROUND = 800.0  # microseconds of a stop that are no moves
@@ -33,7 +26,7 @@ AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
 KEPT = ("VmFlags:", "Locked:")
 
 
-class LeftAwayError(PtanalyzeError):
+class LeftAwayError(pt.errors.PtanalyzeError):
     """Memory could not be moved back: the process is stopped (exit 1)."""
 
     exit_code = 1
@@ -103,7 +96,7 @@ def parsed(said: Mapping[str, Any]) -> Plan:
 
 
 def run(pid: int, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [str(native("ptrelocate")), *more, str(pid)]
+    command = [str(pt.live.native("ptrelocate")), *more, str(pid)]
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
     )
@@ -114,19 +107,19 @@ def raise_failure(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode == 1:
         raise LeftAwayError(why)
     if done.returncode not in (0, 3):
-        raise UsageError(why)
+        raise pt.UsageError(why)
     if done.returncode == 3 and len(done.stdout.splitlines()) < 2:
-        raise PartialDataError(why)
+        raise pt.errors.PartialDataError(why)
 
 
 def leaf_tables(pid: int) -> Tables:
     """Those of a process now, from a dump that is not kept (it holds physical addresses)."""
-    with temporary_directory() as place:
-        dump_process(pid, place / "dump")
-        return tables_of(read_snapshot(place / "dump"))
+    with pt.safe_files.temporary_directory() as place:
+        pt.live.dump_process(pid, place / "dump")
+        return tables_of(pt.formats.read_snapshot(place / "dump"))
 
 
-def tables_of(snapshot: Snapshot) -> Tables:
+def tables_of(snapshot: pt.Snapshot) -> Tables:
     tree, topology = snapshot.guest, snapshot.topology
     at = np.flatnonzero(tree.level == 1)
     at = at[np.argsort(tree.base[at])]
@@ -134,9 +127,10 @@ def tables_of(snapshot: Snapshot) -> Tables:
     pages = np.zeros((len(at), nodes + 1), np.int64)
     for i, table in enumerate(at):
         words = np.asarray(tree.entries[table])
-        words = words[leaf(words, 1, tree.encoding) & present(words, tree.encoding)]
+        words = words[pt.snapshot.leaf(words, 1, tree.encoding) & pt.snapshot.present(words, tree.encoding)]
         pages[i] = np.bincount(
-            topology.node_of_frame(frame(words, 1, tree.encoding)) % (nodes + 1), minlength=nodes + 1
+            topology.node_of_frame(pt.snapshot.frame(words, 1, tree.encoding)) % (nodes + 1),
+            minlength=nodes + 1,
         )
     return Tables(tree.base[at], tree.frame[at], tree.node[at], pages)
 
@@ -147,9 +141,10 @@ def refuse_full_group(pid: int) -> None:
         with suppress(OSError, ValueError, KeyError):
             spare = spare_bytes(place)
             if spare is not None and spare < AT_LEAST:
-                raise UsageError(
-                    f"PID {pid}: not relocated: its control group {place} has {size_in_words(max(spare, 0))} "
-                    f"below its memory limit, and {size_in_words(AT_LEAST)} are needed; raise it meanwhile"
+                raise pt.UsageError(
+                    f"PID {pid}: not relocated: its control group {place} has "
+                    f"{pt.errors.size_in_words(max(spare, 0))} below its memory limit, and "
+                    f"{pt.errors.size_in_words(AT_LEAST)} are needed; raise it meanwhile"
                 )
 
 
@@ -157,7 +152,7 @@ def memory_groups(pid: int) -> Iterator[Path]:
     """Its control group of version 2, or of version 1's memory, and all above."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape")
-        for controller, path in control_groups(text).items():
+        for controller, path in pt.sysfs.control_groups(text).items():
             if controller in ("", "memory"):
                 root = GROUPS / controller
                 place = root / path.lstrip("/")
@@ -186,7 +181,7 @@ def areas(pid: int) -> dict[int, tuple[str, ...]]:
     """{start: addresses, rights and name, flags, locked bytes, memory policy} of its areas."""
     found: dict[int, list[str]] = {}
     lines: list[str] = []
-    with open_process(pid) as process, process.there():
+    with pt.live.open_process(pid) as process, process.there():
         for line in (process.proc / "smaps").read_text(errors="replace").splitlines():
             if match := AREA.match(line):
                 lines = found[int(match[1], 16)] = [line]
@@ -266,22 +261,23 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
     """What relocation would do: a line each."""
     width = tables.pages.shape[1]
     inside = tables.inside(planned.moved)
-    resident = size_in_words(sum(one.resident for one in planned.moved))
-    name = " ".join(command_line(planned.pid))[:80]
+    resident = pt.errors.size_in_words(sum(one.resident for one in planned.moved))
+    name = " ".join(pt.live.command_line(planned.pid))[:80]
     lines = [
-        f"PID {planned.pid}{f' ({name})' if name else ''}: {plural(planned.threads, 'thread')}, "
+        f"PID {planned.pid}{f' ({name})' if name else ''}: {pt.errors.plural(planned.threads, 'thread')}, "
         f"most on node {planned.node}; leaf tables would be rebuilt there",
         f"leaf tables    {by_node(counted(tables.node, width))}",
-        f"data           {by_node(tables.pages.sum(axis=0) * PAGE >> 20)} (MiB, in pages of 4 KiB)",
+        f"data           {by_node(tables.pages.sum(axis=0) * pt.live.PAGE >> 20)} (MiB, in pages of 4 KiB)",
         f"rebuilt        {inside.sum():,} leaf tables of {resident} "
-        f"in {plural(len(planned.moved), 'range')}: {by_node(counted(tables.node[inside], width))}",
+        f"in {pt.errors.plural(len(planned.moved), 'range')}: {by_node(counted(tables.node[inside], width))}",
     ]
     for one in sorted(planned.moved, key=lambda one: one.start - one.end)[:SHOWN]:
         here = tables.inside([one])
         stops, longest = estimate(one, pause)
         lines.append(
-            f"  {one.start:x}-{one.end:x}  {size_in_words(one.resident)}, leaf tables "
-            f"{by_node(counted(tables.node[here], width))}; about {plural(stops, 'stop')} of {longest:.1f} ms"
+            f"  {one.start:x}-{one.end:x}  {pt.errors.size_in_words(one.resident)}, leaf tables "
+            f"{by_node(counted(tables.node[here], width))}; about {pt.errors.plural(stops, 'stop')} "
+            f"of {longest:.1f} ms"
         )
     if len(planned.moved) > SHOWN:
         lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones")
@@ -300,7 +296,7 @@ def left_out(planned: Plan) -> list[str]:
             resident[one.left] += one.resident
             number[one.left] += 1
     return [
-        f"left out       {size_in_words(size)} in {plural(number[why], 'range')}: {why}"
+        f"left out       {pt.errors.size_in_words(size)} in {pt.errors.plural(number[why], 'range')}: {why}"
         for why, size in resident.most_common()
     ]
 
@@ -321,19 +317,20 @@ def proof(done: Relocated) -> list[str]:
         f"rebuilt             {sum(there):,} of {len(there):,} lie in another page frame than before",
         f"stops               {tally['stops']:,}, longest {tally['longest_held_us'] / 1000:.2f} ms "
         f"(all threads but one: {tally['longest_us'] / 1000:.2f} ms), "
-        f"{size_in_words(tally['bytes'])} of addresses moved in {tally['moving_us'] / 1000:.1f} ms",
+        f"{pt.errors.size_in_words(tally['bytes'])} of addresses moved in {tally['moving_us'] / 1000:.1f} ms",
         f"areas               {'as before' if not done.changed else f'{len(done.changed)} not as before'}: "
         "addresses, rights, names, flags, locks, policies",
     ]
     if width == 2:
         lines.append("this machine has one node, so tables are on it before and after")
     if tally["late"]:
-        lines.append(f"{plural(tally['late'], 'stop')} took longer than --max-pause")
+        lines.append(f"{pt.errors.plural(tally['late'], 'stop')} took longer than --max-pause")
     if tally["retries"]:
-        lines.append(f"{plural(tally['retries'], 'way')} back had to be tried again")
+        lines.append(f"{pt.errors.plural(tally['retries'], 'way')} back had to be tried again")
     if tally["interrupted"]:
         lines.append(
-            f"{plural(tally['interrupted'], 'time')} a thread's timed system call ended early (EINTR): "
+            f"{pt.errors.plural(tally['interrupted'], 'time')} "
+            "a thread's timed system call ended early (EINTR): "
             "no other thread could carry it"
         )
     return lines

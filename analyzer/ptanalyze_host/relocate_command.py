@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from ptanalyze.cli import echo
-from ptanalyze.cli.options import PID
+import ptanalyze as pt
 
 
 @click.command("relocate")
-@click.argument("pid", type=PID)
+@click.argument("pid", type=pt.options.PID)
 @click.option(
     "--to",
     type=click.IntRange(0, 63),
@@ -45,31 +44,28 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
     """
     from pathlib import Path
 
-    from ptanalyze.capture.live.process import check_process
-    from ptanalyze.core.errors import PartialDataError, this_program
-
     from . import relocate
 
-    check_process(Path("/proc") / str(pid), pid)
+    pt.live.check_process(Path("/proc") / str(pid), pid)
     if dry_run:
         planned = relocate.plan(pid, to)
         relocate.refuse_full_group(pid)
         tables = relocate.leaf_tables(pid)
         for line in relocate.described(planned, tables, pause):
-            echo(line)
+            pt.cli.echo(line)
         if not relocate.far(planned, tables):
-            echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
+            pt.cli.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
             return
         where = "" if to is None else f" --to {to}"
-        echo(f"nothing was changed; next: sudo {this_program()} relocate {pid}{where} --yes")
+        pt.cli.echo(f"nothing was changed; next: sudo {pt.errors.this_program()} relocate {pid}{where} --yes")
         return
     done = relocate.relocate(pid, to, pause)
     for line in relocate.proof(done):
-        echo(line)
+        pt.cli.echo(line)
     for line in done.changed:
-        echo(line, err=True)
+        pt.cli.echo(line, err=True)
     if not done.whole:
         tally = done.tally
         changed = "areas are not as before: the program changed them meanwhile"
         why = tally["gave_up"] or (f"mremap: {tally['error']}" if tally["skipped"] else changed)
-        raise PartialDataError(f"PID {pid}: not all as asked: {why}")
+        raise pt.errors.PartialDataError(f"PID {pid}: not all as asked: {why}")

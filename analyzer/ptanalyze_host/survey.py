@@ -12,18 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptanalyze.capture.live.native import native
-from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
-from ptanalyze.core.sysfs import (
-    SYSTEM,
-    control_groups,
-    groups_of,
-    nodes_of,
-    parse_cpus,
-    read_hmat,
-    shown,
-    whole,
-)
+import ptanalyze as pt
 
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.
 
@@ -58,7 +47,7 @@ class Placed:
 
 
 def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
-    known = {node: count for node, count in tables.items() if node != UNKNOWN_NODE}
+    known = {node: count for node, count in tables.items() if node != pt.errors.UNKNOWN_NODE}
     total = sum(known.values())
     if not total or not runs:
         return None
@@ -67,7 +56,7 @@ def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
 
 FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, not a program on all nodes
 FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
-PROC, NODES = Path("/proc"), SYSTEM / "node"
+PROC, NODES = Path("/proc"), pt.sysfs.SYSTEM / "node"
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
 
 
@@ -135,9 +124,9 @@ def survey() -> list[Surveyed]:
     UsageError without the tool, or without the privileges of `dump process`. Processes that end meanwhile are
     left out.
     """
-    ran = subprocess.run([native("ptsurvey")], capture_output=True, text=True, check=False)
+    ran = subprocess.run([pt.live.native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
+        raise pt.UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
     node_of, slow = nodes_of_cpus(), slow_nodes()
     found = []
     for line in ran.stdout.splitlines():
@@ -151,7 +140,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
     pid = int(counts["pid"])
     leaf, *above = (by_node(level) for level in counts["tables"])
     huge = counts["huge"]
-    status, command = facts(pid), (shown(pid) / "cmdline").read_bytes()
+    status, command = facts(pid), (pt.sysfs.shown(pid) / "cmdline").read_bytes()
     vm = is_vm(pid)
     return Surveyed(
         pid=pid,
@@ -159,12 +148,15 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         kind="vm" if vm else "process",
         cgroup=cgroup(pid),
         table_bytes=int(counts["pgtables_bytes"]),
-        rss_bytes=1024 * whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
+        rss_bytes=1024
+        * pt.sysfs.whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
         leaf=leaf,
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
-        may_use=frozenset(parse_cpus(status["Mems_allowed_list"])) if "Mems_allowed_list" in status else None,
+        may_use=frozenset(pt.sysfs.parse_cpus(status["Mems_allowed_list"]))
+        if "Mems_allowed_list" in status
+        else None,
         slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
         if slow
         else None,
@@ -177,7 +169,7 @@ def by_node(level: dict[str, int]) -> dict[int, int]:
 
 def facts(pid: int) -> dict[str, str]:
     """Fields of /proc/PID/status."""
-    text = (shown(pid) / "status").read_text("utf-8", "surrogateescape")
+    text = (pt.sysfs.shown(pid) / "status").read_text("utf-8", "surrogateescape")
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
@@ -187,7 +179,7 @@ def cgroup(pid: int) -> str:
 
 def cgroup_of(text: str) -> str:
     """Path in /proc/PID/cgroup: of version 2, or of version 1's memory where that is the root; "" neither."""
-    of = control_groups(text)
+    of = pt.sysfs.control_groups(text)
     unified, memory = of.get("", ""), of.get("memory", "")
     return memory if unified in ("", "/") and memory else unified
 
@@ -233,25 +225,30 @@ def runs_on(pid: int, node_of: dict[int, int], only: Collection[int] | None = No
 
 def nodes_of_cpus() -> dict[int, int]:
     """{CPU: node of the memory nearest to it}; without NUMA in /sys all CPUs are on node 0."""
-    nodes = nodes_of(NODES)
-    near = {cpu: group[0] for group in groups_of(NODES, nodes) for node in group for cpu in nodes[node].cpus}
+    nodes = pt.sysfs.nodes_of(NODES)
+    near = {
+        cpu: group[0]
+        for group in pt.sysfs.groups_of(NODES, nodes)
+        for node in group
+        for cpu in nodes[node].cpus
+    }
     return near or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
 def host_nodes() -> int:
     """NUMA nodes of this host that have memory, those without CPUs too."""
-    return max(len(groups_of(NODES, nodes_of(NODES))), 1)
+    return max(len(pt.sysfs.groups_of(NODES, pt.sysfs.nodes_of(NODES))), 1)
 
 
 def slow_nodes() -> frozenset[int]:
     """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
-    hmat = read_hmat(NODES)
+    hmat = pt.sysfs.read_hmat(NODES)
 
     def as_fast(node: int) -> bool:
         own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
         return bool(own) and hmat[node].ns <= min(own)
 
-    nodes = nodes_of(NODES)
+    nodes = pt.sysfs.nodes_of(NODES)
     return frozenset(
         node for node in set(nodes) - {*nodes_of_cpus().values()} if nodes[node].memory and not as_fast(node)
     )

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptanalyze.cli import echo
-from ptanalyze.cli.options import DURATION
-from ptanalyze.cli.output import Output, emit, must_end_with, output_options
-from ptanalyze.core.errors import plural, program, relocation, this_program
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ptanalyze.core.columns import Answer, Cell, Section
 
     from .survey import Placed, Surveyed
 
@@ -75,31 +70,31 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 )
 @click.option(
     "--watch",
-    type=DURATION,
+    type=pt.options.DURATION,
     metavar="TIME",
     help="Repeat the survey, 10s or 5m apart; with --json one line each, with the time. Default: once.",
 )
 @click.option(
     "--prometheus",
     type=click.Path(),
-    callback=must_end_with("prom"),
+    callback=pt.output.must_end_with("prom"),
     metavar="FILE.prom",
     help="Also write a file for node_exporter's textfile collector. Default: none.",
 )
 @click.option(
     "--counters",
     "seconds",
-    type=DURATION,
+    type=pt.options.DURATION,
     metavar="TIME",
     help="Also count walk cycles of the printed processes for this long, 2s. Default: off.",
 )
-@output_options()
+@pt.output.output_options()
 def command(
     top: int | None,
     watch: float | None,
     prometheus: str | None,
     seconds: float | None,
-    output: Output,
+    output: pt.output.Output,
 ) -> None:
     """List the processes and VMs of this host by remote page tables, most first, then by size.
 
@@ -118,7 +113,7 @@ def command(
     if watch is not None and watch < 1:
         raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
 
-    def surveyed() -> Answer:
+    def surveyed() -> pt.columns.Answer:
         found = survey.survey()
         if seconds is not None:
             from .walk_cost import with_walk_cost
@@ -129,7 +124,7 @@ def command(
 
             write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
-                echo(f"ptanalyze: wrote {prometheus}", err=True)
+                pt.cli.echo(f"ptanalyze: wrote {prometheus}", err=True)
         return answer(found, top, survey.host_nodes())
 
     while True:
@@ -137,23 +132,20 @@ def command(
         if watch is not None and output.form == "table":
             click.clear()  # on a terminal
         if watch is None:
-            return emit(made, output)
-        emit(made, output, line=True)
+            return pt.output.emit(made, output)
+        pt.output.emit(made, output, line=True)
         time.sleep(watch)
 
 
-def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> Answer:
+def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> pt.columns.Answer:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
-    from ptanalyze.core.columns import Answer
 
     def table() -> DataFrame:
         from pandas import DataFrame
 
-        from ptanalyze.core.columns import described
+        return pt.columns.described(DataFrame([flat(record(one)) for one in found[:top]]))
 
-        return described(DataFrame([flat(record(one)) for one in found[:top]]))
-
-    return Answer(
+    return pt.columns.Answer(
         "survey",
         table,
         lambda: [record(one) for one in found[:top]],
@@ -183,17 +175,14 @@ def called(one: Surveyed) -> str:
     return f"PID {one.pid} ({one.name})"
 
 
-def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
+def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.columns.Section]:
     """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
-    from ptanalyze.core.columns import Section
-    from ptanalyze.show.terminal import next_steps
 
     said, lines, steps = "No process of this host has page tables of its own.", [], {}
     behind = [one for one in found if one.left_behind]
     if behind:
-        said = (
-            f"{plural(len(behind), 'process or VM', 'processes or VMs')} moved and left page tables behind:"
-        )
+        moved = pt.errors.plural(len(behind), "process or VM", "processes or VMs")
+        said = f"{moved} moved and left page tables behind:"
         lines = list(reasons(behind))
         for one in behind[:REPAIRS]:
             steps[called(one)] = repair(one)
@@ -207,12 +196,14 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
         steps = measured(most) if most else {}
     elif found:
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
-    yield Section(lines=[said, *lines, ""])
+    yield pt.columns.Section(lines=[said, *lines, ""])
     below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
-    yield Section("Page tables of this host", rows(found[:top], nodes), [*below, *on_slow_nodes(found)])
+    yield pt.columns.Section(
+        "Page tables of this host", rows(found[:top], nodes), [*below, *on_slow_nodes(found)]
+    )
     if steps:
-        yield Section(lines=[""])
-        yield next_steps(steps)
+        yield pt.columns.Section(lines=[""])
+        yield pt.terminal.next_steps(steps)
 
 
 def on_slow_nodes(found: Sequence[Surveyed]) -> Iterator[str]:
@@ -221,7 +212,8 @@ def on_slow_nodes(found: Sequence[Surveyed]) -> Iterator[str]:
         mib = sum(one.slow_tables or 0 for one in slow) / 256
         most = max(slow, key=lambda one: one.slow_tables or 0)
         yield (
-            f"{mib:.1f} MiB of page tables of {plural(len(slow), 'process', 'processes')} are on nodes "
+            f"{mib:.1f} MiB of page tables of {pt.errors.plural(len(slow), 'process', 'processes')} "
+            "are on nodes "
             f"without CPUs, most of PID {most.pid}"
         )
     elif any(one.slow_tables is not None for one in found):
@@ -239,37 +231,37 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
 
 def repair(one: Surveyed) -> str:
     if one.kind == "vm":
-        return f"sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"
-    return relocation(one.pid)
+        return f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"
+    return pt.errors.relocation(one.pid)
 
 
 def closer(one: Surveyed) -> dict[str, str]:
     """What to type next about a process or VM."""
     if one.kind != "vm":
         return measured(one)
-    return {"its page tables": f"sudo {this_program()} dump vm {one.pid} -o {one.pid}.capture"}
+    return {"its page tables": f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"}
 
 
 def measured(one: Surveyed) -> dict[str, str]:
     """What its walks cost: without a tracer, and without a pause."""
     out = f"{one.pid}.capture"
     return {
-        f"sample {called(one)}": f"sudo {this_program()} record -p {one.pid} --for 10s -o {out}",
-        "then": f"{program()} advise {out}",
+        f"sample {called(one)}": f"sudo {pt.errors.this_program()} record -p {one.pid} --for 10s -o {out}",
+        "then": f"{pt.errors.program()} advise {out}",
     }
 
 
 PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node
 
 
-def rows(found: Sequence[Surveyed], nodes: int) -> list[dict[str, Cell]]:
+def rows(found: Sequence[Surveyed], nodes: int) -> list[dict[str, pt.columns.Cell]]:
     """A row each, with the columns that any of them has a number for, and can differ in."""
     slow = any(one.slow_tables for one in found)
     grouped = any(one.cgroup not in ("", "/") for one in found)
     counted = any(one.walk_share is not None for one in found)
     made = []
     for one in found:
-        more: dict[str, Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
+        more: dict[str, pt.columns.Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
         more |= {"cgroup": short(one.cgroup)} if grouped else {}
         if counted:
             share, saves = one.walk_share, one.ideal_saves
@@ -284,7 +276,7 @@ def short(cgroup: str) -> str:
     return LONG_ID.sub(r"\1", cgroup.rpartition("/")[2]) or cgroup
 
 
-def row(one: Surveyed) -> dict[str, Cell]:
+def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
     return {
         "PID": str(one.pid),
         "name": one.name,

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptanalyze.cli import complete, echo, next_step
-from ptanalyze.cli.options import capture_of
-from ptanalyze.cli.output import Output, emit, must_end_with, output_options
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ptanalyze.analysis.cpu_groups import Level
-    from ptanalyze.capture.live.host import Groups
-    from ptanalyze.formats.measured.latency import LatencyMatrix
+    from .cpu_levels import Level
 
 SLOW = 16  # CPUs; above, say how long it takes
 
@@ -35,7 +31,7 @@ def command() -> None:
     "--output",
     "matrix_file",
     type=click.Path(),
-    callback=must_end_with(),
+    callback=pt.output.must_end_with(),
     help="JSON file for the matrix. Default: none.",
 )
 @click.option("--cpus", metavar="LIST", help="CPUs such as 0-7,9. Default: all that this process may use.")
@@ -51,9 +47,13 @@ def command() -> None:
     default=None,
     help="Number of repetitions per pair of CPUs. Default: 7.",
 )
-@output_options(file=False)
+@pt.output.output_options(file=False)
 def measure_command(
-    matrix_file: str | None, cpus: str | None, rounds: int | None, repeat: int | None, output: Output
+    matrix_file: str | None,
+    cpus: str | None,
+    rounds: int | None,
+    repeat: int | None,
+    output: pt.output.Output,
 ) -> None:
     """Measure every pair of CPUs: two pinned threads hand one cache line back and forth.
 
@@ -64,35 +64,29 @@ def measure_command(
     Examples:
       ptanalyze topology measure -o matrix.json
     """
-    from ptanalyze.capture.live import cacheline
-    from ptanalyze.capture.live.host import kernel_groups
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.core.sysfs import parse_cpus
-    from ptanalyze.formats.measured.latency import write_matrix
-    from ptanalyze.show.terminal import progress_bar
 
     from .cpu_groups import measured
 
-    chosen = cacheline.usable(None if cpus is None else parse_cpus(cpus, "--cpus"))
-    options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
+    chosen = pt.live.cacheline.usable(None if cpus is None else pt.sysfs.parse_cpus(cpus, "--cpus"))
+    options = {"rounds": rounds or pt.live.cacheline.ROUNDS, "repeat": repeat or pt.live.cacheline.REPEAT}
     if len(chosen) > SLOW:
-        pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), **options)
-        echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
-    with progress_bar() as progress:
-        matrix = cacheline.measure(chosen, progress=progress, **options)
+        pairs, about = len(chosen) * (len(chosen) - 1) // 2, pt.live.cacheline.seconds(len(chosen), **options)
+        pt.cli.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
+    with pt.terminal.progress_bar() as progress:
+        matrix = pt.live.cacheline.measure(chosen, progress=progress, **options)
     if matrix_file is not None:
-        write_matrix(matrix_file, matrix)
-    for a, b, spread in cacheline.noisy_pairs(matrix):
+        pt.measured.write_matrix(matrix_file, matrix)
+    for a, b, spread in pt.live.cacheline.noisy_pairs(matrix):
         why = "disturbed most of the time; more --repeat makes the minimum surer"
-        echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
-    result, why_not = grouped(matrix, kernel_groups(matrix.cpus))
+        pt.cli.echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
+    result, why_not = grouped(matrix, pt.live.kernel_groups(matrix.cpus))
     record = {"cpus": matrix.cpus, "ns": matrix.ns, "topology": result, "no_groups": why_not}
 
     def table() -> DataFrame:
         return pairs_of_cpus(matrix, result)
 
-    emit(
-        Answer(
+    pt.output.emit(
+        pt.columns.Answer(
             "topology measure",
             table,
             lambda: record,
@@ -102,7 +96,9 @@ def measure_command(
         output,
     )
     if matrix_file is not None:
-        echo(f"{matrix_file}: written; {next_step('topology', 'groups', matrix_file)}", err=True)
+        pt.cli.echo(
+            f"{matrix_file}: written; {pt.cli.next_step('topology', 'groups', matrix_file)}", err=True
+        )
 
 
 @command.command("latency", short_help="Measure memory latencies between nodes.")
@@ -111,7 +107,7 @@ def measure_command(
     "--output",
     "latency_file",
     type=click.Path(),
-    callback=must_end_with(),
+    callback=pt.output.must_end_with(),
     help="JSON file for the matrices. Default: none.",
 )
 @click.option(
@@ -127,8 +123,10 @@ def measure_command(
     show_default=True,
     help="Number of bursts of 20,000 reads per pair of nodes.",
 )
-@output_options(file=False)
-def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int, output: Output) -> None:
+@pt.output.output_options(file=False)
+def latency_command(
+    latency_file: str | None, mebibytes: int | None, bursts: int, output: pt.output.Output
+) -> None:
     """Measure memory latency between NUMA nodes, idle and under load: a pinned pointer chase.
 
     A thread on each node follows a random cycle through memory of each node; idle, and while the other CPUs
@@ -138,47 +136,42 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
     Examples:
       ptanalyze topology latency -o latency.json
     """
-    from ptanalyze.capture.live.cacheline import measure_nodes
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.formats.measured.latency import write_latency
-    from ptanalyze.show.terminal import matrices, progress_bar
 
-    with progress_bar() as progress:
-        latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
+    with pt.terminal.progress_bar() as progress:
+        latency = pt.live.measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
     if latency_file is not None:
-        write_latency(latency_file, latency)
+        pt.measured.write_latency(latency_file, latency)
     states = {"idle": latency.idle, "contended": latency.contended}
 
     def table() -> DataFrame:
-        from ptanalyze.analysis.frames import latency_frame
 
-        return latency_frame(states, latency.nodes)
+        return pt.analysis.latency_frame(states, latency.nodes)
 
     def json() -> dict[str, Any]:
         values = {f"{state}_ns": matrix for state, matrix in states.items()}
         return {"nodes": latency.nodes, **values, "flags": latency.flags}
 
-    emit(
-        Answer(
+    pt.output.emit(
+        pt.columns.Answer(
             "topology latency",
             table,
             json,
-            lambda: matrices("ns per read", latency.nodes, states),
+            lambda: pt.terminal.matrices("ns per read", latency.nodes, states),
             {"latency": table},
         ),
         output,
     )
     if len(latency.nodes) == 1 and output.form == "table":
-        echo("this machine has a single NUMA node: no remote memory, so no latency to measure")
+        pt.cli.echo("this machine has a single NUMA node: no remote memory, so no latency to measure")
     for flag in latency.flags if output.form == "table" else ():
-        echo(f"ptanalyze: {flag}", err=True)
+        pt.cli.echo(f"ptanalyze: {flag}", err=True)
     if latency_file is not None:
-        then = next_step("calibrate", "--latency", latency_file, "--local", "FILE")
-        echo(f"{latency_file}: written; {then}", err=True)
+        then = pt.cli.next_step("calibrate", "--latency", latency_file, "--local", "FILE")
+        pt.cli.echo(f"{latency_file}: written; {then}", err=True)
 
 
 @command.command("walks", short_help="Measure walks by their leaf table's node.")
-@click.argument("capture", type=click.Path(), shell_complete=complete.captures)
+@click.argument("capture", type=click.Path(), shell_complete=pt.complete.captures)
 @click.argument("samples", type=click.Path())
 @click.option(
     "--pid", type=click.IntRange(1), default=None, help="Process of the capture. Default: the only one."
@@ -197,19 +190,22 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
     """
     import numpy as np
 
-    from ptanalyze.show.terminal import matrices, print_json, print_view
     from ptanalyze_law.ibs import refill_times, refills
 
-    times = refill_times(capture_of(capture).snapshot, refills(samples), pid)
+    times = refill_times(pt.options.capture_of(capture).snapshot, refills(samples), pid)
 
     if as_json:
         values = {name: np.asarray(value).tolist() for name, value in times._asdict().items()}
-        print_json("topology walks", values, {})
+        pt.terminal.print_json("topology walks", values, {})
         return
     shown = {"mean": times.mean, "standard error": times.error, "samples": times.samples}
-    print_view(matrices("cycles of a TLB refill by the leaf table's node", times.nodes, shown))
+    pt.terminal.print_view(
+        pt.terminal.matrices("cycles of a TLB refill by the leaf table's node", times.nodes, shown)
+    )
     if times.left_out:
-        echo(f"ptanalyze: {times.left_out} samples of addresses without a table in the capture", err=True)
+        pt.cli.echo(
+            f"ptanalyze: {times.left_out} samples of addresses without a table in the capture", err=True
+        )
 
 
 @command.command("groups", short_help="Group CPUs by a latency matrix.")
@@ -228,9 +224,9 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
     is_flag=True,
     help="Compare the groups with this machine's, as the kernel sees them.",
 )
-@output_options()
+@pt.output.output_options()
 def groups_command(
-    file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: Output
+    file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: pt.output.Output
 ) -> None:
     """Virtual NUMA groups of a latency matrix FILE, as `measure` writes it or as a plain table.
 
@@ -242,54 +238,56 @@ def groups_command(
     Examples:
       ptanalyze topology groups matrix.json --nodes 4
     """
-    from ptanalyze.analysis import cpu_groups as vcpu_groups
-    from ptanalyze.capture.live.host import kernel_groups
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.formats.measured.latency import read_matrix
 
     from .cpu_groups import groups
+    from .cpu_levels import level, levels
 
-    matrix = read_matrix(file)
-    level = vcpu_groups.level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
-    others = vcpu_groups.levels(matrix.ns, matrix.cpus, file)
-    kernel = kernel_groups(matrix.cpus) if compare_with_kernel else None
-    result = described(matrix, level, others, kernel)
+    matrix = pt.measured.read_matrix(file)
+    best = level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
+    others = levels(matrix.ns, matrix.cpus, file)
+    kernel = pt.live.kernel_groups(matrix.cpus) if compare_with_kernel else None
+    result = described(matrix, best, others, kernel)
 
     def table() -> DataFrame:
         return pairs_of_cpus(matrix, result)
 
-    emit(
-        Answer("topology groups", table, lambda: result, lambda: [groups(result)], {"latency": table}), output
+    pt.output.emit(
+        pt.columns.Answer(
+            "topology groups", table, lambda: result, lambda: [groups(result)], {"latency": table}
+        ),
+        output,
     )
 
 
-def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
+def pairs_of_cpus(matrix: pt.measured.LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
     """Latencies of all pairs, the groups in attrs."""
-    from ptanalyze.analysis.frames import latency_frame
 
     groups = [] if result is None else [group["cpus"] for group in result["groups"]]
-    return latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
+    return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
 
 
-def grouped(matrix: LatencyMatrix, kernel: dict[str, Groups]) -> tuple[dict[str, Any] | None, str | None]:
+def grouped(
+    matrix: pt.measured.LatencyMatrix, kernel: dict[str, pt.live.Groups]
+) -> tuple[dict[str, Any] | None, str | None]:
     """(`described`, None), or (None, why there are no groups)."""
-    from ptanalyze.analysis.cpu_groups import level, levels
-    from ptanalyze.core.errors import PtanalyzeError
+    from .cpu_levels import level, levels
 
     try:
         name = "no groups"
         best = level(matrix.ns, matrix.cpus, name=name)
         return described(matrix, best, levels(matrix.ns, matrix.cpus, name), kernel), None
-    except PtanalyzeError as error:
+    except pt.errors.PtanalyzeError as error:
         return None, str(error)
 
 
 def described(
-    matrix: LatencyMatrix, best: Level, others: list[Level], kernel: dict[str, Groups] | None
+    matrix: pt.measured.LatencyMatrix,
+    best: Level,
+    others: list[Level],
+    kernel: dict[str, pt.live.Groups] | None,
 ) -> dict[str, Any]:
     """The groups of one Level, for JSON and for people."""
-    from ptanalyze.analysis.cpu_groups import mean_latencies
-    from ptanalyze.capture.live.host import mirrored
+    from .cpu_levels import mean_latencies
 
     means = mean_latencies(matrix.ns, matrix.cpus, best.groups)
     return {
@@ -305,5 +303,5 @@ def described(
             if level != best
         ],
         "kernel": kernel,
-        "mirrors": None if kernel is None else mirrored(best.groups, kernel),
+        "mirrors": None if kernel is None else pt.live.mirrored(best.groups, kernel),
     }

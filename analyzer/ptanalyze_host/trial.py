@@ -11,12 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ptanalyze.capture.live.dump import alive, descendants
-from ptanalyze.capture.live.process import read_topology
-from ptanalyze.capture.live.supervise import GRACE, die_with_us
-from ptanalyze.core.errors import CaptureError, PartialDataError, UsageError
-from ptanalyze.core.safe_files import temporary_directory
-from ptanalyze.core.sysfs import shown
+import ptanalyze as pt
 from ptanalyze_law.perf_stat import read_perf_stat
 
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
@@ -87,15 +82,15 @@ class Trial:
 
 def two_nodes(near: int, far: int) -> tuple[int, ...]:
     """CPUs of the near node; UsageError where this machine cannot have tables far from its threads."""
-    topology, _ = read_topology()
+    topology, _ = pt.live.read_topology()
     nodes = {node.id: node for node in topology.nodes if len(node.frames)}
     if len(nodes) < 2:
-        raise UsageError(
+        raise pt.UsageError(
             "trial: this machine has one node with memory, so tables cannot be far from threads; "
             "it needs two, or an emulated machine (tests/lab)"
         )
     if near == far or near not in nodes or far not in nodes or not nodes[near].cpus:
-        raise UsageError(
+        raise pt.UsageError(
             f"trial: --near {near} --far {far}: give two of the nodes {', '.join(map(str, sorted(nodes)))}, "
             "the near one with CPUs"
         )
@@ -109,7 +104,7 @@ def group_of(cpus: Sequence[int], memory: int) -> Iterator[Path]:
         if "cpuset" not in (GROUPS / "cgroup.controllers").read_text().split():
             raise FileNotFoundError
     except OSError:
-        raise UsageError(
+        raise pt.UsageError(
             f"trial: {GROUPS} has no cpuset controller of cgroup version 2; "
             "boot with systemd.unified_cgroup_hierarchy=1"
         ) from None
@@ -132,7 +127,7 @@ def group_of(cpus: Sequence[int], memory: int) -> Iterator[Path]:
 
 def ended(group: Path) -> None:
     """End all processes of a group, then the group."""
-    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+    for number, patience in ((signal.SIGTERM, pt.live.GRACE), (signal.SIGKILL, pt.live.GRACE)):
         end = time.monotonic() + patience
         while (left := (group / "cgroup.procs").read_text().split()) and time.monotonic() < end:
             for pid in left:
@@ -148,10 +143,10 @@ def largest(pid: int) -> int:
 
     def resident(one: int) -> int:
         with suppress(OSError, ValueError, IndexError):
-            return int((shown(one) / "statm").read_text().split()[1])
+            return int((pt.sysfs.shown(one) / "statm").read_text().split()[1])
         return -1
 
-    return max([pid, *descendants(pid)], key=resident)
+    return max([pid, *pt.live.descendants(pid)], key=resident)
 
 
 def count_of(command: str) -> float:
@@ -161,7 +156,7 @@ def count_of(command: str) -> float:
         return float(done.stdout.split()[-1])
     except (ValueError, IndexError):
         why = done.stderr.strip().splitlines()
-        raise UsageError(
+        raise pt.UsageError(
             f"--figure-of {command}: printed {done.stdout.strip()[:60]!r}, not a number"
             f"{f' ({why[-1][:100]})' if why else ''}; it prints how much was done so far"
         ) from None
@@ -183,7 +178,7 @@ class Place:
         self.near, self.far, self.say = near, far, say
         try:
             self.events = counted_here()
-        except UsageError as error:
+        except pt.UsageError as error:
             self.events = ()
             say(f"without counters: {error}")
 
@@ -212,14 +207,14 @@ class Place:
         if not self.events:
             yield found
             return
-        with temporary_directory() as place:
+        with pt.safe_files.temporary_directory() as place:
             perf = start(pid, ("instructions", *self.events), FOREVER, place / "stat")
             try:
                 yield found
             finally:
                 perf.send_signal(signal.SIGINT)  # then it writes what it has counted
                 perf.wait()
-            with suppress(CaptureError, UsageError):  # ended before it had begun
+            with suppress(pt.errors.CaptureError, pt.UsageError):  # ended before it had begun
                 found.update(counts_in(place / "stat"))
 
     def by_figure(
@@ -234,7 +229,7 @@ class Place:
                 waited(seconds)
                 rate = (count_of(figure) - before) / (time.monotonic() - began)
             if rate <= 0:
-                raise UsageError(
+                raise pt.UsageError(
                     f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
                 )
             return self.window(pid, away, rate, leaf_tables(pid), counts)
@@ -281,7 +276,7 @@ def try_out(
                     program.wait()
                 rate = 1 / (time.monotonic() - began)
             if program.returncode:
-                raise PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
+                raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
             return place.window(pid, away, rate, tables, counts)
 
         if figure is None:
@@ -301,22 +296,22 @@ def try_live(
     two_nodes(near, far)
     on = plan(pid, None).node
     if on != near:
-        raise UsageError(
+        raise pt.UsageError(
             f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
         )
     place = Place(near, far, say)
 
     def waited(seconds: float) -> None:
         time.sleep(seconds)
-        if not alive(pid):
-            raise PartialDataError(f"PID {pid}: ended before all was measured")
+        if not pt.live.alive(pid):
+            raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
 
     try:
         return Trial(
             near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds, waited))
         )
     finally:
-        if alive(pid):
+        if pt.live.alive(pid):
             place.put(pid, False)
 
 
@@ -327,7 +322,7 @@ def program_with_far_tables(
     """(program, PID of the largest of its processes) that runs in a group, its data on the near node and its
     tables on the far one; it is ended."""
     (group / "cpuset.mems").write_text(str(place.far))
-    join, with_us = str(group / "cgroup.procs"), die_with_us()
+    join, with_us = str(group / "cgroup.procs"), pt.live.die_with_us()
 
     def prepare() -> None:
         with open(join, "w") as procs:
@@ -337,7 +332,7 @@ def program_with_far_tables(
     try:
         program = subprocess.Popen(command, preexec_fn=prepare)
     except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
+        raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
     try:
         wait(program, warm_up)
         pid = largest(program.pid)
@@ -351,7 +346,7 @@ def program_with_far_tables(
     finally:
         with suppress(subprocess.TimeoutExpired):
             program.terminate()
-            program.wait(GRACE)
+            program.wait(pt.live.GRACE)
         program.kill()
         program.wait()
 
@@ -360,7 +355,7 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
     """PartialDataError if it ends meanwhile."""
     with suppress(subprocess.TimeoutExpired):
         program.wait(seconds)
-        raise PartialDataError(
+        raise pt.errors.PartialDataError(
             f"the program ended (exit code {program.returncode}) before all was measured: "
             "give it more to do, or shorter times: --warm-up, --for, --pairs"
         )
@@ -369,8 +364,8 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
 def wait_for_migration(pid: int, near: int, far: int) -> None:
     end = time.monotonic() + TO_SETTLE
     while (data := shares(leaf_tables(pid), near, far)[1]) < SETTLED:
-        if time.monotonic() > end or not alive(pid):
-            raise PartialDataError(
+        if time.monotonic() > end or not pt.live.alive(pid):
+            raise pt.errors.PartialDataError(
                 f"PID {pid}: {data:.0%} of its data are on node {near} after {TO_SETTLE:.0f} s; "
                 "the rest is shared, locked, or does not fit there"
             )

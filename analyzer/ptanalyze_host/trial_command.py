@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptanalyze.cli import echo
-from ptanalyze.cli.options import DURATION, PID
-from ptanalyze.cli.output import must_end_with
-from ptanalyze.core.errors import UsageError
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "-p",
     "--pid",
-    type=PID,
+    type=pt.options.PID,
     metavar="PID",
     help="Measure a running process in place of COMMAND: its tables alone are moved, and left on the --near "
     "node, that of its threads. Default: none.",
@@ -40,13 +37,18 @@ if TYPE_CHECKING:
 @click.option("--far", type=click.IntRange(0, 63), default=1, show_default=True, help="Node of far tables.")
 @click.option(
     "--warm-up",
-    type=DURATION,
+    type=pt.options.DURATION,
     default="10s",
     show_default=True,
     help="Time for COMMAND to allocate its memory: 10s, 5m.",
 )
 @click.option(
-    "--for", "seconds", type=DURATION, default="10s", show_default=True, help="Length of each measurement."
+    "--for",
+    "seconds",
+    type=pt.options.DURATION,
+    default="10s",
+    show_default=True,
+    help="Length of each measurement.",
 )
 @click.option(
     "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of measurements."
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     "--output",
     "file",
     type=click.Path(),
-    callback=must_end_with("toml"),
+    callback=pt.output.must_end_with("toml"),
     metavar="FILE.toml",
     help="Calibration to write, for predict and whatif --calibration. Default: none.",
 )
@@ -87,16 +89,16 @@ def command(
     from .trial import try_live, try_out, two_nodes
 
     if (pid is None) == (not words):
-        raise UsageError("trial: give a command after --, or a process with -p PID")
+        raise pt.UsageError("trial: give a command after --, or a process with -p PID")
     two_nodes(near, far)
     if pid is not None and figure is None:
-        raise UsageError(
+        raise pt.UsageError(
             "trial: --figure-of is missing: a process that goes on has no run time; give a command that "
             "prints how much it has done so far, as 'cat done'"
         )
 
     def say(line: str) -> None:
-        echo(line, err=True)
+        pt.cli.echo(line, err=True)
 
     if pid is not None and figure is not None:
         done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
@@ -105,7 +107,7 @@ def command(
             words, figure, near=near, far=far, warm_up=warm_up, seconds=seconds, pairs=pairs, say=say
         )
     each = sorted(done.slowdowns)
-    echo(
+    pt.cli.echo(
         f"run time with tables far over near: {done.slowdown:.3f}x ({each[0]:.3f}-{each[-1]:.3f}, "
         f"{len(each)} pairs of {f'{seconds:g} s' if done.seconds else 'whole runs'})"
     )
@@ -115,8 +117,6 @@ def command(
 
 def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
-    from ptanalyze.core.errors import PtanalyzeError
-    from ptanalyze.formats.measured.machine import write_calibration
     from ptanalyze_law.run_time import calibrate
 
     counted = {
@@ -133,19 +133,18 @@ def write(file: str, done: Trial) -> None:
             remote_seconds=done.near_seconds * done.slowdown,
             native=True,
         )
-    except PtanalyzeError as error:
-        echo(f"{file}: not written: {error}", err=True)
+    except pt.errors.PtanalyzeError as error:
+        pt.cli.echo(f"{file}: not written: {error}", err=True)
         return
-    write_calibration(file, calibration)
-    echo(f"{file}: written; next: ptanalyze predict {file}")
+    pt.measured.write_calibration(file, calibration)
+    pt.cli.echo(f"{file}: written; next: ptanalyze predict {file}")
 
 
 def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
     """Counts as `perf stat -x,` writes them, for `calibrate` and `predict`; None without counts."""
     if not counts:
         return None
-    from ptanalyze.formats.atomic import atomic_write
 
-    with atomic_write(file, "w", given=True) as out:
+    with pt.formats.atomic_write(file, "w", given=True) as out:
         out.writelines(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items())
     return file

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.safe_files import temporary_directory
+import ptanalyze as pt
 from ptanalyze_law.perf_stat import DURATION, PENDING, read_perf_stat, walk_run
 
 from .survey import Surveyed
@@ -24,7 +23,7 @@ def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list
     UsageError where this machine does not count cycles of walks. A process that has ended meanwhile has none.
     """
     events = counted_here()
-    with temporary_directory() as place:
+    with pt.safe_files.temporary_directory() as place:
         files = {one.pid: place / str(one.pid) for one in found[:most]}
         running = [start(pid, events, seconds, file) for pid, file in files.items()]
         for process in running:
@@ -35,7 +34,7 @@ def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list
 def counted_here() -> tuple[str, ...]:
     """Events of walk cycles that perf counts here, tried on a program that does nothing."""
     for events in GROUPS:
-        with temporary_directory() as place:
+        with pt.safe_files.temporary_directory() as place:
             file = place / "stat"
             command = [
                 "perf",
@@ -51,10 +50,10 @@ def counted_here() -> tuple[str, ...]:
             try:
                 ran = subprocess.run(command, capture_output=True, check=False)
             except FileNotFoundError:
-                raise UsageError("perf: not found; install it with `apt install linux-perf`") from None
+                raise pt.UsageError("perf: not found; install it with `apt install linux-perf`") from None
             if ran.returncode == 0 and "<not supported>" not in file.read_text(errors="replace"):
                 return events
-    raise UsageError(NOT_COUNTED.format(*(events[0] for events in GROUPS)))
+    raise pt.UsageError(NOT_COUNTED.format(*(events[0] for events in GROUPS)))
 
 
 def start(pid: int, events: Sequence[str], seconds: float, file: Path) -> "subprocess.Popen[bytes]":
@@ -74,6 +73,6 @@ def walk_share(file: Path | None) -> float | None:
         return None
     try:
         run = walk_run(read_perf_stat(file), native=True, allow_multiplexed=True)
-    except CaptureError:  # idle, or ended: not counted
+    except pt.errors.CaptureError:  # idle, or ended: not counted
         return None
     return min(run.gpt / run.cycles, 1.0) if run.cycles and run.gpt is not None else None

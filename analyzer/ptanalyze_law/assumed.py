@@ -4,10 +4,7 @@ from functools import cache
 
 import msgspec
 
-from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.safe_files import Undecodable, plain_toml, struct_of
-from ptanalyze.cost.law import MeasuredRun, most_sharing
+import ptanalyze as pt
 
 # Page walkers per busy hardware thread: how far walks of a thread overlap, and whether threads share one.
 
@@ -15,7 +12,7 @@ THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
 MANY = 1.5  # busy CPUs on average: more than one thread
 
 
-def busy_cpus(run: MeasuredRun, ghz: float) -> float | None:
+def busy_cpus(run: pt.law.MeasuredRun, ghz: float) -> float | None:
     """CPUs that were busy on average; None where neither wall clock nor CPUs are known.
 
     The lesser of both: with -a perf counts idle CPUs, and a turbo clock counts more cycles.
@@ -29,7 +26,7 @@ def crowding(busy: float, cores: float) -> float:
     return min(max((busy - 1) / max(cores - 1, 1), 0.0), 1.0)
 
 
-def threads_per_core(busy: float | None, cores: float | None) -> Interval:
+def threads_per_core(busy: float | None, cores: float | None) -> pt.Interval:
     """Busy hardware threads of each core that is busy, 1 to 2, from busy CPUs and the cores they run on.
 
     One busy CPU shares its core with no other. `cores` that are fewer than the busy CPUs hold more than one
@@ -37,25 +34,25 @@ def threads_per_core(busy: float | None, cores: float | None) -> Interval:
     nothing: a thread may run for hours.
     """
     if busy is not None and busy <= MANY:
-        return Interval.exactly(1.0)
+        return pt.Interval.exactly(1.0)
     least = 1.0 if busy is None or cores is None else min(max(busy / cores, 1.0), THREADS_PER_CORE)
-    return Interval(least, least, THREADS_PER_CORE)
+    return pt.Interval(least, least, THREADS_PER_CORE)
 
 
-def shared_time(walkers: Interval, walk_per_cycle: float) -> Interval:
+def shared_time(walkers: pt.Interval, walk_per_cycle: float) -> pt.Interval:
     """Interval of s: part of the time that another thread competes for the walker, if the run holds it.
 
     From 0, threads that never meet, to what threads give each other that always want to walk.
     """
-    most = most_sharing(1.0, walk_per_cycle)
+    most = pt.law.most_sharing(1.0, walk_per_cycle)
     _, middle, high = walkers.through(lambda each: min(max(1 / each - 1, 0.0), 1.0, most))
-    return Interval(0.0, middle, high)
+    return pt.Interval(0.0, middle, high)
 
 
 LEAST_WAIT = 0.8  # of 1 / walkers: 0.82 (Canneal, one walker) and 0.88 (GUPS, two) were measured
 
 
-def exposed_prior(walk_per_cycle: float, walkers: Interval) -> Interval:
+def exposed_prior(walk_per_cycle: float, walkers: pt.Interval) -> pt.Interval:
     """Interval of e from an all-local run alone: walk cycles per cycle, walkers per hardware thread.
 
     A thread's walks overlap at most as far as it has walkers, so e >= 1 / walkers but for what it computes
@@ -73,7 +70,7 @@ def exposed_prior(walk_per_cycle: float, walkers: Interval) -> Interval:
         return float((1 - (1 - min(walk_per_cycle / each, 1.0)) ** each) / walk_per_cycle)
 
     least, floor, _ = walkers.through(lambda each: min(1 / each, ceiling))
-    return Interval(LEAST_WAIT * least, min(max(chance(walkers.middle), floor), ceiling), ceiling)
+    return pt.Interval(LEAST_WAIT * least, min(max(chance(walkers.middle), floor), ceiling), ceiling)
 
 
 # What workloads have in common, fitted on the published runs: the prior for a program with a single run.
@@ -100,23 +97,23 @@ class FittedPrior(msgspec.Struct, frozen=True, kw_only=True):
 
     family: str
     workloads: tuple[str, ...]
-    dram_share: Interval
-    many_share: Interval
-    gpt_part: Interval
-    contention: Interval
-    any_contention: Interval
-    anywhere: Interval
+    dram_share: pt.Interval
+    many_share: pt.Interval
+    gpt_part: pt.Interval
+    contention: pt.Interval
+    any_contention: pt.Interval
+    anywhere: pt.Interval
     slope: float
     walk_rate: float
     stretch: float
-    data_share: Interval
-    data_loaded: Interval
+    data_share: pt.Interval
+    data_loaded: pt.Interval
     noise: float
     many_noise: float
     any_noise: float
     repair: float
 
-    def contention_at(self, walk_per_cycle: float | None, many: bool = False) -> Interval:
+    def contention_at(self, walk_per_cycle: float | None, many: bool = False) -> pt.Interval:
         """Contention of a program with that many walk cycles per cycle; None: not known. `many` threads, of
         which none was fitted: the mean of programs."""
         if walk_per_cycle is None:
@@ -124,11 +121,11 @@ class FittedPrior(msgspec.Struct, frozen=True, kw_only=True):
         more = 0.0 if many else self.slope * (overlap(walk_per_cycle) - self.walk_rate)
         return self.contention.through(lambda ratio: max(ratio + more, 1.0))
 
-    def share(self, crowding: Interval) -> Interval:
+    def share(self, crowding: pt.Interval) -> pt.Interval:
         """f with a node's own load between that of one thread (0) and that of all cores (1)."""
         ends = [*zip(self.dram_share, self.many_share, strict=True)]
         low, middle, high = ([alone + crowd * (many - alone) for alone, many in ends] for crowd in crowding)
-        return Interval(min(low[0], high[0]), middle[1], max(low[2], high[2]))
+        return pt.Interval(min(low[0], high[0]), middle[1], max(low[2], high[2]))
 
     def noise_at(self, crowding: float) -> float:
         """As `share`, of the noise."""
@@ -144,12 +141,12 @@ def overlap(walk_per_cycle: float) -> float:
 def prior_of(family: str) -> FittedPrior:
     """FittedPrior of all reference workloads of a family: models/reference/prior.toml, which
     `python -m ptanalyze_law.prior` writes."""
-    path = bundled("models") / "reference" / "prior.toml"
+    path = pt.errors.bundled("models") / "reference" / "prior.toml"
     try:
-        return struct_of(plain_toml(path.read_bytes())[family], FittedPrior)
+        return pt.safe_files.struct_of(pt.safe_files.plain_toml(path.read_bytes())[family], FittedPrior)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise pt.UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except KeyError:
-        raise UsageError(f"{path}: {family}: expected its prior") from None
-    except Undecodable as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise pt.UsageError(f"{path}: {family}: expected its prior") from None
+    except pt.safe_files.Undecodable as error:
+        raise pt.UsageError(f"{path}: {error}") from None

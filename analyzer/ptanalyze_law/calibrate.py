@@ -10,26 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.interval import Interval, combined
-from ptanalyze.core.machine import load_machine
-from ptanalyze.cost.law import (
-    CONTENDED,
-    LOCAL,
-    REMOTE,
-    Calibration,
-    MeasuredRun,
-    Placement,
-    check_pair,
-    exposed_share,
-    impossible,
-    most_sharing,
-    outside_cycles,
-    sharing,
-    waited_cycles,
-    waiting_of,
-)
-from ptanalyze.cost.law import placement as placed
+import ptanalyze as pt
 
 from .assumed import (
     LEAST_WAIT,
@@ -65,21 +46,26 @@ ALL_BUSY = 0.75  # of all CPUs
 WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
 
 
-def check_run(which: str, run: MeasuredRun, walkers: float) -> None:
+def check_run(which: str, run: pt.law.MeasuredRun, walkers: float) -> None:
     """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
-    for field, value, why in impossible(run):
-        raise UsageError(f"{which} run: {field} = {value:g}: {why}")
+    for field, value, why in pt.law.impossible(run):
+        raise pt.UsageError(f"{which} run: {field} = {value:g}: {why}")
     if run.cycles is None and run.seconds is None:
-        raise UsageError(f"{which} run: neither cycles nor seconds: count cycles, or give its elapsed time")
+        raise pt.UsageError(
+            f"{which} run: neither cycles nor seconds: count cycles, or give its elapsed time"
+        )
     if run.walk is not None and run.cycles is not None and run.walk > walkers * run.cycles * (1 + NOISE):
-        raise UsageError(
+        raise pt.UsageError(
             f"{which} run: walk cycles = {run.walk:,.0f}: more than {walkers:.2g} page walkers can be busy "
             f"in {run.cycles:,.0f} cycles: are the counters of the same threads and modes?"
         )
 
 
 def contradictions(
-    local: MeasuredRun, remote: MeasuredRun, ghz: float, names: tuple[str, str] = ("local run", "remote run")
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun,
+    ghz: float,
+    names: tuple[str, str] = ("local run", "remote run"),
 ) -> Iterator[str]:
     """Lines about two runs that cannot both be what they are said to be: other work, or another window."""
     here, there = names
@@ -113,16 +99,16 @@ def contradictions(
                 )
 
 
-def check_busy(which: str, run: MeasuredRun, busy: float | None) -> None:
+def check_busy(which: str, run: pt.law.MeasuredRun, busy: float | None) -> None:
     """UsageError for more busy CPUs than Linux has."""
     if busy is not None and busy > MOST_CPUS:
-        raise UsageError(
+        raise pt.UsageError(
             f"{which} run: {run.cycles:.4g} cycles in {run.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
             f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
         )
 
 
-def short(local: MeasuredRun, remote: MeasuredRun | None) -> Iterator[str]:
+def short(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun | None) -> Iterator[str]:
     """A line about a run that is too short for the noise of the published ones."""
     least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
     if least < SHORT:
@@ -132,7 +118,7 @@ def short(local: MeasuredRun, remote: MeasuredRun | None) -> Iterator[str]:
         )
 
 
-def waiting(run: MeasuredRun, busy: float | None) -> Iterator[str]:
+def waiting(run: pt.law.MeasuredRun, busy: float | None) -> Iterator[str]:
     """A line about a run, known alone, whose elapsed time is hardly its CPU's."""
     if busy is not None and run.seconds is not None and busy < WAITING:
         yield (
@@ -141,11 +127,11 @@ def waiting(run: MeasuredRun, busy: float | None) -> Iterator[str]:
         )
 
 
-def crowded(base: Placement | None, busy: float | None, machine: MachineName) -> Iterator[str]:
+def crowded(base: pt.law.Placement | None, busy: float | None, machine: MachineName) -> Iterator[str]:
     """A line about remote tables that are taken for those of idle nodes while all CPUs walk."""
-    if base is None or base.whole or base.state != REMOTE or busy is None:
+    if base is None or base.whole or base.state != pt.law.REMOTE or busy is None:
         return
-    cpus = load_machine(machine_name(machine))
+    cpus = pt.load_machine(machine_name(machine))
     if busy >= ALL_BUSY * cpus.nodes * cpus.cpus_per_node:
         yield (
             f"{base.name}: {busy:.0f} CPUs were busy, all of the machine: where one node holds the tables "
@@ -155,21 +141,21 @@ def crowded(base: Placement | None, busy: float | None, machine: MachineName) ->
 
 
 def beyond_nodes(
-    local: MeasuredRun,
-    remote: MeasuredRun,
-    where: Placement,
-    ks: tuple[Interval, Interval],
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun,
+    where: pt.law.Placement,
+    ks: tuple[pt.Interval, pt.Interval],
     names: tuple[str, str],
 ) -> Iterator[str]:
     """A line about a second run that is slower than its nodes are far; ks: k idle and contended."""
     here, there = names
     far, loaded = (k.high for k in ks)
-    data = {LOCAL: 1.0, REMOTE: far, CONTENDED: loaded}[where.data]
+    data = {pt.law.LOCAL: 1.0, pt.law.REMOTE: far, pt.law.CONTENDED: loaded}[where.data]
     most = max(*where.stretches(far, loaded), 1 + where.data_share * (data - 1))
     for what, of in (("walk cycles", "walk"), ("seconds", "seconds"), ("cycles", "cycles")):
         before, after = getattr(local, of), getattr(remote, of)
         if before and after and after / before > SLOWER * most:
-            node = "a loaded" if CONTENDED in (where.state, where.data) else "an idle"
+            node = "a loaded" if pt.law.CONTENDED in (where.state, where.data) else "an idle"
             why = "" if node == "a loaded" else "was it loaded (I), or "
             yield (
                 f"{where.name}: {what} of {there} are {after / before:.3g} times those of {here}: {node} "
@@ -178,25 +164,27 @@ def beyond_nodes(
             return
 
 
-def suspicious(local: MeasuredRun, remote: MeasuredRun, where: Placement, alone: bool = False) -> list[str]:
+def suspicious(
+    local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, where: pt.law.Placement, alone: bool = False
+) -> list[str]:
     """Lines about counters of an all-local run and another one that do not fit the placement or the law;
     `alone`: no thread shares its core."""
     return [*_moved(local, remote, where), *_beyond_walks(local, remote, alone)]
 
 
-def _moved(local: MeasuredRun, remote: MeasuredRun, where: Placement) -> Iterator[str]:
+def _moved(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, where: pt.law.Placement) -> Iterator[str]:
     for table, state in (("gpt", where.gpt), ("ept", where.ept)):
         before, after = getattr(local, table), getattr(remote, table)
         if state is None or not before or after is None:
             continue
         change = after / before - 1
-        if state == LOCAL and abs(change) > MOVED:
+        if state == pt.law.LOCAL and abs(change) > MOVED:
             yield f"{table}: local in both runs, yet its walk cycles change by {change:+.0%}: the same pages?"
-        if state != LOCAL and change < STILL:
+        if state != pt.law.LOCAL and change < STILL:
             yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
 
 
-def beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool = False) -> float | None:
+def beyond_walks(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, alone: bool = False) -> float | None:
     """Cycles lost per added walk cycle, where that is more than walks and noise explain; else None."""
     if None in (local.walk, remote.walk, local.cycles, remote.cycles):
         return None
@@ -207,7 +195,7 @@ def beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool = False) -
     return added / walks if walks > 0 else float("inf")
 
 
-def _beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool) -> Iterator[str]:
+def _beyond_walks(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, alone: bool) -> Iterator[str]:
     lost = beyond_walks(local, remote, alone)
     if lost == float("inf"):
         assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
@@ -222,8 +210,8 @@ def _beyond_walks(local: MeasuredRun, remote: MeasuredRun, alone: bool) -> Itera
             + ": something else slowed the run too"
         )
     elif local.walk and remote.walk and local.cycles and remote.walk > local.walk * (1 + STILL):
-        lost = exposed_share(local, remote)
-        if lost > 1 + STILL and most_sharing(local.cycles, local.walk) < lost - 1:
+        lost = pt.law.exposed_share(local, remote)
+        if lost > 1 + STILL and pt.law.most_sharing(local.cycles, local.walk) < lost - 1:
             yield f"exposed walk cycles, {lost:.2f} times those counted, are more than the local run took"
 
 
@@ -234,13 +222,13 @@ MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited fo
 
 
 def waiting_shares(
-    local: MeasuredRun,
-    remote: MeasuredRun,
-    exposed: Interval | None,
-    competing: Interval,
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun,
+    exposed: pt.Interval | None,
+    competing: pt.Interval,
     alone: bool,
     noise: float,
-) -> tuple[Interval | None, Interval]:
+) -> tuple[pt.Interval | None, pt.Interval]:
     """(e, s) where walk cycles changed, else those of one run; e None where not counted.
 
     Cycles lost per walk cycle are known as well as two runs differ for no reason, `noise` of their ratio at
@@ -252,21 +240,21 @@ def waiting_shares(
         return exposed, competing
     if abs(remote.walk - local.walk) <= local.walk * STILL:
         return exposed, competing
-    lost = exposed_share(local, remote)
+    lost = pt.law.exposed_share(local, remote)
     if exposed is None or lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
         return exposed, competing
     apart = noise / Z_90 * hypot(local.cycles, remote.cycles) / sqrt(2)
     if lost <= 1 or alone:
         within = apart / abs(remote.walk - local.walk)
-        walkers = Interval(exposed.low / LEAST_WAIT, exposed.middle, exposed.high)
+        walkers = pt.Interval(exposed.low / LEAST_WAIT, exposed.middle, exposed.high)
         mean, line = weighed(lost, within, walkers), min(max(lost, exposed.low), exposed.high)
-        return Interval(min(line, mean), mean, max(line, mean)), Interval.exactly(0.0)
+        return pt.Interval(min(line, mean), mean, max(line, mean)), pt.Interval.exactly(0.0)
     fewer, more = sorted((local, remote), key=lambda run: run.walk or 0.0)
-    found = min(sharing(fewer, more), MOST_SHARED)
-    return Interval.exactly(1.0), Interval(0.0, found, found)
+    found = min(pt.law.sharing(fewer, more), MOST_SHARED)
+    return pt.Interval.exactly(1.0), pt.Interval(0.0, found, found)
 
 
-def weighed(measured: float, within: float, expected: Interval) -> float:
+def weighed(measured: float, within: float, expected: pt.Interval) -> float:
     """A number measured with a standard deviation `within`, and expected in an interval of which it may be
     anywhere: the mean by inverse variances (a uniform distribution's is a twelfth of its width squared), kept
     in the interval."""
@@ -280,11 +268,11 @@ def weighed(measured: float, within: float, expected: Interval) -> float:
 
 
 def dram_share(
-    local: MeasuredRun,
-    remote: MeasuredRun,
-    places: tuple[Placement | None, Placement],
-    unknown: tuple[Interval | None, Interval, Interval, Interval, Interval],
-) -> Interval | None:
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun,
+    places: tuple[pt.law.Placement | None, pt.law.Placement],
+    unknown: tuple[pt.Interval | None, pt.Interval, pt.Interval, pt.Interval, pt.Interval],
+) -> pt.Interval | None:
     """Interval of f from the cycles of two runs; None where walk cycles were not counted.
 
     places   of the local run, None: all local, and of the remote one
@@ -298,20 +286,22 @@ def dram_share(
 
     def share(e: float, s: float, part: float, far: float, loaded: float) -> float:
         waited = e * rate
-        added = waited_cycles(slower, outside_cycles(1.0, waited, s), s) - waited
-        here = 0.0 if base is None else waiting_of(part, *base.stretches(far, loaded))
-        waiting = added / (waiting_of(part, *where.stretches(far, loaded)) - here)
+        added = pt.law.waited_cycles(slower, pt.law.outside_cycles(1.0, waited, s), s) - waited
+        here = 0.0 if base is None else pt.law.waiting_of(part, *base.stretches(far, loaded))
+        waiting = added / (pt.law.waiting_of(part, *where.stretches(far, loaded)) - here)
         rest = waited - waiting * here
         return max(waiting / rest, 0.0) if rest else 0.0
 
-    return combined(share, exposed, competing, part, far, loaded)
+    return pt.interval.combined(share, exposed, competing, part, far, loaded)
 
 
-def identified_by(where: Placement, local: MeasuredRun, remote: MeasuredRun) -> tuple[str, ...]:
+def identified_by(
+    where: pt.law.Placement, local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun
+) -> tuple[str, ...]:
     """Sentences: what the second run at `where` measures."""
     tables = ("gPT",) if where.ept is None else ("gPT", "ePT")
-    far = [t for t, (state, _) in zip(tables, where.tables(), strict=True) if state != LOCAL]
-    state = "contended" if where.state == CONTENDED else "remote"
+    far = [t for t, (state, _) in zip(tables, where.tables(), strict=True) if state != pt.law.LOCAL]
+    state = "contended" if where.state == pt.law.CONTENDED else "remote"
     known = [f"what waiting for the {state} {' and '.join(far)} costs" if far else "what local tables save"]
     if local.walk is not None and remote.walk is not None:
         known.append("cycles lost per walk cycle, from added cycles over added walk cycles")
@@ -345,7 +335,7 @@ def stretches(
     common: FittedPrior,
     walk_per_cycle: float | None,
     many: bool = False,
-) -> tuple[Interval, Interval, str]:
+) -> tuple[pt.Interval, pt.Interval, str]:
     """(k of an idle remote node, of a contended one, why).
 
     Fitted ones for the machine of the reference runs (rounded in its file); else those of the latencies. f is
@@ -358,7 +348,7 @@ def stretches(
         far, fitted = common.stretch, f"contention as fitted on {', '.join(common.workloads)}"
         loaded, why = _loaded(far, ratio), f"stretch of remote walks and {fitted}"
     else:
-        model = load_machine(machine_name(machine))
+        model = pt.load_machine(machine_name(machine))
         matrices: Latencies = model.latency if latency is None else latency
         far, measured = stretch(matrices.idle), None
         why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
@@ -368,16 +358,16 @@ def stretches(
             loaded, why = _loaded(far, common.anywhere), f"{why}, contention of other machines"
         elif latency is None and model.sources.get("latency_contended", "").startswith(ESTIMATE):
             most = max(common.anywhere.high, (measured - 1) / (far - 1))
-            loaded = Interval(far, measured, 1 + most * (far - 1))
+            loaded = pt.Interval(far, measured, 1 + most * (far - 1))
             why = f"{why}, loaded ones an estimate, within those of other machines"
         else:  # as uncertain as the ratio is among programs
             scale = (measured - 1) / ratio.middle
             loaded = ratio.through(lambda value: 1 + scale * value)
     shown = f"idle remote {far:.3g}, contended {loaded.low:.3g} to {loaded.high:.3g} times local"
-    return Interval.exactly(far), loaded, f"{why}: {shown}"
+    return pt.Interval.exactly(far), loaded, f"{why}: {shown}"
 
 
-def _loaded(far: float, ratio: Interval) -> Interval:
+def _loaded(far: float, ratio: pt.Interval) -> pt.Interval:
     return ratio.through(lambda value: 1 + value * (far - 1))
 
 
@@ -386,11 +376,11 @@ def stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
     matrix = np.asarray(latency, np.float64)
     idle = matrix if local is None else np.asarray(local, np.float64)
     if len(matrix) < 2:
-        raise UsageError("latency: a single node has no remote latency; give a machine with two or more")
+        raise pt.UsageError("latency: a single node has no remote latency; give a machine with two or more")
     away = ~np.eye(len(matrix), dtype=bool)
     ratio = float(matrix[away].mean() / np.diag(idle).mean())
     if ratio <= 1:
-        raise UsageError(
+        raise pt.UsageError(
             f"latency: remote nodes are {ratio:.3g} times as far as local ones: expected above 1"
         )
     return ratio
@@ -402,16 +392,18 @@ def stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
 LEAST_EPT = 0.9
 FEW = 0.1  # share of walks that end at 2 MiB pages
 # f of the five published programs with THP: none for GUPS, PageRank and LibLinear, all of it for BTree
-SHARE = Interval(0.0, 0.2, 1.0)
-PART = Interval(0.5, 0.9, 0.95)  # the gPT's of the waiting: the host's table of 2 MiB pages mostly is cached
+SHARE = pt.Interval(0.0, 0.2, 1.0)
+PART = pt.Interval(
+    0.5, 0.9, 0.95
+)  # the gPT's of the waiting: the host's table of 2 MiB pages mostly is cached
 
 
-def in_the_host(run: MeasuredRun) -> bool:
+def in_the_host(run: pt.law.MeasuredRun) -> bool:
     """Whether a virtual machine's run had 2 MiB pages, at least in the host: nested walks are shorter."""
     return bool(run.gpt and run.ept and run.ept < LEAST_EPT * run.gpt)
 
 
-def fragmented(run: MeasuredRun) -> str:
+def fragmented(run: pt.law.MeasuredRun) -> str:
     """What shows that pages of both sizes are walked for in one run; "" where nothing does.
 
     With memory in fragments some pages are of 2 MiB and others of 4 KiB, in each run others: published runs
@@ -424,7 +416,7 @@ def fragmented(run: MeasuredRun) -> str:
     return ""
 
 
-def signs(run: MeasuredRun) -> str:
+def signs(run: pt.law.MeasuredRun) -> str:
     """A sentence: how a run shows 2 MiB pages, and what follows; "" where it does not."""
     if run.huge_walks is not None and run.huge_walks > FEW:
         sign = f"{run.huge_walks:.0%} of its walks end at 2 MiB pages"
@@ -456,8 +448,8 @@ TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
 def calibrate_runs(
-    local: MeasuredRun,
-    remote: MeasuredRun | None = None,
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun | None = None,
     placement: str | None = None,
     *,
     at: str | None = None,
@@ -469,7 +461,7 @@ def calibrate_runs(
     common: FittedPrior | None = None,
     name: str = "",
     sources: dict[str, str] | None = None,
-) -> Calibration:
+) -> pt.law.Calibration:
     """Calibration from a measured run, all local unless `at` says otherwise, and, better, one at `placement`.
 
     placement  name or shares of the second run's placement, cost.law
@@ -482,23 +474,23 @@ def calibrate_runs(
     common     FittedPrior of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
     """
-    where, base = _known(placement, remote), None if at is None else placed(at)
+    where, base = _known(placement, remote), None if at is None else pt.law.placement(at)
     native = _native(local, where or base, native)
     if base is not None and (base.ept is None) != native:
         of = "native" if native else "of a virtual machine"
-        raise UsageError(f"placement {base.name}: the run is {of}")
+        raise pt.UsageError(f"placement {base.name}: the run is {of}")
     walkers = PER_CORE if walkers is None else walkers
     common = common or prior_of(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
     check_run("local", local, max(walkers, 1))
     if threads is not None and not 1 <= threads <= THREADS_PER_CORE:
-        raise UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
+        raise pt.UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
     found_threads = _threads(local, machine, walkers, threads, base)
     busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
     check_busy("local", local, busy)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, latency, common, rate, crowd.middle > LITTLE)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
-        far = Interval(far.low, far.middle, max(far.high, loaded.middle))
+        far = pt.Interval(far.low, far.middle, max(far.high, loaded.middle))
     found = _from_one(local, native, found_threads, common, rate)
     noise = common.any_noise if crowd.low < crowd.high else common.noise_at(crowd.middle)
     if remote is None or where is None:
@@ -506,15 +498,15 @@ def calibrate_runs(
         found = replace(found, flags=(*found.flags, *waiting(local, busy), *crowded(base, busy, machine)))
     else:
         check_run("remote", remote, PER_CORE)
-        check_pair(local, remote, where, base)
-        files, ghz = sources or {}, load_machine(machine_name(machine)).ghz
+        pt.law.check_pair(local, remote, where, base)
+        files, ghz = sources or {}, pt.load_machine(machine_name(machine)).ghz
         names = files.get("local", "local run"), files.get("remote", "remote run")
         odd = suspicious(local, remote, where, alone) if base is None else []
         odd += beyond_nodes(local, remote, where, (far, loaded), names)
         odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
         found, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone, noise)
         found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
-    return Calibration(
+    return pt.law.Calibration(
         name=name,
         machine=machine_name(machine),
         native=native,
@@ -546,10 +538,10 @@ def calibrate_runs(
 class Found:
     """e, s, f and the gPT's part of the waiting, with what is said of them."""
 
-    exposed: Interval | None
-    shared: Interval
-    share: Interval | None
-    part: Interval
+    exposed: pt.Interval | None
+    shared: pt.Interval
+    share: pt.Interval | None
+    part: pt.Interval
     identified: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
@@ -561,18 +553,18 @@ class Threads:
     to itself; the sentence that says so."""
 
     busy: float | None
-    walkers: Interval
-    crowd: Interval
+    walkers: pt.Interval
+    crowd: pt.Interval
     alone: bool
     why: str
 
 
 def _from_one(
-    local: MeasuredRun, native: bool, threads: Threads, common: FittedPrior, rate: float | None
+    local: pt.law.MeasuredRun, native: bool, threads: Threads, common: FittedPrior, rate: float | None
 ) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     walkers, crowd = threads.walkers, threads.crowd
-    competing = Interval.exactly(0.0) if threads.alone else shared_time(walkers, rate or 0.0)
+    competing = pt.Interval.exactly(0.0) if threads.alone else shared_time(walkers, rate or 0.0)
     if rate is None:
         part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
@@ -583,7 +575,7 @@ def _from_one(
     if local.from_memory is not None and local.from_memory > share.middle:
         # Memory takes longest of what serves the walker: more of its time than of its reads. f is relative to
         # a fitted k, and the counters have errata (HSD25, BDM69, BDM98), so the lower end stays.
-        share = Interval(share.low, local.from_memory, 1.0)
+        share = pt.Interval(share.low, local.from_memory, 1.0)
     return Found(
         exposed_prior(rate, walkers),
         competing,
@@ -594,7 +586,7 @@ def _from_one(
     )
 
 
-def _asked(crowd: Interval) -> tuple[str, ...]:
+def _asked(crowd: pt.Interval) -> tuple[str, ...]:
     if crowd.middle > LITTLE:
         return (MANY_THREADS,)
     return (ONE_OR_MANY,) if crowd.high > LITTLE else ()
@@ -602,17 +594,17 @@ def _asked(crowd: Interval) -> tuple[str, ...]:
 
 def _from_two(
     one: Found,
-    local: MeasuredRun,
-    remote: MeasuredRun,
-    places: tuple[Placement | None, Placement],
-    ks: tuple[Interval, Interval],
+    local: pt.law.MeasuredRun,
+    remote: pt.law.MeasuredRun,
+    places: tuple[pt.law.Placement | None, pt.law.Placement],
+    ks: tuple[pt.Interval, pt.Interval],
     alone: bool,
     noise: float,
-) -> tuple[Found, Interval]:
+) -> tuple[Found, pt.Interval]:
     """(what both runs say, k of a contended node)."""
     far, loaded = ks
     if beyond_walks(local, remote, alone) is not None:
-        loaded = Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
+        loaded = pt.Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
     exposed, competing = waiting_shares(local, remote, one.exposed, one.shared, alone, noise)
     share = dram_share(local, remote, places, (exposed, competing, one.part, far, loaded))
     stretch = f"the other state's stretch, {loaded.low:.3g} to {loaded.high:.3g}"
@@ -620,7 +612,7 @@ def _from_two(
     return Found(exposed, competing, share, one.part, identified, assumed), loaded
 
 
-def _measured(local: MeasuredRun) -> str:
+def _measured(local: pt.law.MeasuredRun) -> str:
     known = [("cycles", local.cycles), ("walk cycles", local.walk), ("seconds", local.seconds)]
     shown = f"{', '.join(what for what, value in known if value is not None)} of the local run"
     if local.from_memory is None:
@@ -628,59 +620,63 @@ def _measured(local: MeasuredRun) -> str:
     return f"{shown}; memory served {local.from_memory:.0%} of the entries that its walks read"
 
 
-def _known(name: str | None, remote: MeasuredRun | None) -> Placement | None:
+def _known(name: str | None, remote: pt.law.MeasuredRun | None) -> pt.law.Placement | None:
     if remote is None:
         return None
     if name is None:
-        raise UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
-    return placed(name)
+        raise pt.UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
+    return pt.law.placement(name)
 
 
-def _enough(local: MeasuredRun) -> None:
+def _enough(local: pt.law.MeasuredRun) -> None:
     if local.cycles is None or local.walk is None:
         missing = "cycles" if local.cycles is None else "walk cycles"
-        raise UsageError(
+        raise pt.UsageError(
             f"local run: its {missing} are not counted: add a run with remote tables (--remote), or count "
             "cycles and walk cycles"
         )
     if why := fragmented(local):
-        raise UsageError(
+        raise pt.UsageError(
             f"local run: 2 MiB pages in fragmented memory: {why}: no counter of a local run says what other "
             "tables cost; add a run with remote tables (--remote), or run it with one page size"
         )
     if not local.walk:
-        raise UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
+        raise pt.UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
 
 
-def _native(local: MeasuredRun, where: Placement | None, native: bool | None) -> bool:
+def _native(local: pt.law.MeasuredRun, where: pt.law.Placement | None, native: bool | None) -> bool:
     says = None if where is None else where.ept is None
     counted = None if local.ept is None else local.ept == 0
     for known in (native, says):
         if known is not None:
             if known and local.ept:
-                raise UsageError(f"local run: ePT walk cycles = {local.ept:,.0f}: a native run has none")
+                raise pt.UsageError(f"local run: ePT walk cycles = {local.ept:,.0f}: a native run has none")
             return known
     return bool(counted)
 
 
 def _threads(
-    local: MeasuredRun, machine: MachineName, walkers: float, given: float | None, base: Placement | None
+    local: pt.law.MeasuredRun,
+    machine: MachineName,
+    walkers: float,
+    given: float | None,
+    base: pt.law.Placement | None,
 ) -> Threads:
     """Threads of the local run: as given, else from the CPUs that were busy."""
-    model = load_machine(machine_name(machine))
+    model = pt.load_machine(machine_name(machine))
     busy, cores = busy_cpus(local, model.ghz), None
     if busy is not None and not _foreign(machine, walkers):
         nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
         cores = nodes * model.cpus_per_node / THREADS_PER_CORE
-    per_core = threads_per_core(busy, cores) if given is None else Interval.exactly(given)
+    per_core = threads_per_core(busy, cores) if given is None else pt.Interval.exactly(given)
     if local.cycles and local.walk and walkers >= 1:  # no walker is busy for longer than the run
         most = max(walkers * local.cycles / local.walk, 1.0)
         per_core = per_core.through(lambda each: min(each, most))
-    found = per_core.through(lambda each: walkers / each) if walkers >= 1 else Interval.exactly(walkers)
+    found = per_core.through(lambda each: walkers / each) if walkers >= 1 else pt.Interval.exactly(walkers)
     return Threads(
         busy,
         found,
-        Interval.exactly(1.0) if walkers < 1 else _crowd(busy, cores, per_core),
+        pt.Interval.exactly(1.0) if walkers < 1 else _crowd(busy, cores, per_core),
         found.low >= max(walkers, 1),
         _why(local, busy, cores, found, "as given" if walkers < 1 else _said(given)),
     )
@@ -690,13 +686,15 @@ def _said(given: float | None) -> str:
     return "" if given is None else f"{given:g} threads per core, as given"
 
 
-def _crowd(busy: float | None, cores: float | None, per_core: Interval) -> Interval:
+def _crowd(busy: float | None, cores: float | None, per_core: pt.Interval) -> pt.Interval:
     if busy is None:
-        return Interval.exactly(1.0) if per_core.low > 1 else Interval(0.0, 0.0, 1.0)
-    return Interval.exactly(float(busy > MANY) if cores is None else crowding(busy, cores))
+        return pt.Interval.exactly(1.0) if per_core.low > 1 else pt.Interval(0.0, 0.0, 1.0)
+    return pt.Interval.exactly(float(busy > MANY) if cores is None else crowding(busy, cores))
 
 
-def _why(local: MeasuredRun, busy: float | None, cores: float | None, walkers: Interval, given: str) -> str:
+def _why(
+    local: pt.law.MeasuredRun, busy: float | None, cores: float | None, walkers: pt.Interval, given: str
+) -> str:
     each = f"{walkers.low:.2g}" if walkers.low == walkers.high else f"{walkers.low:.2g} to {walkers.high:.2g}"
     if given:
         why = given
@@ -717,11 +715,13 @@ def _foreign(machine: MachineName, walkers: float) -> bool:
     return machine is None and walkers < PER_CORE
 
 
-def _part(local: MeasuredRun, native: bool, share: Interval | None, common: FittedPrior) -> Interval:
+def _part(
+    local: pt.law.MeasuredRun, native: bool, share: pt.Interval | None, common: FittedPrior
+) -> pt.Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table's part exceeds its walk cycles."""
     if native:
-        return Interval.exactly(1.0)
+        return pt.Interval.exactly(1.0)
     if share is None or not share.middle or local.gpt is None or local.ept is None or not local.walk:
         return common.gpt_part
     waiting = share.middle * (local.gpt + local.ept)
@@ -729,7 +729,7 @@ def _part(local: MeasuredRun, native: bool, share: Interval | None, common: Fitt
     return common.gpt_part.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
-def _assumed(common: FittedPrior, crowd: float, share: Interval, part: Interval) -> list[str]:
+def _assumed(common: FittedPrior, crowd: float, share: pt.Interval, part: pt.Interval) -> list[str]:
     on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
         "e from walk cycles per cycle, as of page walkers that are busy independently of each other",
@@ -738,7 +738,7 @@ def _assumed(common: FittedPrior, crowd: float, share: Interval, part: Interval)
     ]
 
 
-def _halves(part: Interval) -> list[str]:
+def _halves(part: pt.Interval) -> list[str]:
     if part.low == part.high:
         return []
     return [

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptanalyze.cli import complete, echo, next_step
-from ptanalyze.cli.output import Output, emit, must_end_with, output_options
+import ptanalyze as pt
 
 from .options import (
     REMOTE,
@@ -25,9 +24,6 @@ from .options import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ptanalyze.core.columns import Section
-    from ptanalyze.core.interval import Interval
-    from ptanalyze.cost.law import Calibration
 
 RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
 
@@ -43,7 +39,7 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 )
 @click.option(
     "--placement",
-    shell_complete=complete.words_or_files(*REMOTE),
+    shell_complete=pt.complete.words_or_files(*REMOTE),
     help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; or "
     "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
 )
@@ -73,19 +69,21 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
     "--output",
     "calibration_file",
     type=click.Path(),
-    callback=must_end_with("toml"),
+    callback=pt.output.must_end_with("toml"),
     metavar="FILE.toml",
     help="Calibration file to write, for predict and whatif --calibration. Default: none.",
 )
 @click.option(
     "--write-machine",
     type=click.Path(),
-    callback=must_end_with("toml"),
+    callback=pt.output.must_end_with("toml"),
     metavar="FILE.toml",
     help="Machine file to write with the --latency values; needs no run. Default: none.",
 )
-@output_options(file=False)
-def command(calibration_file: str | None, write_machine: str | None, output: Output, **options: Any) -> None:
+@pt.output.output_options(file=False)
+def command(
+    calibration_file: str | None, write_machine: str | None, output: pt.output.Output, **options: Any
+) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     A run with local tables gives walk cycles and bounds; a second run with any known placement gives their
@@ -99,9 +97,6 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
       ptanalyze calibrate --local l.txt --remote r.txt --placement RRI -o app.toml
     """
     import msgspec
-
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.formats.measured.machine import write_calibration
 
     from .run_time import calibrate
 
@@ -117,42 +112,38 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
         return coefficients_frame(calibration)
 
     if calibration_file is not None:
-        write_calibration(calibration_file, calibration)
+        pt.measured.write_calibration(calibration_file, calibration)
     plots = {"coefficients": table}
-    emit(
-        Answer(
+    pt.output.emit(
+        pt.columns.Answer(
             "calibration", table, lambda: msgspec.to_builtins(calibration), lambda: view(calibration), plots
         ),
         output,
     )
     if calibration_file is not None:
-        echo(f"{calibration_file}: written; {next_step('predict', calibration_file)}", err=True)
+        pt.cli.echo(f"{calibration_file}: written; {pt.cli.next_step('predict', calibration_file)}", err=True)
 
 
 def write_machine_file(
     path: str, machine: str | None, latency_file: str | None, local_ns: float | None
 ) -> None:
     """The machine asked for (or the reference one), with measured latencies."""
-    from ptanalyze.core.errors import UsageError
-    from ptanalyze.core.machine import load_machine
-    from ptanalyze.formats.measured.latency import read_latency, with_latency
-    from ptanalyze.formats.measured.machine import write_machine
 
     from .calibrate import REFERENCE_MACHINE
 
     if latency_file is None:
-        raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
-    base = load_machine(machine or REFERENCE_MACHINE)
-    measured = read_latency(latency_file, local_ns)
-    write_machine(path, with_latency(base, measured, Path(path).stem))
+        raise pt.UsageError(
+            f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote"
+        )
+    base = pt.load_machine(machine or REFERENCE_MACHINE)
+    measured = pt.measured.read_latency(latency_file, local_ns)
+    pt.measured.write_machine(path, pt.measured.with_latency(base, measured, Path(path).stem))
     for flag in measured.flags:
-        echo(f"ptanalyze: {flag}", err=True)
-    echo(f"{path}: written; use it with -m {path}", err=True)
+        pt.cli.echo(f"ptanalyze: {flag}", err=True)
+    pt.cli.echo(f"{path}: written; use it with -m {path}", err=True)
 
 
-def view(calibration: Calibration) -> Iterator[Section]:
-    from ptanalyze.core.columns import Section
-    from ptanalyze.show.terminal import number
+def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
 
     local = calibration.local
     counted = {
@@ -169,20 +160,20 @@ def view(calibration: Calibration) -> Iterator[Section]:
         "k, idle remote node": calibration.remote_stretch,
         "k, contended remote node": calibration.contended_stretch,
     }
-    yield Section(
+    yield pt.columns.Section(
         "All tables local" if calibration.at is None else f"Tables at {calibration.at}",
-        {key: number(value) for key, value in counted.items()},
+        {key: pt.terminal.number(value) for key, value in counted.items()},
     )
-    yield Section("low, middle, high", {key: interval(value) for key, value in intervals.items()})
+    yield pt.columns.Section("low, middle, high", {key: interval(value) for key, value in intervals.items()})
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),
         ("warning", calibration.flags),
     ):
-        yield Section(lines=[f"{heading}: {line}" for line in lines])
+        yield pt.columns.Section(lines=[f"{heading}: {line}" for line in lines])
 
 
-def interval(value: Interval | None) -> str:
+def interval(value: pt.Interval | None) -> str:
     if value is None:
         return "not counted"
     if value.low == value.high:

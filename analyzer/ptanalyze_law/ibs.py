@@ -10,12 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ptanalyze.core.errors import UNKNOWN_NODE, InputError, UsageError
-from ptanalyze.core.safe_files import read_given
-from ptanalyze.core.snapshot import Snapshot
-from ptanalyze.core.trace import REGION_SHIFT
-from ptanalyze.cost.law import MeasuredRun
-from ptanalyze.world.address_space import address_space
+import ptanalyze as pt
 
 from .perf_stat import L2_MISSES, PerfStat, first_of, modes_of, value_of, walk_events
 
@@ -74,7 +69,9 @@ def refills(path: str | PathLike[str], user: bool = True) -> list[Refill]:
     """Samples that read_refills counts; perf prints a sample's registers before its CPU and process."""
     samples: list[Refill] = []
     rip, by_ops, open_ = 0, True, False
-    for name, register, rest, cpu, pid in REGISTER.findall(read_given(Path(path), MOST_IBS_BYTES)):
+    for name, register, rest, cpu, pid in REGISTER.findall(
+        pt.safe_files.read_given(Path(path), MOST_IBS_BYTES)
+    ):
         if not name:
             if open_:
                 samples[-1] = samples[-1]._replace(cpu=int(cpu), pid=int(pid))
@@ -85,7 +82,7 @@ def refills(path: str | PathLike[str], user: bool = True) -> list[Refill]:
             rip, by_ops, open_ = 0, by_ops and bool(value & BY_OPS), False
             if value & (L3_MISS_ONLY | LATENCY_FILTER):
                 why = "samples of slow ops alone have no mean of all: record without l3missonly and ldlat"
-                raise InputError(path, "ibs_op_ctl", register.decode(), why)
+                raise pt.errors.InputError(path, "ibs_op_ctl", register.decode(), why)
         elif name == b"IbsOpRip":
             rip = value
         elif name == b"IbsDCLinAd":
@@ -95,7 +92,9 @@ def refills(path: str | PathLike[str], user: bool = True) -> list[Refill]:
             printed, latency = PRINTED.search(rest), value >> 48
             if printed and int(printed[1]) != latency:
                 shown = f"TlbRefillLat {printed[1].decode()[:20]}"
-                raise InputError(path, "ibs_op_data3", shown, f"bits 48-63 of its register say {latency}")
+                raise pt.errors.InputError(
+                    path, "ibs_op_data3", shown, f"bits 48-63 of its register say {latency}"
+                )
             missed = value & L1_MISS and value & L2_MISS and value & PHYSICAL
             open_ = bool(missed and latency and not (user and rip >> 63))
             if open_:
@@ -105,13 +104,17 @@ def refills(path: str | PathLike[str], user: bool = True) -> list[Refill]:
             f"samples that missed both TLBs: expected {LEAST_REFILLS} or more of `perf report -D` after "
             "`perf record -e ibs_op/cnt_ctl=1/ --raw-samples`"
         )
-        raise InputError(path, "ibs_op_data3", len(samples), why)
+        raise pt.errors.InputError(path, "ibs_op_data3", len(samples), why)
     return [sample._replace(by_ops=by_ops) for sample in samples]
 
 
 def with_refills(
-    run: MeasuredRun, stat: PerfStat, path: str | PathLike[str], native: bool, allow_multiplexed: bool = False
-) -> tuple[MeasuredRun, str]:
+    run: pt.law.MeasuredRun,
+    stat: PerfStat,
+    path: str | PathLike[str],
+    native: bool,
+    allow_multiplexed: bool = False,
+) -> tuple[pt.law.MeasuredRun, str]:
     """(a Run with walk cycles = L2 DTLB misses x mean refill latency, the sentence that says so).
 
     Nested walks are part of the latency: native runs only. InputError where L2 DTLB misses were not counted,
@@ -119,12 +122,12 @@ def with_refills(
     """
     if not native:
         why = "a refill's latency does not tell nested walks apart: use it for native runs only (--native)"
-        raise InputError(path, "ibs_op", "TlbRefillLat", why)
+        raise pt.errors.InputError(path, "ibs_op", "TlbRefillLat", why)
     modes = modes_of(stat)
     event = first_of(stat, L2_MISSES, modes)
     if walk_events(stat) or event is None:
         counted = ", ".join(walk_events(stat)) or "none"
-        raise InputError(
+        raise pt.errors.InputError(
             stat.path, "walk counters", counted, f"samples of IBS go with a count of {L2_MISSES[0]}"
         )
     refills, walks = read_refills(path, "u" in modes), value_of(stat, event, modes, allow_multiplexed)
@@ -154,29 +157,29 @@ class RefillTimes(NamedTuple):
     left_out: int
 
 
-def refill_times(snapshot: Snapshot, refills: Sequence[Refill], pid: int | None = None) -> RefillTimes:
+def refill_times(snapshot: pt.Snapshot, refills: Sequence[Refill], pid: int | None = None) -> RefillTimes:
     """RefillTimes of a native Snapshot and the `refills` of its process.
 
     A sample's refill may have found its entry in a cache. UsageError: a VM; samples of several processes and
     no `pid`; samples without a CPU or an address.
     """
     if not snapshot.native:
-        raise UsageError("a refill's latency does not tell nested walks apart: name a native capture")
+        raise pt.UsageError("a refill's latency does not tell nested walks apart: name a native capture")
     placed = [refill for refill in refills if min(refill.cpu, refill.address) >= 0]
     if not placed:
         why = "record with -d and -a (or --sample-cpu), and keep IbsDCLinAd and PERF_RECORD_SAMPLE"
-        raise UsageError(f"samples: no CPU and address in any of {len(refills)}: {why}")
+        raise pt.UsageError(f"samples: no CPU and address in any of {len(refills)}: {why}")
     pids = sorted({refill.pid for refill in placed})
     if pid is None and len(pids) > 1:
-        raise UsageError(f"samples of {len(pids)} processes, {pids[0]} to {pids[-1]}: name one with --pid")
+        raise pt.UsageError(f"samples of {len(pids)} processes, {pids[0]} to {pids[-1]}: name one with --pid")
     rows = [refill[:3] for refill in placed if pid in (None, refill.pid)]
     cycles, address, cpu = np.array(rows, np.uint64).reshape(-1, 3).T
-    regions, which = np.unique(address >> np.uint64(REGION_SHIFT), return_inverse=True)
-    leaf = address_space(snapshot, regions).regions.leaf[which]
+    regions, which = np.unique(address >> np.uint64(pt.trace.REGION_SHIFT), return_inverse=True)
+    leaf = pt.address_space.address_space(snapshot, regions).regions.leaf[which]
     inside = leaf < len(snapshot.guest)
-    server = np.where(inside, snapshot.guest.node[np.where(inside, leaf, 0)], UNKNOWN_NODE)
+    server = np.where(inside, snapshot.guest.node[np.where(inside, leaf, 0)], pt.errors.UNKNOWN_NODE)
     by_cpu = snapshot.topology.node_of_cpu()
-    reader = np.where(cpu < len(by_cpu), by_cpu[np.minimum(cpu, len(by_cpu) - 1)], UNKNOWN_NODE)
+    reader = np.where(cpu < len(by_cpu), by_cpu[np.minimum(cpu, len(by_cpu) - 1)], pt.errors.UNKNOWN_NODE)
     nodes = tuple(node.id for node in snapshot.topology.nodes)
     shape = len(nodes), len(nodes)
     mean, error, samples = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64)

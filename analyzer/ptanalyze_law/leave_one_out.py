@@ -23,8 +23,7 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
+import ptanalyze as pt
 
 from .calibrate import calibrate_runs, suspicious
 from .predict import Prediction, predict_placement, predict_walks, slowdown
@@ -116,12 +115,12 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
 def _odd(family: str) -> Iterator[tuple[str, str, str]]:
     """(family, workload, configuration) of runs that their counters say were of another placement."""
     for workload, configs in runs(family).items():
-        local = configs.get(LOCAL_RUN[family], MeasuredRun())
+        local = configs.get(LOCAL_RUN[family], pt.law.MeasuredRun())
         for name, run in configs.items():
             if (
                 name != LOCAL_RUN[family]
                 and local.walk is not None
-                and suspicious(local, run, placement(name))
+                and suspicious(local, run, pt.law.placement(name))
             ):
                 yield family, workload, name
 
@@ -174,18 +173,18 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _baselines(
     family: str,
     workload: str,
-    configs: Mapping[str, MeasuredRun],
-    others: Mapping[str, Mapping[str, MeasuredRun]],
+    configs: Mapping[str, pt.law.MeasuredRun],
+    others: Mapping[str, Mapping[str, pt.law.MeasuredRun]],
 ) -> Iterator[Row]:
     over_all = [
         _slower(family, runs_of, name)
         for runs_of in others.values()
         for name in targets(family, runs_of)
-        if not placement(name).all_local
+        if not pt.law.placement(name).all_local
     ]
     for name in targets(family, configs):
         same = [_slower(family, runs_of, name) for runs_of in others.values() if name in runs_of]
-        local = placement(name).all_local
+        local = pt.law.placement(name).all_local
         for method, guess in (
             (CONFIGURATION, np.mean(same)),
             (CONSTANT, 1.0 if local else np.mean(over_all)),
@@ -194,12 +193,12 @@ def _baselines(
             yield of(family, method, workload, "", name, configs, float(guess))
 
 
-def _slower(family: str, configs: Mapping[str, MeasuredRun], name: str) -> float:
+def _slower(family: str, configs: Mapping[str, pt.law.MeasuredRun], name: str) -> float:
     return ratio(configs[LOCAL_RUN[family]], configs[name])
 
 
 def one_run(
-    family: str, workload: str, configs: Mapping[str, MeasuredRun], elsewhere: bool = False
+    family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun], elsewhere: bool = False
 ) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
     if configs[LOCAL_RUN[family]].walk is None:
@@ -207,34 +206,37 @@ def one_run(
     only = calibrated(family, workload, elsewhere)(configs[LOCAL_RUN[family]])
     for name in targets(family, configs):
         yield of(family, ONE_RUN + ELSEWHERE * elsewhere, workload, "", name, configs, only)
-        if not elsewhere and not placement(name).all_local:
+        if not elsewhere and not pt.law.placement(name).all_local:
             yield of(family, BASU_PLACED, workload, "", name, configs, basu(only, name))
 
 
-def basu(known: Calibration, name: str) -> float:
+def basu(known: pt.law.Calibration, name: str) -> float:
     """Run time at a placement if every walk cycle is waited for, and no thread waits for another's; where the
     local run walks for more cycles than it has, those outside walks are negative."""
-    every = replace(known, exposed=Interval.exactly(1.0), shared=Interval.exactly(0.0))
-    missing = max(counted(known.local.walk, "local run: walk cycles") / known.local.length - 1, 0.0)
+    every = replace(known, exposed=pt.Interval.exactly(1.0), shared=pt.Interval.exactly(0.0))
+    missing = max(pt.law.counted(known.local.walk, "local run: walk cycles") / known.local.length - 1, 0.0)
     return predict_placement(every, name).middle - missing
 
 
-def line(local: MeasuredRun, second: MeasuredRun, walk: float) -> float:
+def line(local: pt.law.MeasuredRun, second: pt.law.MeasuredRun, walk: float) -> float:
     """Cycles over the local run's at `walk` walk cycles, on the straight line through two runs."""
     (here, there), (cycles, after) = (
-        (counted(getattr(local, of), f"local run: {of}"), counted(getattr(second, of), f"second run: {of}"))
+        (
+            pt.law.counted(getattr(local, of), f"local run: {of}"),
+            pt.law.counted(getattr(second, of), f"second run: {of}"),
+        )
         for of in ("walk", "cycles")
     )
     return float(1 + (after / cycles - 1) * (walk - here) / (there - here))
 
 
-def walked(family: str, workload: str, configs: Mapping[str, MeasuredRun]) -> Iterator[Row]:
+def walked(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun]) -> Iterator[Row]:
     """From counters of the all-local run, and of each remote one, with the walk cycles of those that are
     predicted: cycles, as a replay would be priced."""
     there = {
         name: run
         for name, run in configs.items()
-        if run.walk is not None and run.cycles and not placement(name).tables_local
+        if run.walk is not None and run.cycles and not pt.law.placement(name).tables_local
     }
     local = configs[LOCAL_RUN[family]]
     if local.walk is None:
@@ -243,26 +245,30 @@ def walked(family: str, workload: str, configs: Mapping[str, MeasuredRun]) -> It
         run = there.get(second)
         known = calibrated(family, workload)(local, run, second or None)
         for name, target in there.items():
-            if name == second or placement(name).data != LOCAL:
+            if name == second or pt.law.placement(name).data != pt.law.LOCAL:
                 continue
-            walk = counted(target.walk, "run: walk cycles")
+            walk = pt.law.counted(target.walk, "run: walk cycles")
             yield from against(family, (workload, second, name), known, walk, target)
 
 
 def against(
-    family: str, names: tuple[str, str, str], known: Calibration, walk: float, target: MeasuredRun
+    family: str,
+    names: tuple[str, str, str],
+    known: pt.law.Calibration,
+    walk: float,
+    target: pt.law.MeasuredRun,
 ) -> Iterator[Row]:
     """The law's row of cycles from walk cycles, and that of its rival; names: workload, second, config."""
     local, second = known.local, known.remote
-    found, cycles = predict_walks(known, walk), counted(local.cycles, "local run: cycles")
-    low, middle, high = (value / cycles for value in counted(found.cycles, "prediction: cycles"))
-    measured = counted(target.cycles, "run: cycles") / cycles
+    found, cycles = predict_walks(known, walk), pt.law.counted(local.cycles, "local run: cycles")
+    low, middle, high = (value / cycles for value in pt.law.counted(found.cycles, "prediction: cycles"))
+    measured = pt.law.counted(target.cycles, "run: cycles") / cycles
     law, rival = WALKED, BASU
-    guess = 1 + (walk - counted(local.walk, "local run: walk cycles")) / cycles
+    guess = 1 + (walk - pt.law.counted(local.walk, "local run: walk cycles")) / cycles
     more: Row = {}
     if second is not None:
         law, rival, guess = WALKED_TWICE, LINE, line(local, second, walk)
-        own, other = (counted(run.walk, "run: walk cycles") for run in (local, second))
+        own, other = (pt.law.counted(run.walk, "run: walk cycles") for run in (local, second))
         more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle if other != own else 0.0}
     yield row(family, law, *names, found, measured, (low, middle, high)) | more
     yield row(family, rival, *names, guess, measured)
@@ -271,22 +277,22 @@ def against(
 def two_runs(
     family: str,
     workload: str,
-    configs: Mapping[str, MeasuredRun],
+    configs: Mapping[str, pt.law.MeasuredRun],
     method: str = TWO_RUNS,
     elsewhere: bool = False,
 ) -> Iterator[Row]:
     """From the all-local run and each remote one: every other one; by counters, or by run times alone."""
     known = _timed if method == TIMES else _whole
     for second, run in configs.items():
-        where = placement(second)
-        if where.tables_local or second[-1] in "EG" or where.data != LOCAL:
+        where = pt.law.placement(second)
+        if where.tables_local or second[-1] in "EG" or where.data != pt.law.LOCAL:
             continue
         if method == TWO_RUNS and (run.walk is None or configs[LOCAL_RUN[family]].walk is None):
             continue
         local = known(configs[LOCAL_RUN[family]])
         both = calibrated(family, workload, elsewhere)(local, known(run), second)
         for name in targets(family, configs):
-            if [*placement(name).tables()] != [*where.tables()]:  # else a repeat, no prediction
+            if [*pt.law.placement(name).tables()] != [*where.tables()]:  # else a repeat, no prediction
                 title = method + ELSEWHERE * elsewhere
                 yield of(family, title, workload, second, name, configs, both)
 
@@ -294,11 +300,11 @@ def two_runs(
 def remote_data(family: str) -> Iterator[Row]:
     """From the all-local run: those with remote data, tables local or not."""
     for workload, configs in runs(family, ("fit", "data")).items():
-        if configs.get(LOCAL_RUN[family], MeasuredRun()).walk is None:
+        if configs.get(LOCAL_RUN[family], pt.law.MeasuredRun()).walk is None:
             continue
         only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
         for name in configs:
-            if placement(name).data != LOCAL:
+            if pt.law.placement(name).data != pt.law.LOCAL:
                 yield of(family, DATA, workload, "", name, configs, only)
 
 
@@ -334,12 +340,12 @@ def policies(family: str) -> Iterator[Row]:
             (law(run["mitosis"], "LP"), "mitosis", ("hydra", "wasp")),
         ):
             for policy in more:
-                walk = counted(run[policy].walk, "run: walk cycles")
+                walk = pt.law.counted(run[policy].walk, "run: walk cycles")
                 for found in against(family, (workload, second, policy), known, walk, run[policy]):
                     yield found | {"method": POLICY_ROWS.get(str(found["method"]), found["method"])}
 
 
-def of_ports(workload: str, linux: MeasuredRun, family: str = PORTS) -> partial[Calibration]:
+def of_ports(workload: str, linux: pt.law.MeasuredRun, family: str = PORTS) -> partial[pt.law.Calibration]:
     """calibrate_runs for a workload of the ports, from its run on `linux`."""
     return partial(
         calibrate_runs,
@@ -352,7 +358,7 @@ def of_ports(workload: str, linux: MeasuredRun, family: str = PORTS) -> partial[
     )
 
 
-def targets(family: str, configs: Mapping[str, MeasuredRun]) -> list[str]:
+def targets(family: str, configs: Mapping[str, pt.law.MeasuredRun]) -> list[str]:
     """Names of the runs of a workload that are to be predicted."""
     return [name for name in configs if name != LOCAL_RUN[family]]
 
@@ -363,8 +369,8 @@ def of(
     workload: str,
     second: str,
     name: str,
-    configs: Mapping[str, MeasuredRun],
-    known: Calibration | float,
+    configs: Mapping[str, pt.law.MeasuredRun],
+    known: pt.law.Calibration | float,
 ) -> Row:
     """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
     measured = ratio(configs[LOCAL_RUN[family]], configs[name])
@@ -392,7 +398,9 @@ def row(
 ) -> Row:
     known: Row = {"family": family, "method": method, "workload": workload, "second": second, "config": name}
     known |= {
-        "repaired": family not in (PORTS, FIRST_TOUCH) and method != REPLICAS and placement(name).all_local
+        "repaired": family not in (PORTS, FIRST_TOUCH)
+        and method != REPLICAS
+        and pt.law.placement(name).all_local
     }
     known |= {"spread": spread(family, workload), "gain": 0.0}
     if isinstance(found, float):
@@ -413,7 +421,7 @@ def row(
     }
 
 
-def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[Calibration]:
+def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[pt.law.Calibration]:
     """calibrate_runs for a workload of a family, with what is fitted on the others, `elsewhere`: and on other
     machines."""
     return partial(
@@ -425,16 +433,16 @@ def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[C
     )
 
 
-def _whole(run: MeasuredRun) -> MeasuredRun:
+def _whole(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
     return run
 
 
-def _timed(run: MeasuredRun) -> MeasuredRun:
+def _timed(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
     """A MeasuredRun of which only the time is known, and whether one thread ran."""
     return (
-        MeasuredRun(seconds=run.seconds, cpus=run.cpus)
+        pt.law.MeasuredRun(seconds=run.seconds, cpus=run.cpus)
         if run.seconds
-        else MeasuredRun(run.cycles, cpus=run.cpus)
+        else pt.law.MeasuredRun(run.cycles, cpus=run.cpus)
     )
 
 
@@ -455,12 +463,12 @@ def _of_ports(family: str, workload: str) -> Iterator[list[float]]:
         yield list(np.exp(logs.mean() + (logs - logs.mean()) / sqrt(len(logs))))
 
 
-def _alike(configs: Mapping[str, MeasuredRun]) -> Iterator[list[float]]:
+def _alike(configs: Mapping[str, pt.law.MeasuredRun]) -> Iterator[list[float]]:
     """Run times of each group of runs that should take as long."""
     same: dict[object, list[float]] = {}
-    huge: dict[str, list[MeasuredRun]] = {}
+    huge: dict[str, list[pt.law.MeasuredRun]] = {}
     for name, run in configs.items():
-        where = placement(name.removeprefix(HUGE))
+        where = pt.law.placement(name.removeprefix(HUGE))
         if name.startswith(HUGE):
             huge.setdefault(where.data, []).append(run)
         else:

@@ -2,7 +2,7 @@
 
 import click
 
-from ptanalyze.cli import complete
+import ptanalyze as pt
 
 REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 seconds_option = click.option(
@@ -41,5 +41,5 @@ measured_machine_option = click.option(
     "-m",
     "--machine",
     help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-    shell_complete=complete.machines,
+    shell_complete=pt.complete.machines,
 )

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from ptanalyze.core.errors import InputError
-from ptanalyze.core.safe_files import Undecodable, plain_json, read_given
-from ptanalyze.cost.law import MeasuredRun
+import ptanalyze as pt
 
 MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-..., --metric-only, -G)"
@@ -113,8 +111,10 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
     """PerfStat of a file in either form; InputError where it is not one."""
     path = Path(path)
     if path.is_dir():
-        raise InputError(path, "file", "a directory", "give a file that `perf stat -x, -o FILE` wrote")
-    content = read_given(path, MOST_BYTES)
+        raise pt.errors.InputError(
+            path, "file", "a directory", "give a file that `perf stat -x, -o FILE` wrote"
+        )
+    content = pt.safe_files.read_given(path, MOST_BYTES)
     lines = content.decode("utf-8", "replace").splitlines()
     numbered = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     mark = next((match[1] for _, line in numbered if (match := MARK.match(line))), ",")
@@ -126,10 +126,10 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
             if cells is not None:
                 counters.append(_counter(at, *cells))
         except ValueError as error:
-            raise InputError(path, f"line {at}", repr(line.strip()[:40]), str(error)) from None
+            raise pt.errors.InputError(path, f"line {at}", repr(line.strip()[:40]), str(error)) from None
     if not any(counter.value is not None or counter.name in CYCLES for counter in counters):
         why = f"no counter of `perf stat -x,` or `-j` in it: {ONE_RUN}"
-        raise InputError(path, "contents", repr(lines[0][:30] if lines else ""), why)
+        raise pt.errors.InputError(path, "contents", repr(lines[0][:30] if lines else ""), why)
     return PerfStat(str(path), _by_name(counters), *_seconds_and_cpus(counters))
 
 
@@ -159,8 +159,8 @@ def _cells(line: str, mark: str) -> Cells | None:
 def _json(line: str) -> Cells | None:
     """Cells of a line of -j; None for one without a counter."""
     try:
-        record = plain_json(NO_NUMBER.sub(": null", line).encode())
-    except Undecodable:
+        record = pt.safe_files.plain_json(NO_NUMBER.sub(": null", line).encode())
+    except pt.safe_files.Undecodable:
         record = None
     if not isinstance(record, dict):
         raise ValueError("not a line of JSON")
@@ -222,7 +222,9 @@ def _seconds_and_cpus(rows: list[Counter]) -> tuple[float | None, float | None]:
     return seconds, cpus
 
 
-def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> MeasuredRun:
+def read_run(
+    path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False
+) -> pt.law.MeasuredRun:
     """MeasuredRun of a file of `perf stat` output; `native`: no ePT counter is expected.
 
     InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
@@ -259,17 +261,17 @@ def one_walker(stat: PerfStat) -> bool:
     return bool(names & {*DURATION}) and not names & {*PENDING}
 
 
-def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> MeasuredRun:
+def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> pt.law.MeasuredRun:
     """MeasuredRun from the counters of a PerfStat; as read_run."""
     modes = modes_of(stat)
     names = {name for name, letters in stat.counters if letters == modes}
     every = {name for name, _ in stat.counters}
     if stat.seconds and not every & {*CYCLES, *WALK_EVENTS, EPT}:
-        return MeasuredRun(seconds=stat.seconds, cpus=stat.cpus)
+        return pt.law.MeasuredRun(seconds=stat.seconds, cpus=stat.cpus)
     cycles = value_of(stat, first_of(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
     counter = stat.counters.get(("instructions", modes))
-    return MeasuredRun(
+    return pt.law.MeasuredRun(
         cycles,
         gpt,
         ept,
@@ -303,7 +305,7 @@ def _walk_cycles(
     events = walk_events(stat)
     if not native and not {*events} <= {*PENDING}:
         why = "it does not tell nested walks apart: use it for native runs only"
-        raise InputError(stat.path, "event", events[0], why)
+        raise pt.errors.InputError(stat.path, "event", events[0], why)
     gpt = sum(value_of(stat, name, modes, allow_multiplexed) for name in events or PENDING)
     nested = not native or EPT in names  # counted natively: 0, else it was no native run
     return gpt, value_of(stat, EPT, modes, allow_multiplexed) if nested else 0.0
@@ -371,12 +373,12 @@ def value_of(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> 
         why = f"counted for {', '.join(other)}, cycles for {modes or 'all modes'}" if other else "missing"
         if name == EPT and not other:
             why += "; for a run without a virtual machine say --native"
-        raise InputError(stat.path, "event", shown, f"{why}; count all of them in one run")
+        raise pt.errors.InputError(stat.path, "event", shown, f"{why}; count all of them in one run")
     if counter.value is None:
-        raise InputError(stat.path, "event", shown, counter.trouble)
+        raise pt.errors.InputError(stat.path, "event", shown, counter.trouble)
     if counter.running < LEAST_RUNNING and not allow_multiplexed:
         why = (
             f"below {LEAST_RUNNING:g} % perf's scaling is a guess: count fewer events, or --allow-multiplexed"
         )
-        raise InputError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
+        raise pt.errors.InputError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
     return counter.value

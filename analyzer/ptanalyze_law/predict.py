@@ -4,23 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.interval import Interval, combined
-from ptanalyze.cost.law import (
-    CONTENDED,
-    LOCAL,
-    ORDER,
-    ORDER_NATIVE,
-    Calibration,
-    MeasuredRun,
-    Placement,
-    counted,
-    outside_cycles,
-    placement,
-    run_cycles,
-    waited_cycles,
-    waiting_of,
-)
+import ptanalyze as pt
 
 from .calibrate import SLOWER
 
@@ -50,31 +34,31 @@ class Prediction:
     doubt: str | None = None
 
     @property
-    def slowdown(self) -> Interval:
-        return Interval(self.low, self.middle, self.high)
+    def slowdown(self) -> pt.Interval:
+        return pt.Interval(self.low, self.middle, self.high)
 
 
-def predict_placement(calibration: Calibration, name: str) -> Prediction:
+def predict_placement(calibration: pt.law.Calibration, name: str) -> Prediction:
     """Prediction for a placement by name or shares (cost.law); UsageError for a native placement of a
     virtual machine's run, or the reverse.
 
     Where both runs have wall-clock times, these are what is predicted, and cycles apart from them. Else
     seconds grow by what cycles grow: user time grows, the rest of the wall clock does not.
     """
-    where = placement(name)
+    where = pt.law.placement(name)
     if (where.ept is None) != calibration.native:
         kind = "native: one table" if calibration.native else "of a virtual machine: two tables"
-        raise UsageError(
+        raise pt.UsageError(
             f"placement {name}: the calibration is {kind}; expected one of {', '.join(order(calibration))}"
         )
     return predicted(calibration, name, *_ratios(calibration, where), repaired=where.repaired)
 
 
 def predicted(
-    calibration: Calibration,
+    calibration: pt.law.Calibration,
     name: str,
-    time: Interval,
-    cycles: Interval,
+    time: pt.Interval,
+    cycles: pt.Interval,
     repaired: bool = False,
     noise: float | None = None,
 ) -> Prediction:
@@ -83,7 +67,7 @@ def predicted(
     local, measured = calibration.local, _is_measured(calibration, name)
     noise = calibration.noise if noise is None else noise
 
-    def widened(ratio: Interval) -> Interval:
+    def widened(ratio: pt.Interval) -> pt.Interval:
         if measured:
             return ratio
         more = calibration.repair * ratio.middle if repaired else 0.0
@@ -103,12 +87,12 @@ def predicted(
     )
 
 
-def order(calibration: Calibration) -> tuple[str, ...]:
+def order(calibration: pt.law.Calibration) -> tuple[str, ...]:
     """Names of all placements that predict_placement() lists, the best first in its kind."""
-    return ORDER_NATIVE if calibration.native else ORDER
+    return pt.law.ORDER_NATIVE if calibration.native else pt.law.ORDER
 
 
-def noise_of(calibration: Calibration, ratio: float, noise: float) -> float:
+def noise_of(calibration: pt.law.Calibration, ratio: float, noise: float) -> float:
     """Half of the interval of a ratio that comes from noise: of the local run, of the one that is predicted,
     and of the second one, whose noise grows with what is concluded from it."""
     one = noise / sqrt(2)
@@ -119,53 +103,53 @@ def noise_of(calibration: Calibration, ratio: float, noise: float) -> float:
     return one * sqrt(ratio**2 + (scale * known) ** 2 + (1 - scale) ** 2)
 
 
-def slowdown(calibration: Calibration) -> float:
+def slowdown(calibration: pt.law.Calibration) -> float:
     """Run time of the second run over that of the first: wall clock where both are known, else cycles.
 
     Cycles too where the two contradict each other on which run was the slower one.
     """
-    local, remote = calibration.local, counted(calibration.remote, "calibration: remote run")
+    local, remote = calibration.local, pt.law.counted(calibration.remote, "calibration: remote run")
     time = remote.seconds / local.seconds if local.seconds and remote.seconds else None
     if not local.cycles or not remote.cycles:
-        return counted(time, "remote run: seconds")
+        return pt.law.counted(time, "remote run: seconds")
     cycles = remote.cycles / local.cycles
     return cycles if time is None or (time - 1) * (cycles - 1) <= 0 else time
 
 
-def _is_measured(calibration: Calibration, name: str) -> bool:
+def _is_measured(calibration: pt.law.Calibration, name: str) -> bool:
     return name in (calibration.placement, calibration.at) or (
         calibration.at is None and name in ("LL", "LP", "L", "LP-LD")
     )
 
 
-def _widened(ratio: Interval, noise: float) -> Interval:
-    return Interval(
+def _widened(ratio: pt.Interval, noise: float) -> pt.Interval:
+    return pt.Interval(
         max(ratio.middle - sqrt((ratio.middle - ratio.low) ** 2 + noise**2), 0.0),
         ratio.middle,
         ratio.middle + sqrt((ratio.high - ratio.middle) ** 2 + noise**2),
     )
 
 
-def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
+def _times(ratios: pt.Interval, local: float) -> tuple[float, float, float]:
     low, middle, high = ratios.through(lambda ratio: ratio * local)
     return low, middle, high
 
 
-def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Interval]:
+def _ratios(calibration: pt.law.Calibration, where: pt.law.Placement) -> tuple[pt.Interval, pt.Interval]:
     """Intervals of (run time, cycles) over those of the local run, without noise."""
     unknown = (
-        calibration.exposed or Interval.exactly(0.0),
+        calibration.exposed or pt.Interval.exactly(0.0),
         calibration.shared,
-        calibration.dram_share or Interval.exactly(1.0),
+        calibration.dram_share or pt.Interval.exactly(1.0),
         calibration.gpt_part,
         calibration.remote_stretch,
         calibration.contended_stretch,
-        calibration.data_loaded if where.data == CONTENDED else calibration.data_share,
+        calibration.data_loaded if where.data == pt.law.CONTENDED else calibration.data_share,
     )
     remote = calibration.remote
 
-    def by(slower: float | None) -> Interval:
-        return combined(partial(_ratio, calibration, where, slower), *unknown)
+    def by(slower: float | None) -> pt.Interval:
+        return pt.interval.combined(partial(_ratio, calibration, where, slower), *unknown)
 
     if remote is None:
         cycles = by(None)
@@ -176,12 +160,12 @@ def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Inter
     return time, by(remote.cycles / calibration.local.cycles)
 
 
-def _of_wall_clock(calibration: Calibration, cycles: Interval) -> Interval:
+def _of_wall_clock(calibration: pt.law.Calibration, cycles: pt.Interval) -> pt.Interval:
     """Ratio of elapsed times: a single thread that was not running all the time waits in the rest of it."""
     if not calibration.local.seconds or calibration.busy is None or calibration.busy > NEARLY_ALL:
         return cycles
     busy = calibration.busy
-    return Interval(
+    return pt.Interval(
         1 + (cycles.low - 1) * (busy if cycles.low > 1 else 1),
         1 + (cycles.middle - 1) * busy,
         1 + (cycles.high - 1) * (1 if cycles.high > 1 else busy),
@@ -189,8 +173,8 @@ def _of_wall_clock(calibration: Calibration, cycles: Interval) -> Interval:
 
 
 def _ratio(
-    calibration: Calibration,
-    where: Placement,
+    calibration: pt.law.Calibration,
+    where: pt.law.Placement,
     slower: float | None,
     exposed: float,
     s: float,
@@ -201,28 +185,28 @@ def _ratio(
     data: float,
 ) -> float:
     """Cycles at a placement over those of the local run; slower: those of the second run over these."""
-    base = placement(calibration.at or LOCAL_NAME[calibration.native])
+    base = pt.law.placement(calibration.at or LOCAL_NAME[calibration.native])
     waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
-    outside = max(outside_cycles(1.0, waited, s), 0.0)
-    here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
+    outside = max(pt.law.outside_cycles(1.0, waited, s), 0.0)
+    here, there = (pt.law.waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
     if slower is None:
         waiting = share * waited / (1 + share * here)
     else:
-        second = placement(calibration.placement or "")
-        known = waiting_of(part, *second.stretches(far, loaded)) - here
+        second = pt.law.placement(calibration.placement or "")
+        known = pt.law.waiting_of(part, *second.stretches(far, loaded)) - here
         if not known:
-            raise UsageError(f"calibration: gpt_part = {part:g}: no table of {second.name} is waited for")
-        waiting = (waited_cycles(slower, outside, s) - waited) / known
+            raise pt.UsageError(f"calibration: gpt_part = {part:g}: no table of {second.name} is waited for")
+        waiting = (pt.law.waited_cycles(slower, outside, s) - waited) / known
     grown = _grown(where, far, data) / _grown(base, far, data)
-    return run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
+    return pt.law.run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
 
 
-def _grown(where: Placement, far: float, data: float) -> float:
+def _grown(where: pt.law.Placement, far: float, data: float) -> float:
     """Cycles outside walks with the data there, over those with local data."""
-    return 1.0 if where.data == LOCAL else 1 + where.data_share * data * (far - 1)
+    return 1.0 if where.data == pt.law.LOCAL else 1 + where.data_share * data * (far - 1)
 
 
-def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Prediction:
+def predict_walks(calibration: pt.law.Calibration, walk: float, name: str = "") -> Prediction:
     """Prediction of a run from its walk cycles, counted or simulated, whatever its placement.
 
     With a second run, e and s are what both say within what page walkers allow, and the cycles outside walks
@@ -230,22 +214,24 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
     walkers allow that one.
     """
     local, remote = calibration.local, calibration.remote
-    own = counted(local.walk, "local run: walk cycles")
-    cycles = counted(local.cycles, "local run: cycles")
-    unknown = counted(calibration.exposed, "calibration: exposed"), calibration.shared
+    own = pt.law.counted(local.walk, "local run: walk cycles")
+    cycles = pt.law.counted(local.cycles, "local run: cycles")
+    unknown = pt.law.counted(calibration.exposed, "calibration: exposed"), calibration.shared
 
     def law(seen: list[tuple[float, float]], exposed: float, s: float) -> float:
         """seen: (cycles, walk cycles) of each run, over the local run's cycles."""
         weights = [of**-2 for of, _ in seen]
-        left = [w * outside_cycles(of, exposed * at, s) for w, (of, at) in zip(weights, seen, strict=True)]
-        return run_cycles(max(sum(left) / sum(weights), 0.0), exposed * walk / cycles, s)
+        left = [
+            w * pt.law.outside_cycles(of, exposed * at, s) for w, (of, at) in zip(weights, seen, strict=True)
+        ]
+        return pt.law.run_cycles(max(sum(left) / sum(weights), 0.0), exposed * walk / cycles, s)
 
     here = (1.0, own / cycles)
     if remote is None or remote.walk is None or remote.walk == own:
-        time = of_cycles = combined(partial(law, [here]), *unknown)
+        time = of_cycles = pt.interval.combined(partial(law, [here]), *unknown)
     else:
         time, of_cycles = (
-            combined(partial(law, [here, (slower, remote.walk / cycles)]), *unknown)
+            pt.interval.combined(partial(law, [here, (slower, remote.walk / cycles)]), *unknown)
             for slower in (slowdown(calibration), _cycles(remote, local))
         )
     said = name or f"{walk:.4g} walk cycles"
@@ -253,7 +239,7 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
     return replace(found, doubt=_doubt(calibration, walk, own))
 
 
-def _doubt(calibration: Calibration, walk: float, own: float) -> str | None:
+def _doubt(calibration: pt.law.Calibration, walk: float, own: float) -> str | None:
     """Why walk cycles that no placement of the same tables gives are doubtful: beyond what was tried."""
     most = SLOWER * calibration.contended_stretch.high
     if own / most <= walk <= own * most:
@@ -265,5 +251,7 @@ def _doubt(calibration: Calibration, walk: float, own: float) -> str | None:
     )
 
 
-def _cycles(remote: MeasuredRun, local: MeasuredRun) -> float:
-    return counted(remote.cycles, "remote run: cycles") / counted(local.cycles, "local run: cycles")
+def _cycles(remote: pt.law.MeasuredRun, local: pt.law.MeasuredRun) -> float:
+    return pt.law.counted(remote.cycles, "remote run: cycles") / pt.law.counted(
+        local.cycles, "local run: cycles"
+    )

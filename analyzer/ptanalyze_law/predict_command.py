@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptanalyze.cli import complete
-from ptanalyze.cli.output import Output, emit, output_options
+import ptanalyze as pt
 
 from .options import (
     REMOTE,
@@ -22,9 +21,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ptanalyze.core.columns import Answer, Section
-    from ptanalyze.cost.law import Calibration
 
     from .predict import Prediction
 
@@ -55,7 +51,7 @@ ERRORS = (
 )
 @click.option(
     "--remote-placement",
-    shell_complete=complete.words_or_files(*REMOTE),
+    shell_complete=pt.complete.words_or_files(*REMOTE),
     help="Table placement of the --remote run, such as RRI. Default: none.",
 )
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
@@ -70,7 +66,7 @@ ERRORS = (
     "--placement",
     "placements",
     multiple=True,
-    shell_complete=complete.words_or_files("LL", *REMOTE),
+    shell_complete=pt.complete.words_or_files("LL", *REMOTE),
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
     "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. "
     "Default: all with local data.",
@@ -87,7 +83,7 @@ ERRORS = (
     is_flag=True,
     help="Show the errors of predictions for published runs, each left out in turn.",
 )
-@output_options()
+@pt.output.output_options()
 def command(
     calibration: str | None,
     local_file: str | None,
@@ -104,7 +100,7 @@ def command(
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
     statistics: bool,
-    output: Output,
+    output: pt.output.Output,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
@@ -117,21 +113,19 @@ def command(
       ptanalyze predict app.toml
       ptanalyze predict --local perf.txt
     """
-    from ptanalyze.core.errors import UsageError
-    from ptanalyze.formats.measured.machine import read_calibration
 
     from .run_time import calibrate
 
     if statistics:
-        emit(errors(), output)
+        pt.output.emit(errors(), output)
         return
     counted = local_file is not None or seconds is not None
     if (calibration is None) != counted:
-        raise UsageError(
+        raise pt.UsageError(
             "predict: give either a CALIBRATION.toml or --local with perf stat output (or --seconds)"
         )
     if calibration is not None:
-        known = read_calibration(calibration)
+        known = pt.measured.read_calibration(calibration)
     else:
         known = calibrate(
             local_file,
@@ -146,15 +140,13 @@ def command(
             machine=machine,
             ibs=ibs,
         )
-    emit(predicted(known, placements, walk_cycles), output)
+    pt.output.emit(predicted(known, placements, walk_cycles), output)
 
 
 def predicted(
-    calibration: Calibration, placements: tuple[str, ...], walk_cycles: tuple[str, ...] = ()
-) -> Answer:
+    calibration: pt.law.Calibration, placements: tuple[str, ...], walk_cycles: tuple[str, ...] = ()
+) -> pt.columns.Answer:
     from dataclasses import asdict
-
-    from ptanalyze.core.columns import Answer
 
     from .run_time import predict, predictions
 
@@ -167,20 +159,19 @@ def predicted(
         notes = {"assumed": calibration.assumed, "flags": warnings(calibration, runs)}
         return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
 
-    return Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
+    return pt.columns.Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
 
 
-def view(calibration: Calibration, runs: list[Prediction]) -> Section:
-    from ptanalyze.core.columns import Section
+def view(calibration: pt.law.Calibration, runs: list[Prediction]) -> pt.columns.Section:
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"warning: {line}" for line in warnings(calibration, runs)]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
     widths = "low to high: a nominal 90 % interval; noise: its width from run-to-run noise alone"
-    return Section(title, [row(one) for one in runs], [widths, *lines])
+    return pt.columns.Section(title, [row(one) for one in runs], [widths, *lines])
 
 
-def warnings(calibration: Calibration, runs: list[Prediction]) -> list[str]:
+def warnings(calibration: pt.law.Calibration, runs: list[Prediction]) -> list[str]:
     return [*calibration.flags, *(one.doubt for one in runs if one.doubt)]
 
 
@@ -195,19 +186,20 @@ def row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def errors() -> Answer:
+def errors() -> pt.columns.Answer:
     """How far predictions of published runs are off."""
-    from ptanalyze.core.columns import Answer, Section
 
     from .leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
-    return Answer(
+    return pt.columns.Answer(
         "predict statistics",
         lambda: table,
         lambda: rows,
-        lambda: [Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])],
+        lambda: [
+            pt.columns.Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])
+        ],
         {"prediction_errors": lambda: table},
     )
 

@@ -17,21 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import (
-    CONTENDED,
-    LOCAL,
-    REMOTE,
-    MeasuredRun,
-    Placement,
-    counted,
-    exposed_share,
-    outside_cycles,
-    placement,
-    waited_cycles,
-)
-from ptanalyze.formats.text_output import toml
+import ptanalyze as pt
 
 from .assumed import FittedPrior, overlap
 
@@ -73,24 +59,26 @@ def reference() -> pd.DataFrame:
     `use` of a row: fit (the law is calibrated on it), check (only compared with it) or no; `note` says why
     not. UsageError where a file is missing or has other columns.
     """
-    return pd.concat([_read(bundled("models") / "reference" / name) for name in FILES], ignore_index=True)
+    return pd.concat(
+        [_read(pt.errors.bundled("models") / "reference" / name) for name in FILES], ignore_index=True
+    )
 
 
 def _read(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype={"value": float})
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise pt.UsageError(f"{path}: cannot be read: {error}") from None
     if tuple(table.columns) != COLUMNS:
-        raise UsageError(f"{path}: columns = {', '.join(table.columns)}: expected {', '.join(COLUMNS)}")
+        raise pt.UsageError(f"{path}: columns = {', '.join(table.columns)}: expected {', '.join(COLUMNS)}")
     return table
 
 
-def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, MeasuredRun]]:
+def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, pt.law.MeasuredRun]]:
     """{workload: {config: MeasuredRun}}: the measured runs of a family, including the all-local run."""
     rows = reference()
     rows = rows[(rows.family == family) & rows.use.isin(use)]
-    by_workload: dict[str, dict[str, MeasuredRun]] = {}
+    by_workload: dict[str, dict[str, pt.law.MeasuredRun]] = {}
     for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
         values = dict(zip(part.quantity, part.value, strict=True))
         by_workload.setdefault(workload, {})[config] = run_from(values, many_threads(family, workload))
@@ -109,13 +97,13 @@ def threads_of(family: str, workload: str) -> float | None:
     return 2.0 if many_threads(family, workload) else 1.0
 
 
-def run_from(values: Mapping[str, float], many: bool) -> MeasuredRun:
+def run_from(values: Mapping[str, float], many: bool) -> pt.law.MeasuredRun:
     """MeasuredRun of a configuration's {quantity: value}, of one thread or `many`; what it lacks is None."""
     cpus = None if many else 1.0
     if "walk_cycles" in values:
-        return MeasuredRun(values["cycles"], values["walk_cycles"], 0.0, cpus=cpus)
+        return pt.law.MeasuredRun(values["cycles"], values["walk_cycles"], 0.0, cpus=cpus)
     gpt = sum(values[name] for name in GPT) if values.keys() >= {*GPT} else None
-    return MeasuredRun(
+    return pt.law.MeasuredRun(
         values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"), cpus
     )
 
@@ -125,7 +113,7 @@ PORTS_POLICIES = ("linux", "mitosis", "hydra", "wasp")
 
 
 @cache
-def ports(family: str = PORTS) -> dict[str, dict[str, tuple[MeasuredRun, ...]]]:
+def ports(family: str = PORTS) -> dict[str, dict[str, tuple[pt.law.MeasuredRun, ...]]]:
     """{workload: {policy: (a run for each repeat)}}: native, on all CPUs of 4-socket Xeons; data interleaved,
     or by first touch.
 
@@ -134,29 +122,29 @@ def ports(family: str = PORTS) -> dict[str, dict[str, tuple[MeasuredRun, ...]]]:
     are taken. Repeats of which perf saw a part (cycles per second below WHOLE of the median) and workloads
     without a run under each of PORTS_POLICIES are left out.
     """
-    path = bundled("models") / "reference" / "ports-xeon-runs.csv"
+    path = pt.errors.bundled("models") / "reference" / "ports-xeon-runs.csv"
     try:
         table = pd.read_csv(path)
         table = table[table.interleaved_data == (family == PORTS)]
         speed = table.cycles / table.seconds
         kinds = [table.benchmark, table.policy]
         table = table[speed > WHOLE * speed.groupby(kinds).transform("median")]
-        found: dict[str, dict[str, tuple[MeasuredRun, ...]]] = {}
+        found: dict[str, dict[str, tuple[pt.law.MeasuredRun, ...]]] = {}
         for (workload, policy), part in table.groupby(["benchmark", "policy"], sort=False):
             found.setdefault(str(workload), {})[str(policy)] = tuple(
-                MeasuredRun(row["cycles"], row[DURATION], 0.0, row["seconds"])
+                pt.law.MeasuredRun(row["cycles"], row[DURATION], 0.0, row["seconds"])
                 for row in part.to_dict("records")
             )
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise pt.UsageError(f"{path}: cannot be read: {error}") from None
     return {workload: of for workload, of in found.items() if {*of} >= {*PORTS_POLICIES}}
 
 
-def mean_run(repeats: Iterable[MeasuredRun]) -> MeasuredRun:
+def mean_run(repeats: Iterable[pt.law.MeasuredRun]) -> pt.law.MeasuredRun:
     """MeasuredRun of the mean cycles, walk cycles and seconds of native repeats."""
     rows = [(run.cycles, run.gpt, run.seconds) for run in repeats]
     cycles, gpt, seconds = (sum(row[k] or 0.0 for row in rows) / len(rows) for k in range(3))
-    return MeasuredRun(cycles, gpt, 0.0, seconds)
+    return pt.law.MeasuredRun(cycles, gpt, 0.0, seconds)
 
 
 QUARTERS = 0.75  # of table reads are remote, where four nodes share a table
@@ -189,11 +177,11 @@ def law_of(family: str, many: bool) -> tuple[float, float]:
     return walkers, max(1 / walkers - 1, 0.0)
 
 
-def ratio(local: MeasuredRun, other: MeasuredRun) -> float:
+def ratio(local: pt.law.MeasuredRun, other: pt.law.MeasuredRun) -> float:
     """Run time of `other` over that of `local`: wall clock where both are known, else cycles."""
     if local.seconds and other.seconds:
         return other.seconds / local.seconds
-    return counted(other.cycles, "run: cycles") / counted(local.cycles, "run: cycles")
+    return pt.law.counted(other.cycles, "run: cycles") / pt.law.counted(local.cycles, "run: cycles")
 
 
 @cache
@@ -206,57 +194,61 @@ def observations(family: str) -> tuple[Observed, ...]:
     )
 
 
-def _complete(family: str, configs: Mapping[str, MeasuredRun]) -> bool:
+def _complete(family: str, configs: Mapping[str, pt.law.MeasuredRun]) -> bool:
     """Whether there is a local run with counters, and one of an idle and of a contended remote node."""
     local = configs.get(LOCAL_RUN[family])
     states = {where.state for where, _, _ in misplaced(configs)}
-    return local is not None and local.walk is not None and states == {REMOTE, CONTENDED}
+    return local is not None and local.walk is not None and states == {pt.law.REMOTE, pt.law.CONTENDED}
 
 
-def misplaced(configs: Mapping[str, MeasuredRun]) -> Iterator[tuple[Placement, MeasuredRun, float]]:
+def misplaced(
+    configs: Mapping[str, pt.law.MeasuredRun],
+) -> Iterator[tuple[pt.law.Placement, pt.law.MeasuredRun, float]]:
     """(Placement, run, remote part of the walk, each table being half of it) of runs with counters and local
     data."""
     for name, run in configs.items():
-        where = placement(name)
-        if not where.tables_local and where.data == LOCAL and run.walk is not None:
+        where = pt.law.placement(name)
+        if not where.tables_local and where.data == pt.law.LOCAL and run.walk is not None:
             states = [state for state, _ in where.tables()]
-            yield where, run, sum(state != LOCAL for state in states) / len(states)
+            yield where, run, sum(state != pt.law.LOCAL for state in states) / len(states)
 
 
-def _seen(family: str, workload: str, configs: Mapping[str, MeasuredRun]) -> Observed:
+def _seen(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun]) -> Observed:
     local = configs[LOCAL_RUN[family]]
     many = many_threads(family, workload)
     walkers, shared = law_of(family, many)
-    walk, cycles = counted(local.walk, "run: walk cycles"), counted(local.cycles, "run: cycles")
+    walk, cycles = pt.law.counted(local.walk, "run: walk cycles"), pt.law.counted(local.cycles, "run: cycles")
     exposed = min(max(_exposed(configs, local), 1 / walkers), 1.0) if walkers > 1 else 1.0
     waited = exposed * walk
-    outside = outside_cycles(cycles, waited, shared)
-    grown: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
-    added: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
-    walked: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
+    outside = pt.law.outside_cycles(cycles, waited, shared)
+    grown: dict[str, list[float]] = {pt.law.REMOTE: [], pt.law.CONTENDED: []}
+    added: dict[str, list[float]] = {pt.law.REMOTE: [], pt.law.CONTENDED: []}
+    walked: dict[str, list[float]] = {pt.law.REMOTE: [], pt.law.CONTENDED: []}
     for where, run, part in misplaced(configs):
         slower = ratio(local, run)
-        grown[where.state].append((waited_cycles(cycles * slower, outside, shared) / waited - 1) / part)
+        grown[where.state].append(
+            (pt.law.waited_cycles(cycles * slower, outside, shared) / waited - 1) / part
+        )
         added[where.state].append((slower - 1) / part)
-        walked[where.state].append((counted(run.walk, "run: walk cycles") / walk - 1) / part)
-    idle = float(np.mean(added[REMOTE]))
+        walked[where.state].append((pt.law.counted(run.walk, "run: walk cycles") / walk - 1) / part)
+    idle = float(np.mean(added[pt.law.REMOTE]))
     return Observed(
         family=family,
         workload=workload,
         many=many,
         walk_rate=walk / cycles,
-        share=float(np.mean(grown[REMOTE])) / (STRETCH[family] - 1),
-        contention=float(np.mean(grown[CONTENDED])) / float(np.mean(grown[REMOTE])),
+        share=float(np.mean(grown[pt.law.REMOTE])) / (STRETCH[family] - 1),
+        contention=float(np.mean(grown[pt.law.CONTENDED])) / float(np.mean(grown[pt.law.REMOTE])),
         added=idle,
-        walked=float(np.mean(walked[CONTENDED])) / float(np.mean(walked[REMOTE])),
+        walked=float(np.mean(walked[pt.law.CONTENDED])) / float(np.mean(walked[pt.law.REMOTE])),
     )
 
 
-def _exposed(configs: Mapping[str, MeasuredRun], local: MeasuredRun) -> float:
+def _exposed(configs: Mapping[str, pt.law.MeasuredRun], local: pt.law.MeasuredRun) -> float:
     """e over all placements, by least squares: added cycles over added walk cycles."""
     found = [run for _, run, _ in misplaced(configs)]
-    weights = [counted(run.walk, "run") - counted(local.walk, "run") for run in found]
-    shares = [exposed_share(local, run) for run in found]
+    weights = [pt.law.counted(run.walk, "run") - pt.law.counted(local.walk, "run") for run in found]
+    shares = [pt.law.exposed_share(local, run) for run in found]
     return float(np.average(shares, weights=np.square(weights)))
 
 
@@ -285,11 +277,16 @@ def observed_wide() -> tuple[Observed, ...]:
     )
 
 
-def _replicated(family: str, workload: str, before: MeasuredRun, after: MeasuredRun) -> Observed:
+def _replicated(
+    family: str, workload: str, before: pt.law.MeasuredRun, after: pt.law.MeasuredRun
+) -> Observed:
     _, shared = law_of(family, True)
-    cycles, walk = counted(before.cycles, "run: cycles"), counted(before.walk, "run: walk cycles")
-    outside = outside_cycles(cycles, walk, shared)
-    waited = waited_cycles(cycles / ratio(after, before), outside, shared)
+    cycles, walk = (
+        pt.law.counted(before.cycles, "run: cycles"),
+        pt.law.counted(before.walk, "run: walk cycles"),
+    )
+    outside = pt.law.outside_cycles(cycles, walk, shared)
+    waited = pt.law.waited_cycles(cycles / ratio(after, before), outside, shared)
     share = max(walk / waited - 1, 0.0) / QUARTERS / (STRETCH[family] - 1)
     return Observed(family, workload, True, walk / cycles, share, 1.0, 0.0)
 
@@ -304,13 +301,15 @@ def observed_data(family: str) -> tuple[Observed, ...]:
         local = configs[LOCAL_RUN[family]]
         many = many_threads(family, workload)
         outside = [
-            outside_cycles(
-                counted(run.cycles, "run: cycles"), counted(run.walk, "run: walk"), law_of(family, many)[1]
+            pt.law.outside_cycles(
+                pt.law.counted(run.cycles, "run: cycles"),
+                pt.law.counted(run.walk, "run: walk"),
+                law_of(family, many)[1],
             )
             for run in (local, configs["LP-RD"], configs["LP-RDI"])
         ]
         idle, loaded = (here / outside[0] - 1 for here in outside[1:])
-        rate = counted(local.walk, "run: walk") / counted(local.cycles, "run: cycles")
+        rate = pt.law.counted(local.walk, "run: walk") / pt.law.counted(local.cycles, "run: cycles")
         share = idle / (STRETCH[family] - 1)
         found.append(Observed(family, workload, many, rate, share, loaded / idle, idle))
     return tuple(found)
@@ -323,7 +322,7 @@ def repaired(family: str) -> Iterator[tuple[str, bool, float]]:
             continue
         local = configs[LOCAL_RUN[family]]
         for name, run in configs.items():
-            if name != LOCAL_RUN[family] and placement(name).all_local:
+            if name != LOCAL_RUN[family] and pt.law.placement(name).all_local:
                 yield workload, many_threads(family, workload), ratio(local, run)
 
 
@@ -351,10 +350,10 @@ def factor(groups: Sequence[Sequence[float]]) -> float:
     return exp(t_95(freedom) * deviation * sqrt(1 + 1 / size))
 
 
-def around(values: Sequence[float], times: float) -> Interval:
+def around(values: Sequence[float], times: float) -> pt.Interval:
     """Interval of the geometric mean of positive values, `times` up and down."""
     middle = exp(sum(log(value) for value in values) / len(values))
-    return Interval(middle / times, middle, middle * times)
+    return pt.Interval(middle / times, middle, middle * times)
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -430,7 +429,7 @@ def _machine(family: str) -> tuple[str, ...]:
     return next(families for families in MACHINES if family in families)
 
 
-def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> Interval:
+def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> pt.Interval:
     """Contention of a machine that was not measured: a loaded node costs at least what an idle one does, and
     at most PEAK times its latency, or what it cost any program anywhere; between, the mean of machines."""
     by_machine = [
@@ -440,38 +439,38 @@ def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> Interval:
     levels = [float(np.mean(np.log(of))) for of in by_machine if of]
     worst = max(max(of) for of in by_machine if of)
     peak = (PEAK * stretch - 1) / (stretch - 1)
-    return Interval(1.0, exp(float(np.mean(levels))), max(worst, peak))
+    return pt.Interval(1.0, exp(float(np.mean(levels))), max(worst, peak))
 
 
 def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
     return [o for o in found if o.workload.casefold() != left]
 
 
-def _share(interval: Interval) -> Interval:
+def _share(interval: pt.Interval) -> pt.Interval:
     return interval.through(lambda value: min(value, 1.0))
 
 
-def _half(parts: list[float]) -> Interval:
+def _half(parts: list[float]) -> pt.Interval:
     within = t_95(len(parts)) * deviation([part - 0.5 for part in parts])
-    return Interval(0.5 - within, 0.5, 0.5 + within)
+    return pt.Interval(0.5 - within, 0.5, 0.5 + within)
 
 
-def _of_data(growths: list[float]) -> Interval:
+def _of_data(growths: list[float]) -> pt.Interval:
     return around(growths, min(factor([growths]), WIDEST))
 
 
-def _many(family: str, left: str) -> Interval:
+def _many(family: str, left: str) -> pt.Interval:
     """f with many threads: the mean of programs, each over all of its runs; from 0 to 1."""
     by_program: dict[str, list[float]] = {}
     thin = [o for name in FAMILIES for o in observations(name) if o.many]
     for o in _kept([*thin, *observed_wide()], left):
         by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
-    return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
+    return pt.Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
 
 
 def _contention(
     family: str, near: dict[str, list[Observed]], slope: float, every: list[float] | None = None
-) -> Interval:
+) -> pt.Interval:
     """Contention at the mean of the family, with a known slope, as far as programs scatter about it.
 
     Where walks cannot overlap, walk cycles give the same ratio with less noise: the greater scatter counts.
@@ -504,7 +503,7 @@ def _slope(families: Iterable[list[Observed]]) -> float:
 
 def prior() -> str:
     """TOML of FittedPrior by family."""
-    return HEAD + toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES})
+    return HEAD + pt.formats.toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES})
 
 
 if __name__ == "__main__":

@@ -8,36 +8,31 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from ptanalyze.analysis.setup import calibration_of
-from ptanalyze.core.columns import CAREFUL, NOTE, Finding, described
-from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.capture import PathLike
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ptanalyze.cost.law import Calibration, MeasuredRun
 
     from .predict import Prediction
 
 
 def calibrate(
-    local: PathLike | None = None,
-    remote: PathLike | None = None,
+    local: pt.formats.PathLike | None = None,
+    remote: pt.formats.PathLike | None = None,
     placement: str | None = None,
     *,
     at: str | None = None,
     seconds: float | None = None,
     remote_seconds: float | None = None,
     machine: str | None = None,
-    latency: PathLike | None = None,
+    latency: pt.formats.PathLike | None = None,
     local_ns: float | None = None,
     native: bool = False,
     walkers: float | None = None,
     threads_per_core: float | None = None,
     allow_multiplexed: bool = False,
-    ibs: PathLike | None = None,
-) -> Calibration:
+    ibs: pt.formats.PathLike | None = None,
+) -> pt.law.Calibration:
     """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
 
     local      file of perf stat's -x or -j output, all tables local; remote: of a run at `placement`
@@ -54,28 +49,26 @@ def calibrate(
     ibs        text of `perf report -D` of AMD's IBS op samples of the local run, which has l2_dtlb_misses
     Raises CaptureError and UsageError that name the file.
     """
-    from ptanalyze.cost.law import placement as known
-    from ptanalyze.formats.measured.latency import read_latency
 
     from .calibrate import calibrate_runs
     from .ibs import with_refills
     from .perf_stat import one_walker, partial, read_perf_stat, walk_events, what_is_missing
 
     if (remote is None and remote_seconds is None) != (placement is None):
-        raise UsageError(
+        raise pt.UsageError(
             "--remote and --placement go together (or --remote-seconds): which tables were remote in it?"
         )
     placement, at = (None if name is None else str(name) for name in (placement, at))
-    native = native or any(known(name).ept is None for name in (placement, at) if name is not None)
+    native = native or any(pt.law.placement(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
     run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
     assumed = ""
     if ibs is not None:
         if stat is None:
-            raise UsageError(f"--ibs {ibs}: give the perf stat output of the same program too (--local)")
+            raise pt.UsageError(f"--ibs {ibs}: give the perf stat output of the same program too (--local)")
         run, assumed = with_refills(run, stat, ibs, native, allow_multiplexed)
     elif placement is None and stat is not None and (missing := what_is_missing(stat)):
-        raise UsageError(f"{local}: {missing}")
+        raise pt.UsageError(f"{local}: {missing}")
     doubts = (f"local run: {why}",) if stat is not None and (why := partial(stat)) else ()
     second = None
     if placement is not None:
@@ -84,7 +77,9 @@ def calibrate(
             here, there = walk_events(stat), walk_events(read_perf_stat(remote))
             if here and there and here != there:
                 counted = f"{', '.join(there)}, the local run's from {', '.join(here)}"
-                raise UsageError(f"{remote}: walk cycles from {counted}: count the same events in both runs")
+                raise pt.UsageError(
+                    f"{remote}: walk cycles from {counted}: count the same events in both runs"
+                )
     files = {"local": local, "remote": remote, "latency": latency, "ibs": ibs}
     try:
         found = calibrate_runs(
@@ -93,44 +88,52 @@ def calibrate(
             placement,
             at=at,
             machine=machine,
-            latency=None if latency is None else read_latency(latency, local_ns),
+            latency=None if latency is None else pt.measured.read_latency(latency, local_ns),
             walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
             threads=threads_per_core,
             native=native or None,
             name=Path(local).stem if local is not None else "",
             sources={name: str(file) for name, file in files.items() if file is not None},
         )
-    except UsageError as error:
+    except pt.UsageError as error:
         file = remote if str(error).startswith("remote run") else local
-        raise UsageError(str(error) if file is None else f"{file}: {error}") from None
+        raise pt.UsageError(str(error) if file is None else f"{file}: {error}") from None
     return replace(
         found, flags=(*found.flags, *doubts), assumed=(*found.assumed, *([assumed] if assumed else []))
     )
 
 
 def _run(
-    file: PathLike | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
-) -> MeasuredRun:
+    file: pt.formats.PathLike | None,
+    seconds: float | None,
+    native: bool,
+    allow_multiplexed: bool,
+    wanted: str,
+) -> pt.law.MeasuredRun:
     """MeasuredRun of a file of perf stat, with another elapsed time, or of a time alone."""
-    from ptanalyze.cost.law import MeasuredRun
 
     from .perf_stat import read_run
 
     if file is None:
         if seconds is None:
-            raise UsageError(f"a run is missing: give {wanted}")
-        return MeasuredRun(seconds=seconds)
+            raise pt.UsageError(f"a run is missing: give {wanted}")
+        return pt.law.MeasuredRun(seconds=seconds)
     run = read_run(file, native, allow_multiplexed)
     return run if seconds is None else replace(run, seconds=seconds)
 
 
-def assumed_of(calibration: Calibration) -> list[Finding]:
+def assumed_of(calibration: pt.law.Calibration) -> list[pt.columns.Finding]:
     """What a Calibration takes for granted, and what speaks against it."""
-    told = (("assumed", calibration.assumed, NOTE), ("doubt", calibration.flags, CAREFUL))
-    return [Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of]
+    told = (
+        ("assumed", calibration.assumed, pt.columns.NOTE),
+        ("doubt", calibration.flags, pt.columns.CAREFUL),
+    )
+    return [
+        pt.columns.Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of
+    ]
 
 
-def coefficients_frame(calibration: Calibration) -> DataFrame:
+def coefficients_frame(calibration: pt.law.Calibration) -> DataFrame:
     """A cost.law.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
 
     Coefficients that were not counted have no row; a stretch is a latency over the local latency.
@@ -148,13 +151,13 @@ def coefficients_frame(calibration: Calibration) -> DataFrame:
     rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
     table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
     source = {"calibration": calibration.name, "machine": calibration.machine}
-    return described(table, assumed_of(calibration), source)
+    return pt.columns.described(table, assumed_of(calibration), source)
 
 
 def predict(
-    calibration: Calibration | PathLike,
+    calibration: pt.law.Calibration | pt.formats.PathLike,
     placements: Iterable[str] | None = None,
-    walk_cycles: Iterable[PathLike | float] = (),
+    walk_cycles: Iterable[pt.formats.PathLike | float] = (),
 ) -> DataFrame:
     """Run time of placements over that of the local run: placement, low, middle, high, cycles, seconds,
     measured, noise_low, noise_high.
@@ -168,7 +171,7 @@ def predict(
     """
     from pandas import DataFrame
 
-    known = cast("Calibration", calibration_of(calibration))
+    known = cast("pt.law.Calibration", pt.analysis.calibration_of(calibration))
     runs = predictions(known, placements, walk_cycles)
     rows = [
         {
@@ -184,14 +187,16 @@ def predict(
         }
         for prediction in runs
     ]
-    doubts = [Finding("run-doubt", one.doubt, CAREFUL) for one in runs if one.doubt]
-    return described(
+    doubts = [pt.columns.Finding("run-doubt", one.doubt, pt.columns.CAREFUL) for one in runs if one.doubt]
+    return pt.columns.described(
         DataFrame(rows), [*assumed_of(known), *doubts], {"calibration": known.name, "machine": known.machine}
     )
 
 
 def predictions(
-    calibration: Calibration, placements: Iterable[str] | None, walk_cycles: Iterable[PathLike | float] = ()
+    calibration: pt.law.Calibration,
+    placements: Iterable[str] | None,
+    walk_cycles: Iterable[pt.formats.PathLike | float] = (),
 ) -> list[Prediction]:
     """[predict.Prediction] behind `predict`."""
     from .predict import order, predict_placement, predict_walks
@@ -204,7 +209,7 @@ def predictions(
     ]
 
 
-def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
+def _walks(of: pt.formats.PathLike | float, native: bool) -> tuple[str, float]:
     """(name, walk cycles) of a number, or of a file of perf stat."""
     from .perf_stat import partial, read_perf_stat, walk_run, what_is_missing
 
@@ -214,12 +219,12 @@ def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
         pass
     else:
         if not 0 <= number < float("inf"):
-            raise UsageError(f"--walk-cycles {of}: expected a number, 0 or more, or a file of perf stat")
+            raise pt.UsageError(f"--walk-cycles {of}: expected a number, 0 or more, or a file of perf stat")
         return f"{number:.4g} walk cycles", number
-    stat = read_perf_stat(cast("PathLike", of))
+    stat = read_perf_stat(cast("pt.formats.PathLike", of))
     walk = walk_run(stat, native).walk
     if why := partial(stat):
-        raise UsageError(f"{of}: {why}: a part of the walk cycles is no measure of another run's")
+        raise pt.UsageError(f"{of}: {why}: a part of the walk cycles is no measure of another run's")
     if walk is None:
-        raise UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
+        raise pt.UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
     return Path(cast("str", of)).stem, walk

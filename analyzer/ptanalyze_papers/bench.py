@@ -6,12 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.machine import Machine, load_machine
-from ptanalyze.core.safe_files import temporary_directory
-from ptanalyze.cost.result import Result
-from ptanalyze.formats.capture import Capture, open_capture
+import ptanalyze as pt
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
 
@@ -39,28 +34,28 @@ class Bench:
 
     def __init__(self, directory: str | Path, quick: bool = False, wanted: str = "") -> None:
         self.directory, self.quick, self.wanted = Path(directory), quick, wanted
-        self._captures: dict[tuple[Parameters, bool], Capture] = {}
+        self._captures: dict[tuple[Parameters, bool], pt.Capture] = {}
 
     def size(self, full: Size, quick: Size) -> Size:
         return quick if self.quick else full
 
-    def capture(self, trace: bool = True, **parameters: Any) -> Capture:
+    def capture(self, trace: bool = True, **parameters: Any) -> pt.Capture:
         """Capture of synth.Parameters, made when first asked for."""
         asked = Parameters(**parameters), trace
         if asked not in self._captures:
             out = self.directory / f"{len(self._captures)}"
             synthesize(asked[0], out, trace=trace)
-            self._captures[asked] = open_capture(out)
+            self._captures[asked] = pt.open_capture(out)
         return self._captures[asked]
 
     def replay(
         self,
-        capture: Capture,
+        capture: pt.Capture,
         policies: Sequence[str | Design],
-        machine: str | Machine = "vmitosis-cascade-lake",
+        machine: str | pt.Machine = "vmitosis-cascade-lake",
         /,
         **how: Any,
-    ) -> dict[str, Result]:
+    ) -> dict[str, pt.Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
         machine  a Machine, or the name of one, which then gets as many nodes as the capture has
@@ -69,10 +64,10 @@ class Bench:
         """
         asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]
         if isinstance(machine, str):
-            machine = load_machine(machine).resized(len(capture.snapshot.topology))
+            machine = pt.load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        results = replay_snapshot(
-            capture.snapshot, trace, asked, Setup.of(**how, machine=machine), cache_dir=capture.cache
+        results = pt.analysis.replay_snapshot(
+            capture.snapshot, trace, asked, pt.Setup.of(**how, machine=machine), cache_dir=capture.cache
         )
         names = [result.policy for result in results]
         return {
@@ -87,7 +82,7 @@ class Bench:
         self.directory.mkdir()
 
 
-def labelled(result: Result, asked: Sequence[Design]) -> str:
+def labelled(result: pt.Result, asked: Sequence[Design]) -> str:
     """ "name key=value" of one of several results of a policy: the parameters that were asked for."""
     wanted = {key for name, params in asked if name == result.policy for key in params}
     said = [f"{key}={value}" for key, value in result.params.items() if key in wanted]
@@ -97,7 +92,7 @@ def labelled(result: Result, asked: Sequence[Design]) -> str:
 @contextmanager
 def bench(quick: bool = False, wanted: str = "") -> Iterator[Bench]:
     """A Bench in a temporary directory that is gone afterwards; if killed, when the next begins."""
-    with temporary_directory() as place:
+    with pt.safe_files.temporary_directory() as place:
         captures = place / "captures"
         captures.mkdir()
         yield Bench(captures, quick, wanted)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptanalyze.cli.options import on_option
-from ptanalyze.cli.output import Output, emit, output_options
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
 
 def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: the papers whose figures are known."""
-    from ptanalyze.core.errors import bundled
 
-    files = (bundled("models") / "reference").glob("published-*.toml")
+    files = (pt.errors.bundled("models") / "reference").glob("published-*.toml")
     names = sorted(path.stem.removeprefix("published-") for path in files)
     return [name for name in names if name.startswith(incomplete)]
 
@@ -35,9 +33,9 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
-@on_option
-@output_options("validation", "throughput")
-def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: Output) -> None:
+@pt.options.on_option
+@pt.output.output_options("validation", "throughput")
+def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: pt.output.Output) -> None:
     """Print published measurements beside this package's figures, one row per quantity.
 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
@@ -52,19 +50,16 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
       ptanalyze validate --paper vmitosis --row "Figure 6" \\
           --plot-kind throughput --plot curves.png
     """
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.core.errors import program
-    from ptanalyze.show.terminal import next_steps, progress_bar
 
     from .run import flat, published_frame, sections, summary, validate
 
-    with progress_bar() as progress:
+    with pt.terminal.progress_bar() as progress:
         compared = validate(papers, wanted, quick, progress, on)
     chosen = "".join(f"--paper {name} " for name in papers)
     place = "".join(compared[0][1][0].figure.where.partition(",")[:2])
     following = {
-        "one figure": f"{program()} validate {chosen}--row {shlex.quote(place)}",
-        "all columns, to sort": f"{program()} validate --csv",
+        "one figure": f"{pt.errors.program()} validate {chosen}--row {shlex.quote(place)}",
+        "all columns, to sort": f"{pt.errors.program()} validate --csv",
     }
 
     def table() -> DataFrame:
@@ -75,12 +70,12 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
 
         return samples()
 
-    emit(
-        Answer(
+    pt.output.emit(
+        pt.columns.Answer(
             "validate",
             table,
             lambda: summary(compared),
-            lambda: sections(compared, next_steps(following)),
+            lambda: sections(compared, pt.terminal.next_steps(following)),
             {"validation": table, "throughput": samples},
         ),
         output,

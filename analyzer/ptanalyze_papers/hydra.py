@@ -8,8 +8,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_costs, load_machine
+import ptanalyze as pt
 from ptanalyze_law.prior import ratio, runs
 
 from .bench import Bench
@@ -54,7 +53,7 @@ def figure_1(bench: Bench) -> Iterator[Row]:
 
 def newer_kernel() -> float:
     """Slow-down of mprotect in a kernel whose call takes longer while its shootdowns take as long."""
-    costs = load_costs(load_machine("hydra-haswell"))
+    costs = pt.machine.load_costs(pt.load_machine("hydra-haswell"))
     call = replace(costs.call, mprotect=SLOWER_CALL * costs.call.mprotect)
     slower = replace(costs, call=call)
     return calls("mprotect", 1, CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
@@ -102,7 +101,7 @@ def over_linux(call: str, design: str, pages: int = 1) -> float:
 # Hydra, Figures 11 to 14: allocators, a web server, a key-value store.
 
 ON = (1, 2, 4, 8)  # sockets, a thread each
-REQUEST_NS = Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests per second and thread
+REQUEST_NS = pt.Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests per second and thread
 
 malloc = cache(allocations)
 
@@ -129,7 +128,7 @@ def allocator(name: str, stateful: bool) -> Iterator[Row]:
         "from shootdowns alone; the evaluated kernel filters munmap over all leaf tables, though section 4.2 "
         "leaves out ranges over more than one, as most of 3.3 MB are; the high end: only first pages written"
     )
-    fast = Interval(
+    fast = pt.Interval(
         1 / slower("hydra", ON[-1], stateful),
         1 / slower("hydra", ON[-1], stateful),
         1 / slower("all", ON[-1], stateful, touched=False),
@@ -152,14 +151,14 @@ def figure_13(bench: Bench) -> Iterator[Row]:
         "7 others of a socket are spared. What the measured one shoots down that sockets share, its "
         "description does not say; its 45 % are of shootdowns per second, 54 % of those per request"
     )
-    yield row(PAPER["web-shootdowns"], Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
+    yield row(PAPER["web-shootdowns"], pt.Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
     bound = gain(work, "hydra")
     why = (
         "what a request takes outside these calls is not given; ours is for none, where the lock on the "
         "mappings is all that counts, and falls towards 1 with more"
     )
     for end in ("least", "most"):
-        yield not_reproducible(PAPER[f"web-throughput-{end}"], why, Interval(1.0, bound, bound))
+        yield not_reproducible(PAPER[f"web-throughput-{end}"], why, pt.Interval(1.0, bound, bound))
     note = "nothing outside the kernel: the most that replicas can cost"
     for design, name in (("mitosis", "web-mitosis"), ("unfiltered", "web-unfiltered")):
         yield row(PAPER[name], gain(work, design), MODELLED, note)
@@ -186,17 +185,17 @@ def figure_14(bench: Bench) -> Iterator[Row]:
     saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]
     yield row(PAPER["store-hydra"], store_gain(private, shared, *saved), FITTED, note)
     slow = [(own + shared["linux"].busy) / (own + shared["mitosis"].busy) for own in REQUEST_NS]
-    yield row(PAPER["store-mitosis"], Interval(*sorted(slow)), DEFINITION, MORE)
+    yield row(PAPER["store-mitosis"], pt.Interval(*sorted(slow)), DEFINITION, MORE)
 
 
-def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> Interval:
+def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> pt.Interval:
     """Throughput of Hydra over Linux when a share `least` to `most` of shootdowns is saved."""
     linux = shared["linux"].busy
 
     def at(own: float, saved: float) -> float:
         return (own + linux) / (own + (1 - saved) * shared["hydra"].busy + saved * private["hydra"].busy)
 
-    return Interval(
+    return pt.Interval(
         at(REQUEST_NS.high, least), at(REQUEST_NS.middle, (least + most) / 2), at(REQUEST_NS.low, most)
     )
 
@@ -220,7 +219,7 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     )
     for degree, kind in ((9, MODELLED), (0, DEFINITION)):
         ours, most = lone[degree] / lone["mitosis"], many[degree] / many["mitosis"]
-        yield row(PAPER[f"traversal-{degree}"], Interval(ours, ours, most), kind, note)
+        yield row(PAPER[f"traversal-{degree}"], pt.Interval(ours, ours, most), kind, note)
     longer = sum(lone[degree] > lone[degree - 1] for degree in range(1, 10))
     yield row(PAPER["traversal-monotone"], longer, DEFINITION, note)
 
@@ -251,7 +250,7 @@ def figure_8(bench: Bench) -> Iterator[Row]:
 
 def execution() -> Iterator[Row]:
     """Speed-ups of Canneal on 8 sockets from the public runs on 4."""
-    mitosis = Interval(**{which: eight_sockets(name) for which, name in WIDE.items()})
+    mitosis = pt.Interval(**{which: eight_sockets(name) for which, name in WIDE.items()})
     lazy = laziness()
     hydra = mitosis.through(lambda value: value / lazy)
     note = (
@@ -269,14 +268,14 @@ def eight_sockets(name: str) -> float:
     """Speed-up of replication on 8 sockets from that on 4: C and C+M of Mitosis's Figure 9."""
     canneal = runs("native-wide", use=("fit",))["Canneal"]
     added = ratio(canneal[f"{name}+M"], canneal[name]) - 1
-    own, *others = load_machine("hydra-haswell").latency.idle[0]
+    own, *others = pt.load_machine("hydra-haswell").latency.idle[0]
     here = len(others) / (1 + len(others)) * (sum(others) / len(others) / own - 1)
     return 1 + added * here / FOUR_SOCKETS
 
 
 def laziness() -> float:
     """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
-    machine = load_machine("hydra-haswell")
+    machine = pt.load_machine("hydra-haswell")
     results = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
     lazy = results["hydra"].price.management_cycles - results["linux"].price.management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import mean
 
-from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import Calibration, MeasuredRun
+import ptanalyze as pt
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.leave_one_out import BASU_PLACED, CONFIGURATION, CONSTANT, basu, leave_one_out
 from ptanalyze_law.predict import predict_placement
@@ -22,7 +21,7 @@ TWO_RUNS = "law, from the counters of both runs named last; contention was fitte
 
 
 @cache
-def run_of(family: str, workload: str, config: str) -> MeasuredRun:
+def run_of(family: str, workload: str, config: str) -> pt.law.MeasuredRun:
     """MeasuredRun of a published configuration with counters, the last of several."""
     return run_from(values_of(family, workload, config), many_threads(family, workload))
 
@@ -39,7 +38,7 @@ def values_of(family: str, workload: str, config: str) -> dict[str, float]:
     return dict(zip(rows.quantity, rows.value, strict=True))
 
 
-def calibration(family: str, prior: str, workload: str, local: str, second: str = "") -> Calibration:
+def calibration(family: str, prior: str, workload: str, local: str, second: str = "") -> pt.law.Calibration:
     """Calibration from the run `local` alone or with `second` too; `prior`: the family that was fitted."""
     return calibrate_runs(
         run_of(family, workload, local),
@@ -103,12 +102,14 @@ def slowdown(
     return row(figure, ratio, kind, said, prediction=" ".join([workload, config, second]), **beside)
 
 
-def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Interval:
+def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> pt.Interval:
     """Interval of the run time at the placement `name` over that of the run `local`."""
     return predict_placement(calibration(family, prior, workload, local, second), name).slowdown
 
 
-def replicated(run: MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str) -> Interval:
+def replicated(
+    run: pt.law.MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str
+) -> pt.Interval:
     """Interval of the speed-up by replication, from a MeasuredRun whose tables are on several nodes.
 
     remote_gpt, remote_ept  shares of its walks whose leaf entry is remote
@@ -116,20 +117,26 @@ def replicated(run: MeasuredRun, remote_gpt: float, remote_ept: float, prior: st
     return shifted(run, (remote_gpt, remote_ept), (0.0, 0.0), prior, workload).through(lambda r: 1 / r)
 
 
-def misplaced(run: MeasuredRun, remote: tuple[float, float], prior: str, workload: str) -> Interval:
+def misplaced(run: pt.law.MeasuredRun, remote: tuple[float, float], prior: str, workload: str) -> pt.Interval:
     """Interval of the slow-down where all of the gPT becomes remote and the ePT stays."""
     return shifted(run, remote, (1.0, remote[1]), prior, workload)
 
 
 def shifted(
-    run: MeasuredRun, before: tuple[float, float], after: tuple[float, float], prior: str, workload: str
-) -> Interval:
+    run: pt.law.MeasuredRun,
+    before: tuple[float, float],
+    after: tuple[float, float],
+    prior: str,
+    workload: str,
+) -> pt.Interval:
     """Interval of the run time with remote shares of gPT and ePT `after` over that with `before`."""
     known = at_shares(run, before, prior, workload)
     return predict_placement(known, shares(after, prior != TWO_TABLES)).slowdown
 
 
-def at_shares(run: MeasuredRun, remote: tuple[float, float], prior: str, workload: str) -> Calibration:
+def at_shares(
+    run: pt.law.MeasuredRun, remote: tuple[float, float], prior: str, workload: str
+) -> pt.law.Calibration:
     """Calibration from a run with remote shares of gPT and ePT."""
     native = prior != TWO_TABLES
     return calibrate_runs(
@@ -143,7 +150,7 @@ def at_shares(run: MeasuredRun, remote: tuple[float, float], prior: str, workloa
 
 
 def rival_of_replicas(
-    run: MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str
+    run: pt.law.MeasuredRun, remote_gpt: float, remote_ept: float, prior: str, workload: str
 ) -> dict[str, float]:
     """{basu}: the speed-up of `replicated` if every walk cycle is waited for."""
     known = at_shares(run, (remote_gpt, remote_ept), prior, workload)

@@ -5,11 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from ptanalyze.analysis.walk import explain
-from ptanalyze.core.errors import plural
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Latency, Machine, load_machine
-from ptanalyze.cost.result import Result
+import ptanalyze as pt
 from ptanalyze_law.prior import reference
 from ptanalyze_synth.process import START
 
@@ -77,7 +73,7 @@ def huge(workload: str) -> str:
     return HUGE + SLIP if workload == "BTree" else HUGE
 
 
-def of(workload: str, local: str, placement: str, second: str = "") -> Interval:
+def of(workload: str, local: str, placement: str, second: str = "") -> pt.Interval:
     """Interval of the run time at a placement over that of the run `local`."""
     return predicted(FAMILY, FAMILY, workload, local, placement, second)
 
@@ -130,7 +126,7 @@ def figure_10(bench: Bench) -> Iterator[Row]:
 
 def table_5(bench: Bench) -> Iterator[Row]:
     """System calls with four replicas over those with a single table, by a cost file made from vMitosis."""
-    machine = load_machine("vmitosis-cascade-lake")
+    machine = pt.load_machine("vmitosis-cascade-lake")
     note = "cost file server-2020, made from another machine's calls (vMitosis, Table 5); ratios only"
     shared = "mappings of shared memory neither zero nor free pages; the cost file is for anonymous memory"
     for call, ours in (("MAP", "mmap"), ("PROTECT", "mprotect"), ("UNMAP", "munmap")):
@@ -152,7 +148,7 @@ def call_ratio(call: str, pages: int) -> Figure:
     without, replicas = (
         float(rows[rows.config == f"npages={pages};pagesize=4096;mitosis={n}"].value.iloc[0]) for n in (0, 1)
     )
-    title = f"{call.replace('_', ' ').capitalize()} of {plural(pages, 'page')}, replicas over none"
+    title = f"{call.replace('_', ' ').capitalize()} of {pt.errors.plural(pages, 'page')}, replicas over none"
     return PAPER.measured(f"table-5-{call}-{pages}", "Table 5", title, "x", replicas / without)
 
 
@@ -165,7 +161,7 @@ def poster(bench: Bench) -> Iterator[Row]:
     cold = "one address of a made capture, walked with empty caches"
     for name, guest in (("reads", "native"), ("reads-nested", "visible")):
         capture = bench.capture(trace=False, size=4 << 20, guest=guest, threads=1)
-        yield row(PAPER[name], len(explain(capture.snapshot, START).steps), DEFINITION, cold)
+        yield row(PAPER[name], len(pt.analysis.explain(capture.snapshot, START).steps), DEFINITION, cold)
     wide = bench.replay(made(bench, "native"), ["linux", "mitosis"], haswell())
     away = remote_reads(wide["linux"])
     for name in ("remote-share", "remote-most"):
@@ -188,21 +184,21 @@ def poster(bench: Bench) -> Iterator[Row]:
     yield not_reproducible(PAPER["redis"], "no counters of Redis are at hand, and the poster gives none")
 
 
-def haswell() -> Machine:
+def haswell() -> pt.Machine:
     """The Haswell of machine hydra-haswell with 4 sockets, and the latencies of the paper's machine."""
-    machine = load_machine("hydra-haswell").resized(SOCKETS)
+    machine = pt.load_machine("hydra-haswell").resized(SOCKETS)
     cycles = np.where(np.eye(SOCKETS, dtype=bool), LOCAL, REMOTE) / machine.ghz
     idle = tuple(map(tuple, cycles.tolist()))
-    return msgspec.structs.replace(machine, name="mitosis-haswell", latency=Latency(idle=idle))
+    return msgspec.structs.replace(machine, name="mitosis-haswell", latency=pt.machine.Latency(idle=idle))
 
 
-def remote_reads(result: Result) -> float:
+def remote_reads(result: pt.Result) -> float:
     """% of the leaf reads that another socket serves."""
     local, _, remote, _ = result.classes.sum(axis=0)
     return float(100 * remote / (local + remote))
 
 
-def gain(result: Result) -> Interval:
+def gain(result: pt.Result) -> pt.Interval:
     """Interval of the run time gained, in % of the run time left."""
     return speedup(result).through(lambda value: 100 * (value - 1))
 

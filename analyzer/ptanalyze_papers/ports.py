@@ -5,12 +5,7 @@ from functools import cache, partial
 
 import pandas as pd
 
-from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import MeasuredRun
-from ptanalyze.cost.law import counted as closed_forms_counted
-from ptanalyze.cost.result import Result
-from ptanalyze.kernels import PTE_COPY, REPLICA_FAULT
+import ptanalyze as pt
 from ptanalyze_law.leave_one_out import basu, line, of_ports
 from ptanalyze_law.predict import Prediction, predict_placement, predict_walks
 from ptanalyze_law.prior import mean_run, ports
@@ -82,7 +77,7 @@ def ratio(counts: pd.DataFrame, what: str, degree: int) -> float:
 @cache
 def never_used(program: str) -> float:
     """Median share of the entries that a kernel propagated whose accessed bit it never found set."""
-    rows = pd.read_csv(bundled("models") / "reference" / "hydra-histories.csv")
+    rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "hydra-histories.csv")
     rows = rows[(rows.benchmark == program) & (rows.replication_order == FULL)]
     return float((1 - rows["entries_ever_accessed"] / rows["entries_propagated"]).median())
 
@@ -90,7 +85,7 @@ def never_used(program: str) -> float:
 @cache
 def histories(program: str) -> pd.DataFrame:
     """Medians by degree: events, entries_copied."""
-    rows = pd.read_csv(bundled("models") / "reference" / "hydra-histories.csv")
+    rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "hydra-histories.csv")
     rows = rows[(rows.benchmark == program) & (rows.nodes == NODES) & rows.path.str.match(HISTORIES)]
     return rows.groupby("replication_order")[["events", "entries_copied"]].median()
 
@@ -110,9 +105,9 @@ def counted(bench: Bench, pattern: str, size: int | None) -> pd.DataFrame:
     )
 
 
-def events(result: Result) -> dict[str, int]:
+def events(result: pt.Result) -> dict[str, int]:
     """Those that happen once, and those of a further run: a program without system calls has none then."""
-    kinds = {"events": REPLICA_FAULT, "entries_copied": PTE_COPY}
+    kinds = {"events": pt.kernels.REPLICA_FAULT, "entries_copied": pt.kernels.PTE_COPY}
     return {
         name: result.one_time.count(kind) + int(result.calls[:, kind].sum()) for name, kind in kinds.items()
     }
@@ -138,9 +133,9 @@ def policies(bench: Bench) -> Iterator[Row]:
         every = 1 / basu(one, NATIVE_LOCAL)
         yield beside(workload, "mitosis", "linux", run, alone, ALONE, basu=every)
         for policy in ("mitosis", "hydra", "wasp"):
-            walk = closed_forms_counted(run[policy].walk, "run: walk cycles")
+            walk = pt.law.counted(run[policy].walk, "run: walk cycles")
             local, linux = (
-                closed_forms_counted(getattr(run["linux"], of), f"run: {of}") for of in ("walk", "cycles")
+                pt.law.counted(getattr(run["linux"], of), f"run: {of}") for of in ("walk", "cycles")
             )
             every = 1 / (1 + (walk - local) / linux)
             yield beside(workload, policy, "linux, walks", run, predict_walks(one, walk), COUNTED, basu=every)
@@ -154,19 +149,19 @@ def beside(
     workload: str,
     policy: str,
     known: str,
-    run: dict[str, MeasuredRun],
+    run: dict[str, pt.law.MeasuredRun],
     found: Prediction,
     note: str,
     basu: float | None = None,
     line: float | None = None,
 ) -> Row:
     """Row of a policy's speed-up in cycles."""
-    linux = closed_forms_counted(run["linux"].cycles, "run: cycles")
-    low, middle, high = closed_forms_counted(found.cycles, "prediction: cycles")
-    ours = Interval(linux / high, linux / middle, linux / low)
+    linux = pt.law.counted(run["linux"].cycles, "run: cycles")
+    low, middle, high = pt.law.counted(found.cycles, "prediction: cycles")
+    ours = pt.Interval(linux / high, linux / middle, linux / low)
     title = f"{workload}: speed-up of {policy} in cycles, from {known}"
     name = f"xeon-{workload}-{policy}-{known}".replace(", ", "-")
-    value = linux / closed_forms_counted(run[policy].cycles, "run: cycles")
+    value = linux / pt.law.counted(run[policy].cycles, "run: cycles")
     return row(PAPER.measured(name, WHERE, title, "x", value), ours, LAW, note, basu=basu, line=line)
 
 

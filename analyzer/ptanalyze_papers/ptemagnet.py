@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ptanalyze.world.reservations import Fragmentation
+import ptanalyze as pt
 
 from .bench import Bench
 from .row import DEFINITION, FITTED, MODELLED, Row, not_reproducible, published, row
@@ -109,7 +109,7 @@ def section_6(bench: Bench) -> Iterator[Row]:
     yield not_reproducible(PAPER["allocation"], why, 1.0)
 
 
-def lines_of(scattered: Fragmentation) -> float:
+def lines_of(scattered: pt.reservations.Fragmentation) -> float:
     """Mean of ePT lines per gPT line, of a capture that has pages."""
     mean = scattered.mean()
     assert mean is not None

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ptanalyze.core.errors import UsageError, bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.safe_files import Undecodable, plain_toml, struct_of
+import ptanalyze as pt
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -62,7 +60,7 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         for figure in self.figure:
             if figure.name == name:
                 return figure
-        raise UsageError(f"{self.paper}: no published figure is named {name!r}")
+        raise pt.UsageError(f"{self.paper}: no published figure is named {name!r}")
 
     def measured(self, name: str, where: str, quantity: str, unit: str, value: float) -> Figure:
         """A Figure that is not in the file: from the public artifact of the paper (reference.reference)."""
@@ -80,16 +78,16 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 @cache
 def published(name: str) -> Paper:
     """Paper of the bundled file published-NAME.toml; UsageError where it cannot be read."""
-    path = bundled("models") / "reference" / f"published-{name}.toml"
+    path = pt.errors.bundled("models") / "reference" / f"published-{name}.toml"
     try:
-        paper = struct_of(plain_toml(path.read_bytes()), Paper)
+        paper = pt.safe_files.struct_of(pt.safe_files.plain_toml(path.read_bytes()), Paper)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except Undecodable as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise pt.UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except pt.safe_files.Undecodable as error:
+        raise pt.UsageError(f"{path}: {error}") from None
     names = [figure.name for figure in paper.figure]
     if twice := next((figure for figure in names if names.count(figure) > 1), None):
-        raise UsageError(f"{path}: figure {twice!r}: named twice")
+        raise pt.UsageError(f"{path}: figure {twice!r}: named twice")
     figures = tuple(msgspec.structs.replace(figure, paper=paper.paper) for figure in paper.figure)
     return msgspec.structs.replace(paper, figure=figures)
 
@@ -124,7 +122,7 @@ class Row:
     """
 
     figure: Figure
-    ours: Interval | None
+    ours: pt.Interval | None
     kind: str
     note: str = ""
     mean: float | None = None
@@ -135,7 +133,7 @@ class Row:
     line: float | None = None
 
     @property
-    def number(self) -> Interval:
+    def number(self) -> pt.Interval:
         """`ours`, of a row with a number."""
         assert self.ours is not None, self.figure.name
         return self.ours
@@ -213,7 +211,7 @@ def relative(ours: float, published: float) -> float | None:
 
 def row(
     figure: Figure,
-    ours: float | Interval,
+    ours: float | pt.Interval,
     kind: str,
     note: str = "",
     *,
@@ -225,12 +223,12 @@ def row(
 ) -> Row:
     """Row of a Figure."""
     assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
-    ranged = isinstance(ours, Interval)
+    ranged = isinstance(ours, pt.Interval)
     return Row(figure, interval(ours), kind, note, mean, constant, prediction, ranged, basu, line)
 
 
 def not_reproducible(
-    figure: Figure, why: str, ours: float | Interval | None = None, prediction: str = ""
+    figure: Figure, why: str, ours: float | pt.Interval | None = None, prediction: str = ""
 ) -> Row:
     """Row of a Figure that we cannot reproduce; `why`: a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
@@ -239,8 +237,10 @@ def not_reproducible(
     return row(figure, ours, NOT_REPRODUCIBLE, why, prediction=prediction)
 
 
-def interval(ours: float | Interval) -> Interval:
-    known = Interval(*map(float, ours)) if isinstance(ours, Interval) else Interval.exactly(float(ours))
+def interval(ours: float | pt.Interval) -> pt.Interval:
+    known = (
+        pt.Interval(*map(float, ours)) if isinstance(ours, pt.Interval) else pt.Interval.exactly(float(ours))
+    )
     assert math.isfinite(known.middle), known
     return known
 

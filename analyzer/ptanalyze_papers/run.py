@@ -8,11 +8,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from ptanalyze.analysis.sweep import carried_out, workers_on
-from ptanalyze.core.columns import Cell, Section, described
-from ptanalyze.core.errors import UsageError, plural
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.process import Progress
+import ptanalyze as pt
 
 from .bench import bench
 from .row import (
@@ -36,7 +32,11 @@ PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
 def validate(
-    papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: Progress = None, on: str = ""
+    papers: Sequence[str] = (),
+    wanted: str = "",
+    quick: bool = False,
+    progress: pt.process.Progress = None,
+    on: str = "",
 ) -> list[tuple[Paper, list[Row]]]:
     """[(Paper, [Row])], an item per paper.
 
@@ -48,7 +48,7 @@ def validate(
     """
     for name in papers:
         if name not in PAPERS:
-            raise UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
+            raise pt.UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
     rows_of: dict[str, list[Row]] = {}
     for name, rows in (
@@ -57,14 +57,14 @@ def validate(
         rows_of.setdefault(name, []).extend(row for row in rows if has(row, wanted))
     kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
     if not kept:
-        raise UsageError(
+        raise pt.UsageError(
             f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
         )
     return kept
 
 
 def _here(
-    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: Progress
+    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: pt.process.Progress
 ) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield (paper, its rows) of a figure after the other; those of a paper share their captures."""
     before = None
@@ -79,12 +79,12 @@ def _here(
 
 
 def _apart(
-    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: Progress, on: str
+    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: pt.process.Progress, on: str
 ) -> Iterator[tuple[str, list[Row]]]:
     """The same by workers: a figure is a unit, which makes the captures that it needs."""
     units = [(name, title, wanted, quick) for name, title, _ in jobs]
-    with workers_on(on) as workers:
-        made = carried_out(workers, figure_there, units, progress, "figures")
+    with pt.analysis.workers_on(on) as workers:
+        made = pt.analysis.carried_out(workers, figure_there, units, progress, "figures")
     yield from zip((name for name, _, _ in jobs), made, strict=True)
 
 
@@ -116,7 +116,7 @@ def has(row: Row, wanted: str) -> bool:
 # Rows for people and for programs.
 
 
-def flat(row: Row) -> dict[str, Cell]:
+def flat(row: Row) -> dict[str, pt.columns.Cell]:
     """{column: value}: a flat row; error is a signed share, None without a published or own number."""
     figure, ours = row.figure, row.ours
     return {
@@ -168,35 +168,41 @@ def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {kind: some for kind, some in found.items() if some}
 
 
-def sections(results: Sequence[tuple[Paper, list[Row]]], further: Section | None = None) -> Iterator[Section]:
+def sections(
+    results: Sequence[tuple[Paper, list[Row]]], further: pt.columns.Section | None = None
+) -> Iterator[pt.columns.Section]:
     """A sentence, errors by kind of evidence, rows by paper and figure with their notes, errors by paper."""
     every = [row for _, rows in results for row in rows]
-    yield Section(lines=[sentence(every), ""])
+    yield pt.columns.Section(lines=[sentence(every), ""])
     judged = {kind: some for kind, some in by_kind(every).items() if tally(some)["judged"]}
     apart = [close(kind, some) for kind, some in judged.items()]
     if apart:
-        yield Section("Errors by kind of evidence", apart, [EFFECT, ""])
+        yield pt.columns.Section("Errors by kind of evidence", apart, [EFFECT, ""])
     for paper, rows in results:
         could_fail = [row for row in rows if row.kind != DEFINITION]
         notes = list(dict.fromkeys(row.note for row in could_fail if row.note))
         lines = list(by_figure(could_fail, notes)) if could_fail else []
         if left_out := len(rows) - len(could_fail):
-            lines += [f"{plural(left_out, 'row')} left out that cannot fail, by definition: --csv has all"]
+            lines += [
+                f"{pt.errors.plural(left_out, 'row')} left out that cannot fail, by definition: --csv has all"
+            ]
         lines += ["", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
-        yield Section(f"{paper.paper}: {paper.citation}", [], lines)
+        yield pt.columns.Section(f"{paper.paper}: {paper.citation}", [], lines)
     named = [(paper.paper, rows) for paper, rows in results]
     if len(named) > 1:
         named.append(("all", every))
-        yield Section("Errors by paper", [close(*part) for name, rows in named for part in parts(name, rows)])
-    yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
+        yield pt.columns.Section(
+            "Errors by paper", [close(*part) for name, rows in named for part in parts(name, rows)]
+        )
+    yield pt.columns.Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
-        yield Section("Beside two baselines, on the rows that have them", beside, [])
+        yield pt.columns.Section("Beside two baselines, on the rows that have them", beside, [])
     against = [{"paper": name, **compared(one)} for name, rows in named for one in rivals(rows)]
     if against:
-        yield Section("The law beside its rivals, from the same runs", against, [])
+        yield pt.columns.Section("The law beside its rivals, from the same runs", against, [])
     if further is not None:
-        yield Section(lines=[""])
+        yield pt.columns.Section(lines=[""])
         yield further
 
 
@@ -227,10 +233,11 @@ def sentence(rows: Sequence[Row]) -> str:
     known = tally(rows)
     judged, off = known["judged"], known["median_error"]
     if not judged or off is None:
-        return f"No error to judge by: {plural(len(rows), 'row')}, {plural(judged, 'prediction')}."
+        counts = f"{pt.errors.plural(len(rows), 'row')}, {pt.errors.plural(judged, 'prediction')}"
+        return f"No error to judge by: {counts}."
     return (
-        f"Of {plural(judged, 'prediction')}, {known['within_10']} are within 10 % of the measured effect, "
-        f"{known['within_50']} within 50 %; the median error is {100 * off:.0f} %."
+        f"Of {pt.errors.plural(judged, 'prediction')}, {known['within_10']} are within 10 % "
+        f"of the measured effect, {known['within_50']} within 50 %; the median error is {100 * off:.0f} %."
     )
 
 
@@ -252,7 +259,7 @@ def plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def span(ours: Interval) -> str:
+def span(ours: pt.Interval) -> str:
     return "" if ours.low == ours.high else f" ({plain(ours.low)}-{plain(ours.high)})"
 
 
@@ -263,12 +270,12 @@ def verdict(row: Row) -> str:
     return "-" if row.error is None else f"{100 * row.error:+z.1f} %" + ", no width" * missed
 
 
-def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
+def kinds(name: str, rows: Sequence[Row]) -> dict[str, pt.columns.Cell]:
     counted = tally(rows)
     return {"paper": name, "rows": counted["rows"]} | {kind: counted[kind] for kind in KINDS}
 
 
-def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
+def close(name: str, rows: Sequence[Row]) -> dict[str, pt.columns.Cell]:
     counted = tally(rows)
     within = {f"within {100 * s:.0f} %": counted[f"within_{100 * s:.0f}"] for s in (WITHIN[0], WITHIN[-1])}
     return {
@@ -286,11 +293,11 @@ def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, rows)] + [(f"{name}, ratios alone", some) for some in [ratios(rows)] if some]
 
 
-def compared(baseline: dict[str, Any]) -> dict[str, Cell]:
+def compared(baseline: dict[str, Any]) -> dict[str, pt.columns.Cell]:
     return {"who": baseline["who"], "rows": baseline["rows"]} | errors(baseline)
 
 
-def errors(counted: dict[str, Any]) -> dict[str, Cell]:
+def errors(counted: dict[str, Any]) -> dict[str, pt.columns.Cell]:
     names = ("mean", "median", "max")
     return {f"{n} error": share(counted[f"{n}_error"]) for n in names}
 
@@ -303,4 +310,4 @@ def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Rows of flat, published figures beside ours: a missing number is NaN."""
     plain = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
     names = (*plain, "basu", "line")
-    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
+    return pt.columns.described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))

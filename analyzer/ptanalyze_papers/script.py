@@ -12,29 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.machine import Costs, Machine, load_costs, load_machine
-from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.trace import (
-    CHUNK_DTYPE,
-    EVENT_DTYPE,
-    PAGE_SHIFT,
-    SLOT_BITS,
-    THREAD_DTYPE,
-    Event,
-    Touches,
-    Trace,
-)
-from ptanalyze.cost import price as cost
-from ptanalyze.cost.price import held_ns
-from ptanalyze.cost.result import Result, SystemCalls
-from ptanalyze.kernels import CALLS, FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW
-from ptanalyze.kernels.replay import counters
+import ptanalyze as pt
 
 from .bench import DESIGNS, Design
 
-PAGE = 1 << PAGE_SHIFT
+PAGE = 1 << pt.trace.PAGE_SHIFT
 FIXED = 0x32  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
 READ, READ_WRITE = 1, 3
 LEVELS = 4
@@ -59,98 +41,133 @@ class Script:
         self._chunks.append((thread, np.atleast_1d(np.asarray(pages, np.int64)), write))
 
     def mmap(self, thread: int, page: int, pages: int) -> None:
-        self._event(thread, Event.MMAP, 0, pages << PAGE_SHIFT, READ_WRITE, FIXED, result=page << PAGE_SHIFT)
+        self._event(
+            thread,
+            pt.trace.Event.MMAP,
+            0,
+            pages << pt.trace.PAGE_SHIFT,
+            READ_WRITE,
+            FIXED,
+            result=page << pt.trace.PAGE_SHIFT,
+        )
 
     def munmap(self, thread: int, page: int, pages: int) -> None:
-        self._event(thread, Event.MUNMAP, page << PAGE_SHIFT, pages << PAGE_SHIFT)
+        self._event(thread, pt.trace.Event.MUNMAP, page << pt.trace.PAGE_SHIFT, pages << pt.trace.PAGE_SHIFT)
 
     def mprotect(self, thread: int, page: int, pages: int, prot: int = READ) -> None:
-        self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
+        self._event(
+            thread, pt.trace.Event.MPROTECT, page << pt.trace.PAGE_SHIFT, pages << pt.trace.PAGE_SHIFT, prot
+        )
 
     def premapped(self) -> None:
         """Pages touched from now on were mapped before: use a Snapshot that has them."""
-        self._event(0, Event.ROI_START)
+        self._event(0, pt.trace.Event.ROI_START)
 
     def mark(self) -> None:
         """The point at which before_and_after splits the script."""
         self._marked = len(self._chunks), len(self._events)
 
     def _event(
-        self, thread: int, kind: Event, a: int = 0, b: int = 0, c: int = 0, d: int = 0, result: int = 0
+        self,
+        thread: int,
+        kind: pt.trace.Event,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        result: int = 0,
     ) -> None:
         self._events.append((len(self._chunks), 0, a, b, c, d, result, int(kind), thread, -1))
 
     def replay(
-        self, designs: Mapping[str, Design], machine: str = "hydra-haswell", costs: Costs | None = None
-    ) -> dict[str, Result]:
+        self,
+        designs: Mapping[str, Design],
+        machine: str = "hydra-haswell",
+        costs: pt.machine.Costs | None = None,
+    ) -> dict[str, pt.Result]:
         """{name: Result} of designs {name: (policy, {parameter: value})}; the first is the baseline."""
-        target = load_machine(machine)
+        target = pt.load_machine(machine)
         return self.replay_on(self.snapshot(target.nodes), designs, target, costs)
 
     def replay_on(
-        self, snapshot: Snapshot, designs: Mapping[str, Design], machine: Machine, costs: Costs | None = None
-    ) -> dict[str, Result]:
+        self,
+        snapshot: pt.Snapshot,
+        designs: Mapping[str, Design],
+        machine: pt.Machine,
+        costs: pt.machine.Costs | None = None,
+    ) -> dict[str, pt.Result]:
         """As replay, with a Snapshot of the process and a Machine."""
         asked = list(designs.values())
-        results = replay_snapshot(
+        results = pt.analysis.replay_snapshot(
             snapshot,
             self.trace(),
             asked,
-            Setup.of(
+            pt.Setup.of(
                 machine=machine, threads_on=self.placement, baseline=asked[0][0], costs=costs, cold=True
             ),
         )
         return dict(zip(designs, results, strict=True))
 
-    def before_and_after(self, designs: Mapping[str, Design]) -> dict[str, tuple[Result, Result]]:
+    def before_and_after(self, designs: Mapping[str, Design]) -> dict[str, tuple[pt.Result, pt.Result]]:
         """{name: (Result of the part before the mark, Result of everything)}."""
         begun = Script(self.node)
         begun._chunks, begun._events = self._chunks[: self._marked[0]], self._events[: self._marked[1]]
         before, after = begun.replay(designs), self.replay(designs)
         return {name: (before[name], after[name]) for name in designs}
 
-    def trace(self) -> Trace:
+    def trace(self) -> pt.Trace:
         """Trace of the script so far."""
-        chunks = np.zeros(len(self._chunks), CHUNK_DTYPE)
+        chunks = np.zeros(len(self._chunks), pt.trace.CHUNK_DTYPE)
         chunks["touches"] = chunks["accesses"] = [len(pages) for _, pages, _ in self._chunks]
         chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
         chunks["thread"] = [thread for thread, _, _ in self._chunks]
         chunks["cpu"] = -1
-        events = np.array(self._events, EVENT_DTYPE) if self._events else np.zeros(0, EVENT_DTYPE)
-        threads = np.zeros(len(self.node), THREAD_DTYPE)
+        events = (
+            np.array(self._events, pt.trace.EVENT_DTYPE)
+            if self._events
+            else np.zeros(0, pt.trace.EVENT_DTYPE)
+        )
+        threads = np.zeros(len(self.node), pt.trace.THREAD_DTYPE)
         threads["tid"], threads["parent"], threads["end"] = 1000 + np.arange(len(threads)), -1, -1
         pages = np.concatenate([pages for _, pages, _ in self._chunks])
         write = np.repeat([write for _, _, write in self._chunks], chunks["touches"])
         regions, dense = numbered(pages)
-        return Trace(chunks, events, threads, regions, lambda least: whole(chunks, dense, write, least), {})
+        return pt.Trace(
+            chunks, events, threads, regions, lambda least: whole(chunks, dense, write, least), {}
+        )
 
-    def snapshot(self, nodes: int) -> Snapshot:
+    def snapshot(self, nodes: int) -> pt.Snapshot:
         """Snapshot of the process after it unmapped everything: a root, on a machine of `nodes` nodes."""
         none = np.zeros((0, 2), np.int64)
-        topology = Topology(tuple(Node(n, (n,), none) for n in range(nodes)))
-        return Snapshot(root(), np.zeros(0, VMA_DTYPE), (), topology)
+        topology = pt.snapshot.Topology(tuple(pt.snapshot.Node(n, (n,), none) for n in range(nodes)))
+        return pt.Snapshot(root(), np.zeros(0, pt.snapshot.VMA_DTYPE), (), topology)
 
 
-def root() -> Tree:
+def root() -> pt.snapshot.Tree:
     def column(value: int, kind: DTypeLike) -> np.ndarray:
         return np.array([value], kind)
 
     entries = np.zeros((1, 512), np.uint64)
-    columns = column(0, np.uint64), column(1, np.int64), column(NO_PARENT, np.int32), column(0, np.int16)
-    return Tree(entries, *columns, column(LEVELS, np.uint8), column(0, np.uint8), LEVELS)
+    columns = (
+        column(0, np.uint64),
+        column(1, np.int64),
+        column(pt.snapshot.NO_PARENT, np.int32),
+        column(0, np.int16),
+    )
+    return pt.snapshot.Tree(entries, *columns, column(LEVELS, np.uint8), column(0, np.uint8), LEVELS)
 
 
 def numbered(pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(uint64[R] regions in order of first touch, uint32[n] pages as in Touches) of page numbers int64[n]."""
-    regions, first, which = np.unique(pages >> SLOT_BITS, return_index=True, return_inverse=True)
+    regions, first, which = np.unique(pages >> pt.trace.SLOT_BITS, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(regions), np.int64)
     number[order] = np.arange(len(regions))
-    dense = number[which.ravel()] << SLOT_BITS | pages & ((1 << SLOT_BITS) - 1)
+    dense = number[which.ravel()] << pt.trace.SLOT_BITS | pages & ((1 << pt.trace.SLOT_BITS) - 1)
     return regions[order].astype(np.uint64), dense.astype(np.uint32)
 
 
-def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -> Iterator[Touches]:
+def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -> Iterator[pt.trace.Touches]:
     """Yield Touches of at least `least` touches, in whole chunks."""
     end = chunks["first"] + chunks["touches"]
     first = 0
@@ -158,7 +175,9 @@ def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -
         start = int(chunks["first"][first])
         last = min(int(np.searchsorted(end, start + least)) + 1, len(chunks))
         part = slice(start, int(end[last - 1]))
-        yield Touches(slice(first, last), page[part], write[part], np.ones(part.stop - start, np.uint32))
+        yield pt.trace.Touches(
+            slice(first, last), page[part], write[part], np.ones(part.stop - start, np.uint32)
+        )
         first = last
 
 
@@ -172,7 +191,7 @@ SPINNING_SOCKETS = 8
 
 
 def calls(
-    call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: Costs | None = None
+    call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: pt.machine.Costs | None = None
 ) -> dict[str, float]:
     """{design: ns per call}, of a call that changes `pages` entries of 4 KiB pages.
 
@@ -206,7 +225,7 @@ def loop(script: Script, call: str, pages: int, turn: int) -> None:
     script.mmap(0, TARGET, pages)
 
 
-def ns_of(result: Result, call: str) -> float:
+def ns_of(result: pt.Result, call: str) -> float:
     (ns,) = (cost.ns for cost in result.price.system_calls if cost.call == call)
     return ns
 
@@ -229,16 +248,16 @@ class Work(NamedTuple):
         return max((own + self.busy) / threads, self.locked)
 
 
-def work(before: Result, after: Result, units: int, ghz: float) -> Work:
+def work(before: pt.Result, after: pt.Result, units: int, ghz: float) -> Work:
     """Work of threads that did `units` units between two Results of the same process and policy.
 
     `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
     """
     busy = (spent(after) - spent(before)) / ghz
-    return Work(busy / units, (held_ns(after.price) - held_ns(before.price)) / units)
+    return Work(busy / units, (pt.price.held_ns(after.price) - pt.price.held_ns(before.price)) / units)
 
 
-def spent(result: Result) -> float:
+def spent(result: pt.Result) -> float:
     """Cycles of all CPUs for page tables: management and walks."""
     return result.price.management_cycles + result.price.walk_cycles
 
@@ -310,7 +329,7 @@ def allocations(
             steps = (free, allocate) if stateful else (allocate, free)
             for step in steps:
                 step(thread)
-    ghz, done = load_machine("hydra-haswell").ghz, units * sockets
+    ghz, done = pt.load_machine("hydra-haswell").ghz, units * sockets
     return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
 
 
@@ -342,7 +361,7 @@ def web_server(threads: int) -> dict[str, tuple[Work, float]]:
             script.mmap(thread, at, PAGES)
             script.touch(thread, at + np.arange(PAGES))
             script.munmap(thread, at, PAGES)
-    ghz, requests = load_machine("hydra-haswell").ghz, ROUNDS * threads
+    ghz, requests = pt.load_machine("hydra-haswell").ghz, ROUNDS * threads
     return {
         name: (work(before, after, requests, ghz), (after.count("ipis") - before.count("ipis")) / requests)
         for name, (before, after) in script.before_and_after(DESIGNS).items()
@@ -368,30 +387,34 @@ def guarded_store(shared: bool) -> dict[str, Work]:
             script.mprotect(thread, at, 1, prot=3)
             script.touch(thread, at)
             script.mprotect(thread, at, 1)
-    ghz, done = load_machine("hydra-haswell").ghz, 2 * ROUNDS
+    ghz, done = pt.load_machine("hydra-haswell").ghz, 2 * ROUNDS
     return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
 
 
 # Cost of a system call of a micro-benchmark, from counts of its changes.
 
 
-def million_entries_per_second(machine: Machine, call: str, entries: int, copies: int) -> float:
+def million_entries_per_second(machine: pt.Machine, call: str, entries: int, copies: int) -> float:
     """Entries changed, in millions per second, by a call over `entries` 4 KiB pages under `copies` tables.
 
     call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
     section 4.4; a mapping of one page leaves its table page in place
     """
-    count, tables, costs = counters(machine.nodes), entries // 512, load_costs(machine)
-    at = CALLS.index("walk" if call == "mmap" else call)
+    count, tables, costs = pt.analysis.counters(machine.nodes), entries // 512, pt.machine.load_costs(machine)
+    at = pt.kernels.CALLS.index("walk" if call == "mmap" else call)
     for node in range(copies):
         stores = 2 * entries if call == "mprotect" else entries
-        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
+        count.events[at, pt.kernels.PTE_FANOUT if node else pt.kernels.PTE_WRITE, 0, node] = stores
         if call != "mprotect":
-            count.events[at, TABLE_NEW if call == "mmap" else TABLE_FREE, 0, node] = tables
-    made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(4)))
-    made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
+            count.events[at, pt.kernels.TABLE_NEW if call == "mmap" else pt.kernels.TABLE_FREE, 0, node] = (
+                tables
+            )
+    made = pt.result.SystemCalls(
+        *(np.zeros((len(pt.kernels.CALLS), machine.nodes), np.int64) for _ in range(4))
+    )
+    made.calls[pt.kernels.CALLS.index(call), 0] = made.flushes[at, 0] = 1
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages
-        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = populated = entries
-    ns = float(cost.busy_ns(count, machine, costs, made).sum())
+        count.events[at, [pt.kernels.FAULT, pt.kernels.PAGES_ZEROED], 0, 0] = populated = entries
+    ns = float(pt.price.busy_ns(count, machine, costs, made).sum())
     return 1e3 * entries / (ns - costs.fault_ns * populated)

@@ -28,21 +28,11 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace as changed
 
-from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start, system_calls
-from ptanalyze.analysis.setup import Setup, open_replay_capture
-from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_costs, load_machine, sharing
-from ptanalyze.cost import price as cost
-from ptanalyze.kernels import Counters
-from ptanalyze.kernels.replay import counters
-from ptanalyze.policies import plan_for
+import ptanalyze as pt
 
 from .row import TRACED, Row, published, row
 
 if TYPE_CHECKING:
-    from ptanalyze.cost.result import Price
-
     from .bench import Bench
 
 PAPER = published("ports")
@@ -99,7 +89,7 @@ def replayed() -> tuple[Replayed, ...]:
     """All rows."""
     whole = {"scale", "threads", "walks", "one_node"}
     found = []
-    with (bundled("models") / "reference" / FILE).open(newline="") as file:
+    with (pt.errors.bundled("models") / "reference" / FILE).open(newline="") as file:
         for text in csv.DictReader(file):
             known: dict[str, Any] = dict(text)
             for name in Replayed._fields[3:-1]:
@@ -110,17 +100,17 @@ def replayed() -> tuple[Replayed, ...]:
 
 
 @cache
-def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool = True) -> Interval:
+def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool = True) -> pt.Interval:
     """Speed-up of replicas.
 
     least   with the least share of the LLC that the machine file gives tables, not its middle
     loaded  with an interval that reaches from idle to loaded memory
     """
-    machine = load_machine(one.machine)
+    machine = pt.load_machine(one.machine)
     llc = machine.llc
     runs = [llc.every_share[0] if least else llc.share, *llc.every_share]
     missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
-    costs = cost.with_data_in_dram(load_costs(machine), min(float(missed.min()), 1.0))
+    costs = pt.price.with_data_in_dram(pt.machine.load_costs(machine), min(float(missed.min()), 1.0))
     here = np.eye(machine.nodes) / machine.nodes
     away = np.full_like(here, machine.nodes**-2)
     if one.one_node and not interleaved:
@@ -129,31 +119,31 @@ def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool
     missed = np.append(missed, missed[0])  # as traced: not in the interval
     executed = np.full(len(missed), one.instructions * one.walks)
 
-    def speedup(contended: bool) -> Interval:
-        price: Price | None = None
+    def speedup(contended: bool) -> pt.Interval:
+        price: pt.result.Price | None = None
         for spread, ns in ((away, one.base_ns), (here, one.replicas_ns)):
             kernel, count = np.full(len(missed), ns * one.walks), _counted(one, missed, spread)
-            price = cost.price(count, machine, costs, price, executed, contended, collapsed_ns=kernel)
+            price = pt.price.price(count, machine, costs, price, executed, contended, collapsed_ns=kernel)
         found = price.covering(0).speedup if price else None
         assert found is not None
         return found
 
     idle = speedup(False)
     busy = speedup(True) if loaded else idle
-    return Interval(min(idle.low, busy.low), idle.middle, max(idle.high, busy.high))
+    return pt.Interval(min(idle.low, busy.low), idle.middle, max(idle.high, busy.high))
 
 
-def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> Counters:
+def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> pt.kernels.Counters:
     """Counts with this number of reads from DRAM per walk, spread over [reader's node, serving node]."""
     nodes = len(spread)
     runs = []
     for each in missed:
-        count = counters(nodes)
+        count = pt.analysis.counters(nodes)
         count.reads[LEAF, ..., 1] = np.rint(spread * each * one.walks)
         count.reads[CACHED, ..., 0] = np.rint(np.eye(nodes) / nodes * (one.reads - each) * one.walks)
         count.classes[:, 0] = one.walks // nodes
         runs.append(count)
-    return Counters(*map(np.stack, zip(*runs, strict=True)))
+    return pt.kernels.Counters(*map(np.stack, zip(*runs, strict=True)))
 
 
 class Pair(NamedTuple):
@@ -213,7 +203,7 @@ def measured() -> dict[Key, Measured]:
     found = {}
     for key, every in _repeats():
         runs = every[every["batch"] == every["batch"].mode()[0]]
-        busy = (runs["cycles"] / runs["seconds"]).median() / (load_machine(key[1]).ghz * 1e9)
+        busy = (runs["cycles"] / runs["seconds"]).median() / (pt.load_machine(key[1]).ghz * 1e9)
         time, cpus = float(runs["time"].median()), None if np.isnan(busy) else round(busy)
         found[key] = Measured(time, cpus, len(runs))
     return found
@@ -247,7 +237,7 @@ def noise() -> pd.DataFrame:
 def _repeats() -> Iterator[tuple[Key, pd.DataFrame]]:
     """(key of measured, its runs: time, and cycles and seconds as in the file; batch: started together)"""
     for series, (file, machines) in SERIES.items():
-        runs = pd.read_csv(bundled("models") / "reference" / file).fillna({"input": ""})
+        runs = pd.read_csv(pt.errors.bundled("models") / "reference" / file).fillna({"input": ""})
         if "cycles" not in runs:
             runs["time"], runs["cycles"] = runs["trial_seconds"].fillna(runs["seconds"]), np.nan
         else:
@@ -326,7 +316,7 @@ def _judged(table: pd.DataFrame, cells: Sequence[tuple[str, str]]) -> dict[str, 
 
 def counted(directory: str, name: str, scale: int, program: str, graph: str) -> Replayed:
     """Replay a capture as of a run `scale` times as large, with each share of the LLC left to tables."""
-    known, machine = open_replay_capture(directory), load_machine(name)
+    known, machine = pt.analysis.open_replay_capture(directory), pt.load_machine(name)
     snapshot = replace(known.snapshot, facts={**known.snapshot.facts, "scale": scale})
     assert known.trace is not None, directory
     room = changed(
@@ -334,19 +324,23 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
     )
     missed: list[float] = []
     for share in SHARES:
-        setup = Setup.of(machine=sharing(room, str(share)), threads_on="round-robin", jobs=2)
+        setup = pt.Setup.of(machine=pt.machine.sharing(room, str(share)), threads_on="round-robin", jobs=2)
         scenario = setup.scenario(snapshot, known.trace, known.capture.cache)
-        runs = [start(plan_for(name), scenario) for name in ("first-touch", "mitosis")[: 1 if missed else 2]]
+        runs = [
+            pt.analysis.start(pt.policies.plan_for(name), scenario)
+            for name in ("first-touch", "mitosis")[: 1 if missed else 2]
+        ]
         caches = scenario.caches()
-        mapped = replay_walks(runs, scenario, scenario.reads(caches=caches), None, 0, more=True)
+        mapped = pt.analysis.replay_walks(runs, scenario, scenario.reads(caches=caches), None, 0, more=True)
         again = scenario.steady_state()
-        still = replay_steady_state(runs, again, again.reads(caches=caches), mapped, None)
+        still = pt.analysis.replay_steady_state(runs, again, again.reads(caches=caches), mapped, None)
         reads, walks = runs[0].counters.reads, len(again.stream)
         if not missed:
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
-            made = system_calls(again, still, scenario.steady_from)
+            made = pt.analysis.system_calls(again, still, scenario.steady_from)
             spent = [
-                float(cost.taken_ns(run.counters, machine, setup.costs, made).sum()) / walks for run in runs
+                float(pt.price.taken_ns(run.counters, machine, setup.costs, made).sum()) / walks
+                for run in runs
             ]
         missed.append(float(reads[..., 1].sum()) / walks)
     chunks = scenario.trace.chunks[scenario.steady_from :]

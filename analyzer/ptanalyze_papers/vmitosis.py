@@ -4,14 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ptanalyze.analysis.cpu_groups import groups
-from ptanalyze.analysis.walk import explain
-from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_machine
-from ptanalyze.cost.law import MeasuredRun
-from ptanalyze.cost.result import Result
-from ptanalyze.formats.measured.latency import read_matrix
+import ptanalyze as pt
+from ptanalyze_host.cpu_levels import groups
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.predict import predict_placement
 from ptanalyze_synth.plan import lay_out
@@ -95,7 +89,7 @@ def classes(workload: str, vm: str, ours: np.ndarray, other: np.ndarray, note: s
     for kind, published_share, middle, end in zip(CLASSES, known, ours, other, strict=True):
         title = f"{workload.capitalize()}, {vm.replace('numa', 'NUMA')}, {kind}, mean of the sockets"
         figure = measured(f"{workload}-{vm}-{kind}", title, published_share)
-        yield row(figure, Interval(min(middle, end), middle, max(middle, end)), MODELLED, note)
+        yield row(figure, pt.Interval(min(middle, end), middle, max(middle, end)), MODELLED, note)
 
 
 def measured(name: str, title: str, value: float) -> Figure:
@@ -170,7 +164,7 @@ FITTED_COPIES = {("mprotect", "4KiB"), *((call, "4GiB") for call in ("mmap", "mp
 
 def table_4(bench: Bench) -> Iterator[Row]:
     """Groups from the published latencies of 12 of the 192 vCPUs."""
-    matrix = read_matrix(bundled("models") / "reference" / "vmitosis-table-4.tsv")
+    matrix = pt.measured.read_matrix(pt.errors.bundled("models") / "reference" / "vmitosis-table-4.tsv")
     by_latency = groups(matrix.ns, matrix.cpus)
     named = sum(len(group) for group in by_latency if group in SOCKETS)
     note = "the published matrix is input, the groups are not"
@@ -180,7 +174,7 @@ def table_4(bench: Bench) -> Iterator[Row]:
 
 def table_5(bench: Bench) -> Iterator[Row]:
     """System calls, by models/costs/server-2020.toml."""
-    machine = load_machine("vmitosis-cascade-lake")
+    machine = pt.load_machine("vmitosis-cascade-lake")
     note = "cost file server-2020; ADR 9 says which cells it was made from"
     for size, entries in ENTRIES.items():
         for call in ("mmap", "mprotect", "munmap"):
@@ -233,10 +227,15 @@ def cold_walks(bench: Bench) -> Iterator[Row]:
     note = "one address of a made capture, walked with empty caches"
     for levels in (4, 5):
         capture = bench.capture(trace=False, size=4 << 20, guest="visible", levels=levels, threads=1)
-        yield row(PAPER[f"reads-{levels}"], len(explain(capture.snapshot, START).steps), DEFINITION, note)
+        yield row(
+            PAPER[f"reads-{levels}"],
+            len(pt.analysis.explain(capture.snapshot, START).steps),
+            DEFINITION,
+            note,
+        )
     native = bench.capture(trace=False, size=4 << 20, threads=1)
     same = "a shadow table is walked as a native one: one address of a made capture, with empty caches"
-    yield row(PAPER["shadow-reads"], len(explain(native.snapshot, START).steps), DEFINITION, same)
+    yield row(PAPER["shadow-reads"], len(pt.analysis.explain(native.snapshot, START).steps), DEFINITION, same)
 
 
 # vMitosis, Figures 1, 3 and 6: one-socket workloads whose tables are remote or repaired, by the law.
@@ -340,7 +339,7 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     from its throughput alone, each table having half of the waiting.
     """
     known = PAPER["restored-gpt"].value / 100
-    alone = calibrate_runs(MeasuredRun(1.0), MeasuredRun(1 / known), "RRIG", native=False)
+    alone = calibrate_runs(pt.law.MeasuredRun(1.0), pt.law.MeasuredRun(1 / known), "RRIG", native=False)
     note = "law, from the throughput of RRI+g alone: each table is waited for alike"
     for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
         kind = FITTED if placement == "RRIE" else LAW  # by symmetry RRIE is RRIG, which is given
@@ -360,12 +359,12 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     yield not_reproducible(PAPER["initial-throughput"], absolute)
 
 
-def inverse(slower: Interval) -> Interval:
+def inverse(slower: pt.Interval) -> pt.Interval:
     """Interval of the throughput that a slow-down leaves, in %."""
     return slower.through(lambda value: 100 / value)
 
 
-def lost(kept: Interval) -> Interval:
+def lost(kept: pt.Interval) -> pt.Interval:
     return kept.through(lambda value: 100 - value)
 
 
@@ -507,12 +506,12 @@ def misplaced_replicas(bench: Bench) -> Iterator[Row]:
         yield row(PAPER[name], percent_more(slower(alone["vmitosis-replicate"])), MODELLED, note)
 
 
-def percent_more(ratio: Interval) -> Interval:
+def percent_more(ratio: pt.Interval) -> pt.Interval:
     """Interval of the extra run time in %, from a ratio of run times."""
     return ratio.through(lambda value: 100 * (value - 1))
 
 
-def remote_leaves(result: Result) -> tuple[float, float]:
+def remote_leaves(result: pt.Result) -> tuple[float, float]:
     """(% of the gPT's leaf reads that are remote, % of the ePT's)."""
     _, lr, rl, rr = (100 * result.classes.sum(axis=0) / result.classes.sum()).tolist()
     return rl + rr, lr + rr

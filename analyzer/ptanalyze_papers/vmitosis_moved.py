@@ -10,12 +10,7 @@ import pandas as pd
 from msgspec.structs import replace
 from pandas import DataFrame, concat
 
-from ptanalyze.core.columns import Finding, described
-from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Costs, Machine, Moves, load_costs, load_machine
-from ptanalyze.cost.result import Result
-from ptanalyze.cost.throughput import rated
+import ptanalyze as pt
 
 from .bench import Bench, Design, bench
 from .row import DEFINITION, MODELLED, Figure, Row, row
@@ -78,7 +73,7 @@ def moved(curve: Curve) -> Moved:
 
 def published(config: str) -> Curve:
     """Curve of a configuration of vMitosis, Figure 6, from the artifact: samples of equal work."""
-    rows = pd.read_csv(bundled("models") / "reference" / "vmitosis-figure-6.csv")
+    rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "vmitosis-figure-6.csv")
     rows = rows[rows["config"] == config]
     ends = rows["interval_s"].cumsum().to_numpy()
     return Curve.of(ends, rows["throughput_ops_s"].to_numpy(float), ends[(rows["phase"] == "pre").sum() - 1])
@@ -228,7 +223,7 @@ def samples() -> DataFrame:
             bounds = {"low": known.share, "high": known.share}
             parts.append(sampled(known, name, variant.title, "published") | bounds)
     rows = concat([DataFrame(part) for part in parts], ignore_index=True)
-    return described(rows, [Finding("replayed", NOTE)], {"machine": MACHINE})
+    return pt.columns.described(rows, [pt.columns.Finding("replayed", NOTE)], {"machine": MACHINE})
 
 
 def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, object]:
@@ -238,26 +233,26 @@ def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, objec
 
 
 @cache
-def figures(variant: str) -> dict[str, Interval]:
+def figures(variant: str) -> dict[str, pt.Interval]:
     """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout, and
     over the paces of NUMA balancing."""
     middle, *corners = (moved(curve)._asdict() for curve in predicted()[variant])
     return {name: spanned([middle[name], *(one[name] for one in corners)]) for name in Moved._fields}
 
 
-def spanned(values: list[float]) -> Interval:
+def spanned(values: list[float]) -> pt.Interval:
     """Interval of several values, the first of which is the middle."""
-    return Interval(min(values), values[0], max(values))
+    return pt.Interval(min(values), values[0], max(values))
 
 
 @cache
 def predicted() -> dict[str, list[Curve]]:
     """{variant: [Curve with mid-range assumptions, at each of their corners, and for AT_EACH_PACE at
     their middle at each further pace]}."""
-    machine = load_machine(MACHINE)
+    machine = pt.load_machine(MACHINE)
     curves: dict[str, list[Curve]] = {name: [] for name in VARIANTS}
     with bench() as own:
-        for (guest, costs), pace in product(priced(load_costs(machine)).items(), PACES):
+        for (guest, costs), pace in product(priced(pt.machine.load_costs(machine)).items(), PACES):
             middle = pace == PACES[0]
             mine = {name: variant for name, variant in VARIANTS.items() if variant.guest == guest}
             if not middle:
@@ -270,7 +265,7 @@ def predicted() -> dict[str, list[Curve]]:
     return curves
 
 
-def priced(costs: Costs) -> dict[str, Costs]:
+def priced(costs: pt.machine.Costs) -> dict[str, pt.machine.Costs]:
     """{guest: Costs} of the paper's VMs; instructions stand for waits for local data.
 
     A NUMA-visible guest moves data itself, and each IPI that it sends is a VM exit: Linux 4.17 addresses CPUs
@@ -278,13 +273,13 @@ def priced(costs: Costs) -> dict[str, Costs]:
     x2apic_phys), and asks no hypervisor to send several (4.19 does). Interrupts that arrive are posted:
     Cascade Lake needs no exit for them. For a NUMA-oblivious one the host does, which sends its own.
     """
-    host = replace(costs, data_exposed=Interval.exactly(0))
+    host = replace(costs, data_exposed=pt.Interval.exactly(0))
     return {"visible": replace(host, ipi_local_ns=IPI_NS, ipi_remote_ns=IPI_NS), "oblivious": host}
 
 
 def moving(
-    own: Bench, guest: str, policies: list[Design], machine: Machine, costs: Costs, pace: Pace
-) -> list[Result]:
+    own: Bench, guest: str, policies: list[Design], machine: pt.Machine, costs: pt.machine.Costs, pace: Pace
+) -> list[pt.Result]:
     """[Result] of the dataset's 1 : SCALE, moved from socket 0 to socket 1."""
     local = float(machine.latency_cycles(contended=True)[0, 0])
     capture = own.capture(
@@ -293,7 +288,9 @@ def moving(
         init_trace=False, instructions_per_access=local / costs.cycles_per_instruction.middle,
     )  # fmt: skip
     begins = 1000 * (MOVED + pace.learning)
-    moves = Moves(autonuma=True, delay_ms=begins, scan_period_ms=pace.period, scan_size_mb=SCAN_MIB)
+    moves = pt.machine.Moves(
+        autonuma=True, delay_ms=begins, scan_period_ms=pace.period, scan_size_mb=SCAN_MIB
+    )
     results = own.replay(
         capture, policies, machine,
         contended=True, costs=costs, autonuma=moves, windows=WINDOWS, move_threads=f"0:1@{MOVED}s",
@@ -301,15 +298,17 @@ def moving(
     return list(results.values())
 
 
-def assumptions(costs: Costs) -> Iterator[Costs]:
+def assumptions(costs: pt.machine.Costs) -> Iterator[pt.machine.Costs]:
     """Costs with the middle of both assumptions, then with each pair of their ends."""
     e, cpi = costs.exposed, costs.cycles_per_instruction
     for share, cycles in ((e.middle, cpi.middle), *product((e.low, e.high), (cpi.low, cpi.high))):
-        yield replace(costs, exposed=Interval.exactly(share), cycles_per_instruction=Interval.exactly(cycles))
+        yield replace(
+            costs, exposed=pt.Interval.exactly(share), cycles_per_instruction=pt.Interval.exactly(cycles)
+        )
 
 
-def curve(result: Result, machine: Machine, costs: Costs) -> Curve:
+def curve(result: pt.Result, machine: pt.Machine, costs: pt.machine.Costs) -> Curve:
     assert result.series is not None, "no windows were asked for"
-    series = rated(result.series, machine, costs, contended=True)
+    series = pt.analysis.rated(result.series, machine, costs, contended=True)
     speed = [0.0 if rate is None else rate.accesses.middle for rate in series.rates]
     return Curve.of(series.time_ns / 1e9, np.array(speed), MOVED)

@@ -8,16 +8,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ptanalyze.analysis.classify import mapped_locality
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Costs, Machine, load_costs, load_machine
-from ptanalyze.cost.result import Result
-from ptanalyze.formats.capture import Capture
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.reservations import Fragmentation, measure
+import ptanalyze as pt
 from ptanalyze_synth.patterns import Random
 from ptanalyze_synth.process import START as PROCESS_START
 from ptanalyze_synth.process import new_group
@@ -35,7 +26,7 @@ CANNEAL = {"size": 1900 * BLOCK, "threads": 12, "threads_to_nodes": ",".join("0"
 OUTSIDE = 225
 
 
-def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> Capture:
+def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> pt.Capture:
     """Capture of a workload that all sockets share, of a size whose tables fit no cache."""
     size = bench.size(32 * GIB, 16 * GIB)
     accesses = bench.size(4_000_000, 200_000)
@@ -58,15 +49,15 @@ def scaled(bench: Bench) -> str:
     )
 
 
-def shares(capture: Capture) -> np.ndarray:
+def shares(capture: pt.Capture) -> np.ndarray:
     """float64[sockets, 4]: share of the leaf entries in each class, seen from each socket."""
-    return of_each(mapped_locality(capture).by_class()[0])
+    return of_each(pt.analysis.mapped_locality(capture).by_class()[0])
 
 
 @cache
 def counted(workload: str, vm: str) -> np.ndarray:
     """float64[sockets, 4]: the same as published in counts, of the last dump."""
-    rows = pd.read_csv(bundled("models") / "reference" / "vmitosis-figure-2.csv")
+    rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "vmitosis-figure-2.csv")
     rows = rows[(rows.workload == workload) & (rows.vm == vm)]
     rows = rows[rows.dump == rows.dump.max()].sort_values("socket")
     return of_each(rows[list(CLASSES)].to_numpy(float))
@@ -84,21 +75,21 @@ def remote(shares: np.ndarray) -> tuple[float, float]:
     return rl + rr, lr + rr
 
 
-def speedup(result: Result) -> Interval:
+def speedup(result: pt.Result) -> pt.Interval:
     """Interval of a Result's speed-up over its baseline."""
     gained = result.price.speedup
     assert gained is not None, "a replayed trace has a run time"
     return gained
 
 
-def run_cycles(result: Result) -> float:
+def run_cycles(result: pt.Result) -> float:
     """Cycles of a Result's whole run."""
     cycles = result.price.run_cycles
     assert cycles is not None, "a replayed trace has a run time"
     return cycles
 
 
-def slower(result: Result) -> Interval:
+def slower(result: pt.Result) -> pt.Interval:
     """Interval of a Result's run time over its baseline's."""
     return speedup(result).through(lambda value: 1 / value)
 
@@ -110,17 +101,17 @@ DEGREES = tuple(range(10))
 MAIN = 0
 
 
-def alone() -> Costs:
+def alone() -> pt.machine.Costs:
     """hydra-haswell's costs for a thread that faults alone: a copied entry costs its part of a line.
 
     512 entries are 64 lines in order at about 5 GB/s. The file's price is that of many threads at once.
     """
-    costs = load_costs(load_machine("hydra-haswell"))
+    costs = pt.machine.load_costs(pt.load_machine("hydra-haswell"))
     return msgspec.structs.replace(costs, pte_copy_ns=1.5)
 
 
 def traversal(
-    bench: Bench, size: int = TRAVERSAL_GIB, costs: Costs | None = None
+    bench: Bench, size: int = TRAVERSAL_GIB, costs: pt.machine.Costs | None = None
 ) -> tuple[dict[str | int, float], int]:
     """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
 
@@ -132,7 +123,7 @@ def traversal(
         size=bench.size(size, size >> 5), nodes=8, threads=2, threads_to_nodes="0,1", init="single",
         init_trace=False, pattern="once:1", writes=0.0,
     )  # fmt: skip
-    machine, pages = load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
+    machine, pages = pt.load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
     data = machine.latency.idle[1][MAIN]
     results = replays(capture, machine, costs=costs)
     return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
@@ -151,13 +142,13 @@ def migrated(
         size=pages << 12, nodes=8, threads=1, init="single", init_trace=False, accesses=visits * pages,
         move="0:0:1", writes=0.0,
     )  # fmt: skip
-    machine = scaled_traversal(load_machine("hydra-haswell"), (pages << 12) / (128 * TRAVERSAL_GIB))
+    machine = scaled_traversal(pt.load_machine("hydra-haswell"), (pages << 12) / (128 * TRAVERSAL_GIB))
     data = machine.latency.idle[1][1]
     results = replays(capture, machine, contended, (0, 9))
     return {name: waiting(result, machine) / (visits * pages) + data for name, result in results.items()}
 
 
-def scaled_traversal(machine: Machine, factor: float) -> Machine:
+def scaled_traversal(machine: pt.Machine, factor: float) -> pt.Machine:
     """The machine with caches of `factor` times their size."""
     caches = {
         name: msgspec.structs.replace(cache, bytes=int(cache.bytes * factor))
@@ -167,24 +158,24 @@ def scaled_traversal(machine: Machine, factor: float) -> Machine:
 
 
 def replays(
-    capture: Capture,
-    machine: Machine,
+    capture: pt.Capture,
+    machine: pt.Machine,
     contended: bool = False,
     degrees: Sequence[int] = DEGREES,
-    costs: Costs | None = None,
-) -> dict[str | int, Result]:
+    costs: pt.machine.Costs | None = None,
+) -> dict[str | int, pt.Result]:
     asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
-    results = replay_snapshot(
+    results = pt.analysis.replay_snapshot(
         capture.snapshot,
         capture.trace,
         asked,
-        Setup.of(machine=machine, baseline="linux", contended=contended, cold=True, costs=costs),
+        pt.Setup.of(machine=machine, baseline="linux", contended=contended, cold=True, costs=costs),
         cache_dir=capture.cache,
     )
     return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
 
 
-def waiting(result: Result, machine: Machine) -> float:
+def waiting(result: pt.Result, machine: pt.Machine) -> float:
     """ns of walks and page tables, all exposed; what is done before the traversal is not timed."""
     upkeep = result.price.management_cycles - result.one_time.cycles
     return (result.price.walk_cycles + upkeep) / machine.ghz
@@ -220,20 +211,22 @@ class Graph:
         self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE
         self.turns = bench.size(TURNS, 1)
         share = self.pages * PAGE / DATASET
-        self.machine = scaled_traversal(load_machine("ptemagnet-broadwell").resized(1), share)
+        self.machine = scaled_traversal(pt.load_machine("ptemagnet-broadwell").resized(1), share)
         self.replayed = cache(self.replay)
 
-    def capture(self, lines: float) -> Capture:
+    def capture(self, lines: float) -> pt.Capture:
         return self.bench.capture(
             trace=False, size=self.pages * PAGE, nodes=1, guest="visible", threads=THREADS,
             fragmentation=corunner(lines),
         )  # fmt: skip
 
-    def scattered(self, lines: float) -> Fragmentation:
+    def scattered(self, lines: float) -> pt.reservations.Fragmentation:
         """Fragmentation of the capture."""
-        return measure(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
+        return pt.reservations.measure(
+            pt.address_space.address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64))
+        )
 
-    def replay(self, lines: float) -> dict[str, Result]:
+    def replay(self, lines: float) -> dict[str, pt.Result]:
         """{policy: Result} of the trace, as captured and with PTEMagnet."""
         capture, script = self.capture(lines), streams(self.pages, self.turns)
         return script.replay_on(
@@ -267,7 +260,7 @@ def loading(pages: int = PAGES) -> dict[str, float]:
     script.mark()
     script.touch(0, START + np.arange(pages))
     results = script.before_and_after({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
-    ghz = load_machine("hydra-haswell").ghz
+    ghz = pt.load_machine("hydra-haswell").ghz
     return {name: work(*both, pages, ghz).busy for name, both in results.items()}
 
 
@@ -284,7 +277,7 @@ def unused_bytes(bench: Bench) -> int:
     for page in range(part):
         for thread in range(THREADS):
             script.touch(thread, PROCESS_START // PAGE + thread * part + page)
-    machine = load_machine("ptemagnet-broadwell").resized(1)
+    machine = pt.load_machine("ptemagnet-broadwell").resized(1)
     designs: dict[str, Design] = {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}
     results = script.replay_on(capture.snapshot, designs, machine)
     return int(results["ptemagnet"].facts["unused_bytes_peak"])
@@ -298,7 +291,7 @@ REGIONS = 512  # leaf tables per GiB
 FOOTPRINTS_START = 1 << 34  # page number, aligned to the range of an upper table
 
 
-def footprint(gigabytes: int, shared: float) -> dict[str, Result]:
+def footprint(gigabytes: int, shared: float) -> dict[str, pt.Result]:
     """{design: Result} of a process whose main thread maps and fills `gigabytes`, a page per leaf table.
 
     shared  part of the leaf tables that each of the other sockets touches too, evenly spread: the size of
@@ -324,5 +317,5 @@ def sharing(single: float, hydra: float) -> float:
     return (hydra / single - 1) / (FOOTPRINTS_SOCKETS - 1)
 
 
-def gib(result: Result) -> float:
+def gib(result: pt.Result) -> float:
     return result.table_pages * TABLE / FOOTPRINTS_GIB

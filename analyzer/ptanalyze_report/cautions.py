@@ -4,28 +4,20 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ptanalyze.analysis.findings import HOST_MODEL, equally
-from ptanalyze.analysis.ranking import NOTHING, at_least, at_most, candidate, narrow, placement_alone
-from ptanalyze.analysis.ranking import percent as share_of
-from ptanalyze.capture.check import Check
-from ptanalyze.capture.describe import PAGE_NAMES, PROCESS
-from ptanalyze.core import interval
-from ptanalyze.core.columns import CAREFUL, ELSEWHERE, FAILED, NOTE, PARTIAL, TOGETHER, Finding
-from ptanalyze.core.errors import plural
-from ptanalyze.core.interval import FROM_DRAM, shown
-from ptanalyze.core.trace import threads_placed
+import ptanalyze as pt
 
 from .study import Study, remote_share
 
 FEW_WALKS = 10_000
 MORE = {
-    ELSEWHERE: f": write a model of it there (ptanalyze {HOST_MODEL}), and give it with -m host.toml",
-    TOGETHER: "; pictures of page tables are of the first alone",
+    pt.columns.ELSEWHERE: f": write a model of it there (ptanalyze {pt.analysis.findings.HOST_MODEL}), "
+    "and give it with -m host.toml",
+    pt.columns.TOGETHER: "; pictures of page tables are of the first alone",
 }
 WIDE = 0.2  # width of a speed-up's interval over its middle
 
 
-def cautions(study: Study) -> list[Finding]:
+def cautions(study: Study) -> list[pt.columns.Finding]:
     """What to be careful about, the gravest first."""
     every = [
         *checks(study),
@@ -36,28 +28,35 @@ def cautions(study: Study) -> list[Finding]:
         *noted(study),
         *assumed(study),
     ]
-    return sorted(every, key=lambda one: (FAILED, PARTIAL, CAREFUL, NOTE).index(one.weight))
+    return sorted(
+        every,
+        key=lambda one: (pt.columns.FAILED, pt.columns.PARTIAL, pt.columns.CAREFUL, pt.columns.NOTE).index(
+            one.weight
+        ),
+    )
 
 
-def checks(study: Study) -> list[Finding]:
+def checks(study: Study) -> list[pt.columns.Finding]:
     lines = []
-    for verdict, word in ((FAILED, "failed"), (PARTIAL, "found data missing")):
+    for verdict, word in ((pt.columns.FAILED, "failed"), (pt.columns.PARTIAL, "found data missing")):
         if some := study.with_verdict(verdict):
-            count = f"{plural(len(some), 'check')} of the capture {word}"
-            lines.append(Finding("checks", f"{count}: {'; '.join(map(said, some))}", verdict, count))
-    lines += [Finding("checks", said(finding)) for finding in study.with_verdict(NOTE)]
+            count = f"{pt.errors.plural(len(some), 'check')} of the capture {word}"
+            lines.append(
+                pt.columns.Finding("checks", f"{count}: {'; '.join(map(said, some))}", verdict, count)
+            )
+    lines += [pt.columns.Finding("checks", said(finding)) for finding in study.with_verdict(pt.columns.NOTE)]
     if study.sound:
         text = f"All {len(study.findings)} checks of the capture's files found nothing wrong"
-        lines.append(Finding("checks", text))
+        lines.append(pt.columns.Finding("checks", text))
     return lines
 
 
-def said(finding: Check) -> str:
+def said(finding: pt.check.Check) -> str:
     count = f" ({finding.wrong:,} of {finding.examined:,})" if finding.examined else ""
     return f"{finding.name}{count}: {finding.reason}".rstrip(". ")
 
 
-def recording(study: Study) -> list[Finding]:
+def recording(study: Study) -> list[pt.columns.Finding]:
     """Data that the way of recording leaves out."""
     if not study.traced:
         return []
@@ -67,33 +66,41 @@ def recording(study: Study) -> list[Finding]:
             "The capture holds no page tables: 4 KiB pages, and tables placed by first touch, are assumed "
             "for the memory that the trace touches"
         )
-        lines.append(Finding("no-tables", text, CAREFUL, "the page tables are assumed"))
+        lines.append(pt.columns.Finding("no-tables", text, pt.columns.CAREFUL, "the page tables are assumed"))
     lost, dropped = (int(trace.get(key, 0)) for key in ("lost bytes", "dropped touches"))
     if lost or dropped:
         text = f"The trace is not whole: {lost:,} bytes of it were lost, {dropped:,} touches dropped"
-        lines.append(Finding("trace-lost", text, CAREFUL, "parts of the trace were lost"))
+        lines.append(
+            pt.columns.Finding("trace-lost", text, pt.columns.CAREFUL, "parts of the trace were lost")
+        )
     if "qemu" in str(trace.get("tracer", "")):
         text = (
             "The program ran under an emulator while it was traced. Its addresses and calls are real; the "
             "interleaving of its threads is the emulator's"
         )
-        lines.append(Finding("emulated", text))
+        lines.append(pt.columns.Finding("emulated", text))
     return lines
 
 
-def processes(study: Study) -> list[Finding]:
+def processes(study: Study) -> list[pt.columns.Finding]:
     """That a capture of several processes is asked about one of them."""
     if names := study.facts["capture"].get("children not traced"):
         text = f"Child processes were not traced ({names}): record --follow-fork traces them"
-        return [Finding("children-untraced", text, CAREFUL, "it is about the program without its children")]
-    number = sum(section.startswith(PROCESS) for section in study.facts)
-    if number < 2 or study.results[0].finding(TOGETHER):
+        return [
+            pt.columns.Finding(
+                "children-untraced", text, pt.columns.CAREFUL, "it is about the program without its children"
+            )
+        ]
+    number = sum(section.startswith(pt.describe.PROCESS) for section in study.facts)
+    if number < 2 or study.results[0].finding(pt.columns.TOGETHER):
         return []
     text = f"The capture holds {number} processes; all of this is about the first. The others are in pid-PID"
-    return [Finding("one-process", text, CAREFUL, f"it is about one of {number} processes")]
+    return [
+        pt.columns.Finding("one-process", text, pt.columns.CAREFUL, f"it is about one of {number} processes")
+    ]
 
 
-def few_walks(study: Study) -> list[Finding]:
+def few_walks(study: Study) -> list[pt.columns.Finding]:
     walks = study.results[0].walks
     if not study.traced or walks >= FEW_WALKS:
         return []
@@ -103,19 +110,21 @@ def few_walks(study: Study) -> list[Finding]:
         f"whole program by: were they drawn at random from it, a share of 50 % would be known to within "
         f"{points:.1f} points. A longer trace helps"
     )
-    return [Finding("few-walks", text, CAREFUL, f"only {walks:,} page walks were counted")]
+    return [
+        pt.columns.Finding("few-walks", text, pt.columns.CAREFUL, f"only {walks:,} page walks were counted")
+    ]
 
 
-def estimate(study: Study) -> list[Finding]:
+def estimate(study: Study) -> list[pt.columns.Finding]:
     """Widths of the speed-ups' intervals, and rivals within them."""
     if not study.timed or study.best is study.base:
         return []
     best, lines = study.best, []
     low, high = best["speedup_low"], best["speedup_high"]
-    _, least, most = interval.shown(best["speedup"], low, high)
-    if not interval.faster(low):
+    _, least, most = pt.interval.shown(best["speedup"], low, high)
+    if not pt.interval.faster(low):
         text = f"{best['label']} may bring no gain: its interval is {least}-{most}"
-        lines.append(Finding("maybe-no-gain", text, CAREFUL, "it may bring no gain"))
+        lines.append(pt.columns.Finding("maybe-no-gain", text, pt.columns.CAREFUL, "it may bring no gain"))
     elif high - low > WIDE * best["speedup"]:
         why = (
             "counters of one run do not show how much of a walk the processor hides. A second run with "
@@ -125,13 +134,17 @@ def estimate(study: Study) -> list[Finding]:
             "computes between walks. Counters of one run narrow it: ptanalyze calibrate"
         )
         text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
-        lines.append(Finding("wide-interval", text, CAREFUL, f"the interval is wide ({least}-{most})"))
+        lines.append(
+            pt.columns.Finding(
+                "wide-interval", text, pt.columns.CAREFUL, f"the interval is wide ({least}-{most})"
+            )
+        )
     others = [row for row in study.rows if row is not best and not row["over"]]
     same = [row["label"] for row in others if study.written(row) == study.written(best)]
     if same:
         text = f"Equally fast: {listed(same)}. {best['label']} costs least"
         short = f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast"
-        lines.append(Finding("as-fast", text, short=short))
+        lines.append(pt.columns.Finding("as-fast", text, short=short))
     rivals = [
         row["label"] for row in others if row["label"] not in same and rival(row, best, study.calibrated)
     ]
@@ -140,24 +153,24 @@ def estimate(study: Study) -> list[Finding]:
             f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
             "both fewer walk cycles and less upkeep than the other"
         )
-        return [*lines, Finding("rivals", text, short=f"{listed(rivals, 2)} may be as good")]
+        return [*lines, pt.columns.Finding("rivals", text, short=f"{listed(rivals, 2)} may be as good")]
     within = " within the budget" if any(row["over"] for row in study.rows) else ""
     text = f"{best['label']} is the fastest policy{within} under every assumption"
-    return [*lines, Finding("best", text, short="no other policy is faster under any assumption")]
+    return [*lines, pt.columns.Finding("best", text, short="no other policy is faster under any assumption")]
 
 
-def noted(study: Study) -> list[Finding]:
+def noted(study: Study) -> list[pt.columns.Finding]:
     """What findings on the baseline, and on the best policy, ask to be careful with."""
     base, best = study.results[0], study.best["policy"]
-    ours = [one for one in base.findings if one.short or one.weight == CAREFUL]
+    ours = [one for one in base.findings if one.short or one.weight == pt.columns.CAREFUL]
     its = [finding for one in study.results if one.policy == best for finding in one.careful]
     own = [one for one in dict.fromkeys(its) if one not in ours]
     return [*(replace(one, text=f"{one.text}{MORE.get(one.code, '')}") for one in ours), *own]
 
 
-def told(caution: Finding) -> str:
+def told(caution: pt.columns.Finding) -> str:
     """Its sentence behind the weight, which the page says in a word of its own."""
-    return replace(caution, weight=NOTE).sentence
+    return replace(caution, weight=pt.columns.NOTE).sentence
 
 
 def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
@@ -171,23 +184,27 @@ def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
     return (
         not row["over"]
         and not more
-        and bool(interval.faster(row["speedup_high"]) and row["speedup_high"] > best["speedup_low"])
+        and bool(pt.interval.faster(row["speedup_high"]) and row["speedup_high"] > best["speedup_low"])
     )
 
 
-def assumed(study: Study) -> list[Finding]:
+def assumed(study: Study) -> list[pt.columns.Finding]:
     captured = study.facts.get("machine", {}).get("NUMA nodes")
     modelled = study.results[0].reads.shape[1]
     if captured is None or captured == modelled or not study.traced:
         return []
-    there = plural(captured, "node")
+    there = pt.errors.plural(captured, "node")
     where = (
         "Its one thread is assumed to stay on one node"
         if study.facts["trace"]["threads"] == 1
         else f"Where threads run is an assumption: {study.results[0].placement}"
     )
     text = f"The capture comes from a machine with {there}, the replay is of one with {modelled}. {where}"
-    return [Finding("placed", text, CAREFUL, f"it was recorded on {there} and replayed on {modelled}")]
+    return [
+        pt.columns.Finding(
+            "placed", text, pt.columns.CAREFUL, f"it was recorded on {there} and replayed on {modelled}"
+        )
+    ]
 
 
 def listed(words: list[str], most: int = 4) -> str:
@@ -213,10 +230,10 @@ def alone(study: Study) -> str:
     base, *others = study.results  # in the order of the rows
     rows = [row for row in study.rows if row is not study.base]
     ranked = [
-        candidate(one, base, str(row["over"]), str(row["label"]))
+        pt.analysis.ranking.candidate(one, base, str(row["over"]), str(row["label"]))
         for one, row in zip(others, rows, strict=True)
     ]
-    return placement_alone(str(study.best["policy"]), ranked, study.baseline, study.timed)
+    return pt.analysis.ranking.placement_alone(str(study.best["policy"]), ranked, study.baseline, study.timed)
 
 
 # A study in a few numbers, and its capture in a few lines.
@@ -235,19 +252,33 @@ def glance(study: Study) -> list[Number]:
     base, result = study.base, study.results[0]
     numbers = []
     share, kernel, both = result.price.walk_share, result.price.kernel_share, result.price.table_share
-    if share is not None and not narrow(share):
+    if share is not None and not pt.analysis.ranking.narrow(share):
         numbers.append(
-            Number(at_least(share), "of this run is page walks", "Perf counters tell how much more")
+            Number(
+                pt.analysis.ranking.at_least(share),
+                "of this run is page walks",
+                "Perf counters tell how much more",
+            )
         )
     elif share is not None:
-        most = f"at most {bound}x without walks alone" if (bound := at_most(share)) else ""
-        more = f"best guess {share_of(share, True)}; {most}".rstrip("; ")
-        numbers.append(Number(share_of(share), "of this run is page walks", more))
-    if kernel is not None and both is not None and kernel.high >= NOTHING and narrow(both):
-        more, bound = f"best guess {share_of(kernel, True)}", at_most(both)
+        most = (
+            f"at most {bound}x without walks alone" if (bound := pt.analysis.ranking.at_most(share)) else ""
+        )
+        more = f"best guess {pt.analysis.ranking.percent(share, True)}; {most}".rstrip("; ")
+        numbers.append(Number(pt.analysis.ranking.percent(share), "of this run is page walks", more))
+    if (
+        kernel is not None
+        and both is not None
+        and kernel.high >= pt.analysis.ranking.NOTHING
+        and pt.analysis.ranking.narrow(both)
+    ):
+        more, bound = (
+            f"best guess {pt.analysis.ranking.percent(kernel, True)}",
+            pt.analysis.ranking.at_most(both),
+        )
         more += f"; at most {bound}x without these and without walks" if bound else ""
         what = "of this run is page faults and system calls on memory"
-        numbers.append(Number(share_of(kernel), what, more))
+        numbers.append(Number(pt.analysis.ranking.percent(kernel), what, more))
     accesses = int(result.hits.sum())
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
@@ -269,17 +300,17 @@ def glance(study: Study) -> list[Number]:
         walks = base["walk_cycles"] / base["cycles_per_walk"]
         more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
         if not study.timed:
-            more = f"{FROM_DRAM}; {more}"
+            more = f"{pt.interval.FROM_DRAM}; {more}"
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
     if study.cached:
         numbers.append(Number("nothing", "to gain by placement", study.cached.sentence))
     elif best is not base and study.timed:
-        more = f"estimated speed-up, {'-'.join(shown(best['speedup_low'], best['speedup_high']))}"
-        numbers.append(Number(f"{shown(study.ratio(best))[0]}x", f"with {best['label']}", more))
+        more = f"estimated speed-up, {'-'.join(pt.interval.shown(best['speedup_low'], best['speedup_high']))}"
+        numbers.append(Number(f"{pt.interval.shown(study.ratio(best))[0]}x", f"with {best['label']}", more))
     elif best is not base:
         most, what = study.written(best).split(" fewer ")
-        more = f"{FROM_DRAM}. {equally(result)}".rstrip()
+        more = f"{pt.interval.FROM_DRAM}. {pt.analysis.findings.equally(result)}".rstrip()
         numbers.append(Number(most, f"fewer {what} with {best['label']}", more))
     return numbers
 
@@ -295,20 +326,21 @@ def captured(study: Study) -> dict[str, str]:
     }
     if machine:
         lines["Machine"] = (
-            f"{plural(machine['NUMA nodes'], 'NUMA node')}, {plural(machine['CPUs'], 'CPU')}, "
+            f"{pt.errors.plural(machine['NUMA nodes'], 'NUMA node')}, "
+            f"{pt.errors.plural(machine['CPUs'], 'CPU')}, "
             f"{machine['memory (MiB)']:,} MiB"
         )
     if sees := facts.get("host and guest", {}).get("guest sees NUMA"):
         vcpus = facts.get("VM", {}).get("vCPUs")
         lines["Virtual machine"] = joined(
-            plural(vcpus, "vCPU") if vcpus else None,
+            pt.errors.plural(vcpus, "vCPU") if vcpus else None,
             "NUMA-oblivious: it sees one node" if sees == "no" else f"NUMA-visible: it sees {sees}",
         )
     for name in ("page table", "gPT", "ePT"):
         if name in facts:
             lines[name[:1].upper() + name[1:] if " " in name else name] = tree(facts[name])
     if trace:
-        threads = plural(trace["threads"], "thread")
+        threads = pt.errors.plural(trace["threads"], "thread")
         lines["Trace"] = joined(
             f"{trace['accesses']:,} accesses by {threads} in {trace['seconds']:g} s",
             f"{trace['instructions']:,} instructions" if trace["instructions"] else None,
@@ -317,15 +349,17 @@ def captured(study: Study) -> dict[str, str]:
     lines["Replayed on"] = joined(
         result.machine,
         f"{result.reads.shape[1]} nodes",
-        threads_placed(result.placement) if study.traced else None,
+        pt.trace.threads_placed(result.placement) if study.traced else None,
         result.stands_for,
     )
     return {what: text for what, text in lines.items() if text}
 
 
 def tree(rows: Any) -> str:
-    names = {name: name.removesuffix(" pages") for name in PAGE_NAMES.values()}
-    pages = [f"{plural(rows[name], 'page')} of {size}" for name, size in names.items() if rows.get(name)]
+    names = {name: name.removesuffix(" pages") for name in pt.describe.PAGE_NAMES.values()}
+    pages = [
+        f"{pt.errors.plural(rows[name], 'page')} of {size}" for name, size in names.items() if rows.get(name)
+    ]
     tracers = f" ({rows[TRACERS]:,} of them only for the tracer)" if rows.get(TRACERS) else ""
     mapped = " and ".join(pages) or "nothing"
     return f"{rows['table pages']:,} table pages{tracers} in {rows['levels']} levels; they map {mapped}"

@@ -6,13 +6,7 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame, concat
 
-from ptanalyze.analysis.ranking import reshapes, share_sentence, verdict
-from ptanalyze.analysis.size import SizeCurve
-from ptanalyze.core import interval as gain
-from ptanalyze.core import interval as interval_module
-from ptanalyze.core.errors import size_in_words
-from ptanalyze.policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat
-from ptanalyze.show import plots
+import ptanalyze as pt
 from ptanalyze.show.plots.speedup import priced
 from ptanalyze.show.whatif import earned
 
@@ -52,7 +46,7 @@ def lead(study: Study) -> str:
     what = (
         f"Speed-ups are over {study.baseline}, in steady state."
         if study.timed
-        else f"Walk cycles of {study.baseline} over a policy's are a bound, reached {gain.FROM_DRAM}."
+        else f"Walk cycles of {study.baseline} over a policy's are a bound, reached {pt.interval.FROM_DRAM}."
     )
     return (
         f"Policies differ in where tables are and in the cost of keeping them there{alike}. "
@@ -138,7 +132,7 @@ def pictures(study: Study) -> Iterator[Callable[[], Picture]]:
         yield partial(locality, study)
 
 
-def sizes(curve: SizeCurve) -> Picture:
+def sizes(curve: pt.analysis.SizeCurve) -> Picture:
     """Speed-ups of larger runs, and their numbers."""
     how = (
         "To the right, runs as many times as large as the captured one; up, run time under the baseline over "
@@ -155,12 +149,12 @@ def sizes(curve: SizeCurve) -> Picture:
     others = table[table["policy"] != table["baseline"]].to_dict("records")
     rows = [row | {"range": (row["speedup_low"], row["speedup_high"])} for row in others]
     numbers = grid("sizes-data", "Speed-ups of larger runs", columns, rows)
-    return picture("sizes", "Curve", plots.curve, table, how, curve.sentence, numbers)
+    return picture("sizes", "Curve", pt.plots.curve, table, how, curve.sentence, numbers)
 
 
 def speedup(study: Study) -> Picture:
-    faster = [row for row in study.rows if gain.faster(study.ratio(row))]
-    slower = [row for row in study.rows if gain.slower(study.ratio(row))]
+    faster = [row for row in study.rows if pt.interval.faster(study.ratio(row))]
+    slower = [row for row in study.rows if pt.interval.slower(study.ratio(row))]
     others = len(study.rows) - 1
     if study.timed:
         here = f"Of {others} policies {len(faster)} would be faster by the estimate, "
@@ -170,15 +164,15 @@ def speedup(study: Study) -> Picture:
             "mid-range assumptions; the bar spans all of them. Right of the line is faster."
         )
         how += " The bars of two policies share their assumptions: where one is high, so is the other."
-        sure = [row for row in study.rows if gain.faster(row["speedup_low"])]
+        sure = [row for row in study.rows if pt.interval.faster(row["speedup_low"])]
         here += f"; for {len(sure)} the whole interval is a gain"
     else:
         here = f"Of {others} policies {len(faster)} may take fewer walk cycles, {len(slower)} more"
         how = (
             f"Without run times: cycles of page walks under {study.baseline} over those under the policy, "
-            f"at most: {gain.FROM_DRAM}. Right of the line is less waiting."
+            f"at most: {pt.interval.FROM_DRAM}. Right of the line is less waiting."
         )
-    return picture("speedup", "Dots with intervals", plots.speedup, study.ranked, how, f"{here}.")
+    return picture("speedup", "Dots with intervals", pt.plots.speedup, study.ranked, how, f"{here}.")
 
 
 def pareto(study: Study) -> Picture:
@@ -196,15 +190,15 @@ def pareto(study: Study) -> Picture:
     )
     if not study.timed:
         here = f"By bounds of walk cycles: {here[0].lower()}{here[1:]}"
-    return picture("pareto", "Scatter plot", plots.pareto, study.ranked, how, here)
+    return picture("pareto", "Scatter plot", pt.plots.pareto, study.ranked, how, here)
 
 
 def footprint(study: Study) -> Picture:
     table = study.ranked
     most = max(study.rows, key=tables_of)
-    here = f"Under {study.baseline} page tables take {size_in_words(tables_of(study.base))}. "
+    here = f"Under {study.baseline} page tables take {pt.errors.size_in_words(tables_of(study.base))}. "
     here += (
-        f"Those of {most['label']} take most: {size_in_words(tables_of(most))}."
+        f"Those of {most['label']} take most: {pt.errors.size_in_words(tables_of(most))}."
         if tables_of(most) > tables_of(study.base)
         else "No policy's take more."
     )
@@ -212,7 +206,7 @@ def footprint(study: Study) -> Picture:
     if held["held_bytes"] > 0:
         here += (
             f" Memory held unused is not drawn: {held['label']} holds most, "
-            f"{size_in_words(int(held['held_bytes']))} beside its tables."
+            f"{pt.errors.size_in_words(int(held['held_bytes']))} beside its tables."
         )
     how = "Bytes of table pages in the end, one bar per policy; hatched parts are copies."
     columns = {
@@ -227,7 +221,7 @@ def footprint(study: Study) -> Picture:
     columns["aside_bytes"] = Column("Kept aside", "not walked", memory)
     columns["held_bytes"] = Column("Held unused", "beside tables", memory)
     data = grid("footprint-data", "Memory by policy", columns, study.rows)
-    return picture("footprint", "Stacked bars", plots.footprint, table, how, here, data)
+    return picture("footprint", "Stacked bars", pt.plots.footprint, table, how, here, data)
 
 
 def tables_of(row: dict[str, Any]) -> int:
@@ -252,7 +246,7 @@ def locality(study: Study) -> Picture:
             "differ from it."
         )
     leaves = study.leaves[study.leaves["policy"].isin(shown)]
-    return picture("locality-policies", "Stacked bars", plots.locality, leaves, how, here)
+    return picture("locality-policies", "Stacked bars", pt.plots.locality, leaves, how, here)
 
 
 def panels(study: Study) -> list[str]:
@@ -293,12 +287,13 @@ def extreme(calls: DataFrame, slowest: bool) -> str | None:
     """A sentence on the call that takes longest, or shortest, compared with the baseline's, and all policies
     with which it does; None where none takes longer, or shorter."""
     ratio = calls["slowdown"].max() if slowest else calls["slowdown"].min()
-    if not len(calls) or not (gain.faster(ratio) if slowest else gain.slower(ratio)):
+    if not len(calls) or not (pt.interval.faster(ratio) if slowest else pt.interval.slower(ratio)):
         return None
-    written = gain.shown(ratio)[0]
+    written = pt.interval.shown(ratio)[0]
     first = calls.loc[calls["slowdown"].idxmax() if slowest else calls["slowdown"].idxmin()]
     alike = calls[
-        (calls["call"] == first["call"]) & calls["slowdown"].map(lambda one: gain.shown(one)[0] == written)
+        (calls["call"] == first["call"])
+        & calls["slowdown"].map(lambda one: pt.interval.shown(one)[0] == written)
     ]
     names = listed(list(dict.fromkeys(alike["policy"])), 6)
     return (
@@ -426,7 +421,7 @@ def locality_compared(studies: Sequence[Study]) -> Picture:
         "whose leaf entries are on the walker's socket."
     )
     key = f"locality-{'vm' if studies[0].nested else 'native'}"
-    return picture(key, "Stacked bars", plots.locality, concat(parts), how, f"{'; '.join(shares)}.")
+    return picture(key, "Stacked bars", pt.plots.locality, concat(parts), how, f"{'; '.join(shares)}.")
 
 
 # What a reader can do: today, on mainline Linux, and with the kernels of research.
@@ -446,8 +441,8 @@ class Action(NamedTuple):
 def worth_it(study: Study) -> str:
     """Which share of the run page tables take, and, where no limits tell it, whether anything is worth it;
     "" without run times."""
-    worth = None if study.limits else verdict(study.results, study.over)
-    return " ".join(filter(None, (share_sentence(study.results[0]), worth)))
+    worth = None if study.limits else pt.analysis.ranking.verdict(study.results, study.over)
+    return " ".join(filter(None, (pt.analysis.ranking.share_sentence(study.results[0]), worth)))
 
 
 def today(study: Study) -> list[Action]:
@@ -459,25 +454,27 @@ def research(study: Study) -> str:
     """A sentence on the policies that gain and that no mainline kernel has."""
     found = [f"{one.label} {one.gain}" for one in actions(study, False)]
     if not found:
-        return f"No policy of a {RESEARCH} is estimated to gain here ({NOT_MAINLINE})."
-    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)}."
+        return (
+            f"No policy of a {pt.policies.RESEARCH} is estimated to gain here ({pt.policies.NOT_MAINLINE})."
+        )
+    return f"With a {pt.policies.RESEARCH} ({pt.policies.NOT_MAINLINE}): {listed(found)}."
 
 
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
-        how = availability(str(row["policy"]), study.params_of(row), study.results[0].host_nodes)
+        how = pt.policies.availability(str(row["policy"]), study.params_of(row), study.results[0].host_nodes)
         if (
             row is study.base
             or row["over"]
-            or not interval_module.faster(study.ratio(row))
-            or row["policy"] == BOUND
+            or not pt.interval.faster(study.ratio(row))
+            or row["policy"] == pt.policies.BOUND
         ):
             continue
-        if study.cached and not reshapes(str(row["policy"])):
+        if study.cached and not pt.analysis.ranking.reshapes(str(row["policy"])):
             continue
         if bool(how.line) == on_mainline:
             careful = [f.text for one in study.results if one.policy == row["policy"] for f in one.careful]
-            first = "; ".join(filter(None, (caveat(str(row["policy"])), *dict.fromkeys(careful))))
+            first = "; ".join(filter(None, (pt.policies.caveat(str(row["policy"])), *dict.fromkeys(careful))))
             yield Action(
                 str(row["label"]),
                 study.written(row),

@@ -5,36 +5,26 @@ from typing import Any
 
 import click
 
-from ptanalyze.cli import complete, echo
-from ptanalyze.cli.options import (
-    capture_of,
-    on_option,
-    option,
-    question,
-    question_options,
-    replay_options,
-    setup_from,
-)
-from ptanalyze.cli.output import must_end_with
+import ptanalyze as pt
 
 
 @click.command("report")
 @click.argument(
-    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=complete.captures
+    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=pt.complete.captures
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
-    callback=must_end_with("html", "htm"),
+    callback=pt.output.must_end_with("html", "htm"),
     default="report.html",
     show_default=True,
     help="HTML file to write; an existing file is replaced.",
 )
-@question_options
-@option("weigh")
-@replay_options
-@on_option
+@pt.options.question_options
+@pt.options.option("weigh")
+@pt.options.replay_options
+@pt.options.on_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -62,17 +52,15 @@ def command(
       ptanalyze report before after -o report.html --memory 1%
       ptanalyze report app -p mitosis,hydra:prefetch=0
     """
-    from ptanalyze.capture.check import exit_code
-    from ptanalyze.show.terminal import progress_bar
 
     from .page import Page, html, write
     from .study import studies
 
-    asked = [capture_of(one) for one in captures or (None,)]
-    with progress_bar() as progress:
-        setup = setup_from(options, progress)
-        found = studies(asked, setup, question(memory, updates, horizon, names), on)
+    asked = [pt.options.capture_of(one) for one in captures or (None,)]
+    with pt.terminal.progress_bar() as progress:
+        setup = pt.options.setup_from(options, progress)
+        found = studies(asked, setup, pt.options.question(memory, updates, horizon, names), on)
         page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
     write(output, page)
-    echo(f"ptanalyze: wrote {output}", err=True)
-    return exit_code([finding for study in found for finding in study.findings])
+    pt.cli.echo(f"ptanalyze: wrote {output}", err=True)
+    return pt.check.exit_code([finding for study in found for finding in study.findings])

@@ -19,19 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from ptanalyze.analysis.advise import Question
-from ptanalyze.analysis.findings import owned
-from ptanalyze.analysis.ranking import HOUR, missing
-from ptanalyze.analysis.setup import Policies, Setup, setup_of
-from ptanalyze.capture.describe import TITLES, for_people
-from ptanalyze.core.errors import NO_LIMIT, printable
-from ptanalyze.core.options import Keywords
-from ptanalyze.core.process import Progress, by_processes
-from ptanalyze.core.version import __version__
-from ptanalyze.formats.atomic import must_be_writable
-from ptanalyze.formats.capture import Capture, CaptureLike, PathLike, load
-from ptanalyze.policies import policies
-from ptanalyze.show.terminal import number
+import ptanalyze as pt
 from ptanalyze.show.whatif import by_size
 
 from . import change, where
@@ -42,16 +30,16 @@ from .where import walkers
 
 
 def report(
-    captures: CaptureLike | Sequence[CaptureLike] = None,
-    output: PathLike | None = None,
-    setup: Setup | None = None,
+    captures: pt.formats.CaptureLike | Sequence[pt.formats.CaptureLike] = None,
+    output: pt.formats.PathLike | None = None,
+    setup: pt.Setup | None = None,
     *,
-    memory: float | str = NO_LIMIT,
-    updates: float | str = NO_LIMIT,
-    horizon: float = HOUR,
-    policies: Policies = (),
+    memory: float | str = pt.errors.NO_LIMIT,
+    updates: float | str = pt.errors.NO_LIMIT,
+    horizon: float = pt.analysis.ranking.HOUR,
+    policies: pt.analysis.Policies = (),
     on: str = "",
-    **options: Unpack[Keywords],
+    **options: Unpack[pt.analysis.Keywords],
 ) -> str:
     """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
@@ -61,14 +49,18 @@ def report(
     `advise`.
     """
     if output is not None:
-        must_be_writable(output, "html", "htm")
+        pt.formats.must_be_writable(output, "html", "htm")
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
-    named = cast("Sequence[CaptureLike]", captures if several else [captures])
-    opened = [load(capture) for capture in named]
-    asked = Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
-    how = setup_of(setup, options)
+    named = cast("Sequence[pt.formats.CaptureLike]", captures if several else [captures])
+    opened = [pt.load(capture) for capture in named]
+    asked = pt.analysis.Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
+    how = pt.analysis.setup_of(setup, options)
     studied = studies(opened, how, asked, on)
-    given = {key: value for key, value in asked.items() if value not in (NO_LIMIT, HOUR, ())}
+    given = {
+        key: value
+        for key, value in asked.items()
+        if value not in (pt.errors.NO_LIMIT, pt.analysis.ranking.HOUR, ())
+    }
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
     text = html(Page(studied, again), how.jobs, how.progress)
     if output is not None:
@@ -76,7 +68,7 @@ def report(
     return text
 
 
-def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str, Any]) -> str:
+def call(captures: Sequence[pt.Capture], output: pt.formats.PathLike | None, how: Mapping[str, Any]) -> str:
     """The Python call that makes the page again."""
     shown = [str(capture.directory) for capture in captures]
     parts = [repr(shown[0] if len(shown) == 1 else shown)]
@@ -85,11 +77,10 @@ def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str,
     return f"ptanalyze.report({', '.join(parts)})"
 
 
-def write(output: PathLike, text: str) -> None:
+def write(output: pt.formats.PathLike, text: str) -> None:
     """Write the page to a file: whole, 0600."""
-    from ptanalyze.formats.atomic import atomic_write
 
-    with atomic_write(Path(output), given=True) as file:
+    with pt.formats.atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
 
 
@@ -131,7 +122,7 @@ def policy_terms() -> list[Term]:
     """A Term per policy."""
     return [
         Term(f"policy-{name}", name, f"{sentence(policy.doc)} Source: {policy.source}.", re.escape(name))
-        for name, policy in policies().items()
+        for name, policy in pt.policies.policies().items()
     ]
 
 
@@ -141,7 +132,7 @@ def sentence(text: str) -> str:
 
 def linked(text: str) -> Markup:
     """HTML of a plain text: the first occurrence of each term is a link to the glossary, `words` are code."""
-    text = printable(text)
+    text = pt.errors.printable(text)
     known = [*policy_terms(), *glossary().terms]
     names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
     seen: set[str] = set()
@@ -180,7 +171,7 @@ class Chapter:
     deeper: Sequence[Picture]
 
 
-def html(page: Page, processes: int, progress: Progress = None) -> str:
+def html(page: Page, processes: int, progress: pt.process.Progress = None) -> str:
     """The page: the same bytes for the same studies; their contents are text, never markup.
 
     processes  that draw its figures
@@ -200,19 +191,19 @@ def html(page: Page, processes: int, progress: Progress = None) -> str:
             terms=sorted(glossary().terms, key=lambda term: term.name.lower()),
             policy_terms=[term for term in policy_terms() if used(term.name, page.studies)],
             papers=glossary().papers,
-            version=__version__,
+            version=pt.__version__,
         )
     )
 
 
-def drawn(studies: Sequence[Study], processes: int, progress: Progress) -> list[Chapter]:
+def drawn(studies: Sequence[Study], processes: int, progress: pt.process.Progress) -> list[Chapter]:
     """A Chapter of each study; drawing takes half a second for each picture, side by side in processes."""
     parts, several = (where.pictures, change.pictures, where.pictures_deeper), len(studies) > 1
     work = [[list(part(study)) for part in parts] for study in studies]
     draws = [draw for study in work for part in study for draw in part]
     if progress is not None:
         progress(0, len(draws), "drawing figures")
-    pictures = iter(by_processes(draws, processes))
+    pictures = iter(pt.process.by_processes(draws, processes))
     chapters = []
     for k, study in enumerate(studies):
         taken = [list(islice(pictures, len(part))) for part in work[k]]
@@ -233,10 +224,10 @@ def environment() -> Environment:
     )
     jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable, "coded": coded}
     jinja.globals |= {
-        "titles": TITLES,
+        "titles": pt.describe.TITLES,
         "advice": second_sentence,
         "placement_alone": alone,
-        "missing": missing,
+        "missing": pt.analysis.ranking.missing,
         "cautions": cautions,
         "told": told,
         "captured": captured,
@@ -257,7 +248,7 @@ def environment() -> Environment:
 
 def shown(value: Any) -> Any:
     """What the template prints: texts printable, what is markup already as it is."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return pt.errors.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def check_grid(study: Study) -> Grid:
@@ -289,7 +280,7 @@ def made_with(study: Study) -> dict[str, str]:
 
 
 def notes(study: Study) -> list[str]:
-    return [one.line for one in owned(study.results)]
+    return [one.line for one in pt.analysis.findings.owned(study.results)]
 
 
 def used(policy: str, studies: Sequence[Study]) -> bool:
@@ -299,19 +290,19 @@ def used(policy: str, studies: Sequence[Study]) -> bool:
 
 def listing(rows: Mapping[str, Any], section: str) -> Iterator[tuple[str, str]]:
     """(what, value as text) of the rows of a section of facts."""
-    for what, value in for_people({section: dict(rows)})[section].items():
-        yield what, value if isinstance(value, str) else number(value)
+    for what, value in pt.describe.for_people({section: dict(rows)})[section].items():
+        yield what, value if isinstance(value, str) else pt.terminal.number(value)
 
 
 def breakable(name: str) -> Markup:
     """A name, or a range of addresses, with line breaks allowed after "+", "-", ":", and "." within words."""
-    parts = re.split(r"(?<=[+:-])|(?<=\.)(?=[a-z])", printable(name))
+    parts = re.split(r"(?<=[+:-])|(?<=\.)(?=[a-z])", pt.errors.printable(name))
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def coded(text: str) -> Markup:
     """A text whose parts between backticks are code."""
-    parts = [escape(part) for part in printable(text).split("`")]
+    parts = [escape(part) for part in pt.errors.printable(text).split("`")]
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if k % 2 else part for k, part in enumerate(parts)
     )

@@ -12,10 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ptanalyze.core.errors import size_in_words
-from ptanalyze.core.interval import shown
-from ptanalyze.show.plots.style import NO_DATE, SETTINGS, Spot, spots
-from ptanalyze.show.terminal import number
+import ptanalyze as pt
 
 # A table of the page: cells with a text for people and a number to sort by.
 
@@ -77,11 +74,11 @@ def count(value: Any) -> Cell:
 
 def plain(value: Any) -> Cell:
     """Any number, with a sensible number of digits."""
-    return Cell(number(value), float(value))
+    return Cell(pt.terminal.number(value), float(value))
 
 
 def millions(value: float) -> Cell:
-    return Cell(number(value / 1e6), float(value))
+    return Cell(pt.terminal.number(value / 1e6), float(value))
 
 
 def percent(share: float) -> Cell:
@@ -90,17 +87,17 @@ def percent(share: float) -> Cell:
 
 
 def ratio(value: float) -> Cell:
-    return Cell(shown(value)[0], float(value))
+    return Cell(pt.interval.shown(value)[0], float(value))
 
 
 def interval(ends: tuple[float, float]) -> Cell:
-    low, high = shown(*ends)
+    low, high = pt.interval.shown(*ends)
     return Cell(f"{low}-{high}", ends[0])
 
 
 def memory(size: float) -> Cell:
     """As on the terminal: 528 KiB, 13.5 MiB."""
-    return Cell(f"{'-' if size < 0 else ''}{size_in_words(abs(int(size)))}", float(size))
+    return Cell(f"{'-' if size < 0 else ''}{pt.errors.size_in_words(abs(int(size)))}", float(size))
 
 
 # A figure as an SVG image that needs no fonts and no scripts.
@@ -110,8 +107,8 @@ def svg(figure: Figure) -> str:
     """The SVG of a figure that is laid out; texts are outlines, an image finds the reader's fonts alone."""
     file = BytesIO()
     figure.set_layout_engine(None)
-    with matplotlib.rc_context({**SETTINGS, "svg.fonttype": "path"}):
-        figure.savefig(file, format="svg", metadata=NO_DATE["svg"])
+    with matplotlib.rc_context({**pt.style.SETTINGS, "svg.fonttype": "path"}):
+        figure.savefig(file, format="svg", metadata=pt.style.NO_DATE["svg"])
     text = file.getvalue().decode()
     return text[text.index("<svg") :].replace('"', "'")
 
@@ -146,7 +143,7 @@ class Picture:
     here: str
     alt: str
     image: Image
-    spots: Sequence[Spot] = ()
+    spots: Sequence[pt.style.Spot] = ()
     grid: Grid | None = None
 
 
@@ -162,7 +159,7 @@ def picture(
     """The Picture of a table's plot; its title, from the data, is the alternative text, after `kind`."""
     figure = draw(table)
     title = " ".join(figure.get_suptitle().split())
-    answers = tuple(spots(figure))
+    answers = tuple(pt.style.spots(figure))
     return Picture(key, how, here, f"{kind}: {title}", image(figure), answers, grid)
 
 

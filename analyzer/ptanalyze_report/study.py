@@ -7,26 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pandas import DataFrame, Series
 
-from ptanalyze.analysis.advise import Question
-from ptanalyze.analysis.limits import Limits
-from ptanalyze.analysis.setup import Policies, Setup, policies_of, weighed_by
-from ptanalyze.analysis.size import SizeCurve
-from ptanalyze.capture.check import Check
-from ptanalyze.core import interval
-from ptanalyze.core.columns import CACHED, EACH_ONCE, FAILED, PARTIAL, Finding
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.interval import Interval
-from ptanalyze.core.process import Progress
-from ptanalyze.cost.result import Result
-from ptanalyze.show.plots.style import WEIGHTS, policy_labels
-
-if TYPE_CHECKING:
-    from ptanalyze.analysis.advise import Advised
-    from ptanalyze.formats.capture import Capture
+import ptanalyze as pt
 
 WINDOWS = 20  # in the picture over time
 
@@ -55,8 +40,8 @@ class Study:
 
     name: str
     facts: Mapping[str, Mapping[str, Any]]
-    findings: Sequence[Check]
-    results: Sequence[Result]
+    findings: Sequence[pt.check.Check]
+    results: Sequence[pt.Result]
     ranked: DataFrame
     reads: DataFrame
     leaves: DataFrame
@@ -74,13 +59,13 @@ class Study:
     walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     calibrated: bool = False
     fits: str = ""
-    curve: SizeCurve | None = None
-    limits: Limits | None = None
+    curve: pt.analysis.SizeCurve | None = None
+    limits: pt.analysis.Limits | None = None
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """`ranked`, a dict per policy, and "label": its name, with parameters if the name is not enough."""
-        labelled = self.ranked.assign(label=policy_labels(self.ranked))
+        labelled = self.ranked.assign(label=pt.style.policy_labels(self.ranked))
         return [{str(key): value for key, value in row.items()} for row in labelled.to_dict("records")]
 
     @property
@@ -113,9 +98,9 @@ class Study:
         return str(self.best["label"]) if self.timed else "none, as there is no run time"
 
     @property
-    def cached(self) -> Finding | None:
+    def cached(self) -> pt.columns.Finding | None:
         """That the caches hold all leaf entries, without a trace."""
-        return self.results[0].finding(CACHED)
+        return self.results[0].finding(pt.columns.CACHED)
 
     @cached_property
     def over(self) -> set[int]:
@@ -131,7 +116,7 @@ class Study:
     @property
     def counted(self) -> str:
         """Whose walks a column of counts has, beside those of the whole trace; "" without a trace."""
-        return WEIGHTS.get(self.results[0].run or "", "").removeprefix("walks ")
+        return pt.style.WEIGHTS.get(self.results[0].run or "", "").removeprefix("walks ")
 
     @property
     def local(self) -> str:
@@ -157,16 +142,16 @@ class Study:
     def written(self, row: dict[str, Any]) -> str:
         """A row's speed-up as everywhere: with its interval, without run times by walk cycles."""
         if not self.timed:
-            return interval.fewer_walk_cycles(1 / self.ratio(row))
-        return interval.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
+            return pt.interval.fewer_walk_cycles(1 / self.ratio(row))
+        return pt.interval.interval(pt.Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
 
-    def with_verdict(self, verdict: str) -> list[Check]:
+    def with_verdict(self, verdict: str) -> list[pt.check.Check]:
         return [finding for finding in self.findings if finding.verdict == verdict]
 
     @property
     def sound(self) -> bool:
         """Whether no check failed and nothing is missing."""
-        return not self.with_verdict(FAILED) and not self.with_verdict(PARTIAL)
+        return not self.with_verdict(pt.columns.FAILED) and not self.with_verdict(pt.columns.PARTIAL)
 
 
 def remote_share(row: Mapping[str, Any] | Series) -> float:
@@ -178,13 +163,13 @@ def remote_share(row: Mapping[str, Any] | Series) -> float:
 
 
 def studies(
-    captures: Sequence[Capture], setup: Setup, asked: Question | None = None, on: str = ""
+    captures: Sequence[pt.Capture], setup: pt.Setup, asked: pt.analysis.Question | None = None, on: str = ""
 ) -> list[Study]:
     """A Study of each capture, replayed once; captures of the same name are named by their paths.
 
     on  "dask:HOST:PORT": by the workers of that cluster, a capture each
     """
-    question = asked or Question()
+    question = asked or pt.analysis.Question()
     must_differ(question.get("policies", ()))
     names = Counter(name_of(capture) for capture in captures)
     called = [
@@ -202,34 +187,39 @@ def studies(
 
 
 def _by_workers(
-    on: str, captures: Sequence[Capture], names: Sequence[str], setup: Setup, question: Question
+    on: str,
+    captures: Sequence[pt.Capture],
+    names: Sequence[str],
+    setup: pt.Setup,
+    question: pt.analysis.Question,
 ) -> list[Study]:
-    from ptanalyze.analysis.sweep import carried_out, sent, workers_on
 
     quiet = replace(setup, progress=None)
-    units = [(sent(capture), name, quiet, question) for capture, name in zip(captures, names, strict=True)]
-    with workers_on(on) as workers:
-        return carried_out(workers, study_there, units, setup.progress, "captures")
+    units = [
+        (pt.analysis.sent(capture), name, quiet, question)
+        for capture, name in zip(captures, names, strict=True)
+    ]
+    with pt.analysis.workers_on(on) as workers:
+        return pt.analysis.carried_out(workers, study_there, units, setup.progress, "captures")
 
 
-def study_there(unit: tuple[Capture, str, Setup, Question]) -> Study:
+def study_there(unit: tuple[pt.Capture, str, pt.Setup, pt.analysis.Question]) -> Study:
     """`study` at a worker."""
-    from ptanalyze.analysis.sweep import received
 
-    received(unit[0])
+    pt.analysis.received(unit[0])
     return study(*unit)
 
 
-def must_differ(policies: Policies) -> None:
+def must_differ(policies: pt.analysis.Policies) -> None:
     """UsageError for a policy with two settings: a page's tables and figures know policies by their names."""
-    names = Counter(getattr(policy, "name", policy) for policy, _ in policies_of(policies))
+    names = Counter(getattr(policy, "name", policy) for policy, _ in pt.analysis.policies_of(policies))
     if twice := next((name for name, times in names.items() if times > 1), None):
-        raise UsageError(
+        raise pt.UsageError(
             f"policy {twice}: asked for twice; a page has one setting per policy, whatif compares several"
         )
 
 
-def naming(progress: Progress, name: str) -> Progress:
+def naming(progress: pt.process.Progress, name: str) -> pt.process.Progress:
     """Progress whose bars begin with the capture's name."""
     if progress is None:
         return None
@@ -237,32 +227,24 @@ def naming(progress: Progress, name: str) -> Progress:
     return lambda done, total, what: tell(done, total, f"{name}: {what}")
 
 
-def name_of(capture: Capture) -> str:
+def name_of(capture: pt.Capture) -> str:
     return Path(capture.directory).resolve().name
 
 
-def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
+def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis.Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
-    from ptanalyze.analysis.advise import advise
-    from ptanalyze.analysis.classify import fragmentation
-    from ptanalyze.analysis.frames import page_tables
-    from ptanalyze.analysis.limits import limits_of_advice
-    from ptanalyze.analysis.size import needed_curve
-    from ptanalyze.capture.check import check_capture
-    from ptanalyze.capture.describe import describe
-    from ptanalyze.core.errors import CaptureError
 
-    findings = list(check_capture(capture))
+    findings = list(pt.check.check_capture(capture))
     files = findings[0]
-    if files.verdict == FAILED:
-        raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
-    traced = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "walks"
-    advised = advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
+    if files.verdict == pt.columns.FAILED:
+        raise pt.errors.CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
+    traced = pt.analysis.weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "walks"
+    advised = pt.advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
     replayed = advised.replayed
     nested = capture.has_snapshot and not capture.snapshot.native
     return Study(
         name=name,
-        facts=describe(capture),
+        facts=pt.describe.describe(capture),
         findings=findings,
         results=replayed.results,
         ranked=advised.frame,
@@ -274,50 +256,46 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
         workload=advised.workload,
         evidence=advised.evidence,
         fits=advised.report.workload.fits,
-        limits=limits_of_advice(advised.report),
+        limits=pt.analysis.limits_of_advice(advised.report),
         refused=advised.refused,
         traced=traced,
         classes=classes(capture, advised, traced),
-        tables=page_tables(capture) if capture.has_snapshot else None,
-        lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
+        tables=pt.page_tables(capture) if capture.has_snapshot else None,
+        lines=pt.fragmentation(capture, after=True, machine=setup.machine) if nested else None,
         heat=heat(capture, setup) if traced else None,
         walkers=walkers(capture, setup) if traced else {},
         calibrated=setup.calibration is not None,
-        curve=needed_curve(capture, (), setup, replayed),
+        curve=pt.analysis.needed_curve(capture, (), setup, replayed),
     )
 
 
-def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
+def walkers(capture: pt.Capture, setup: pt.Setup) -> dict[str, DataFrame]:
     """{"vma", "thread": walks by class}; {} without page tables."""
-    from ptanalyze.analysis.classify import classify
 
     if not capture.has_snapshot:
         return {}
-    return {by: classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
+    return {by: pt.classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
 
 
-def heat(capture: Capture, setup: Setup) -> DataFrame | None:
-    from ptanalyze.analysis.walk import walk_map
+def heat(capture: pt.Capture, setup: pt.Setup) -> DataFrame | None:
 
     if not capture.has_snapshot:
         return None
-    table = walk_map(capture, setup)
+    table = pt.walk_map(capture, setup)
     return table if table["walks"].sum() else None
 
 
-def classes(capture: Capture, advised: Advised, traced: bool) -> DataFrame:
+def classes(capture: pt.Capture, advised: pt.analysis.Advised, traced: bool) -> DataFrame:
     """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
     from pandas import concat
 
-    from ptanalyze.analysis.classify import classify
-
     leaves, first = advised.replayed.leaves, advised.replayed.results[0]
-    weight = (first.run or "walks") if traced else "leaf" if first.finding(EACH_ONCE) else "heat"
+    weight = (first.run or "walks") if traced else "leaf" if first.finding(pt.columns.EACH_ONCE) else "heat"
     base = leaves[leaves["policy"] == first.policy]
     walks = base.drop(columns=["policy", "params"]).assign(group="all", weight=weight)
     if not capture.has_snapshot or len(capture.snapshot.topology) < 2:
         return walks
-    entries = classify(capture)
+    entries = pt.classify(capture)
     both = concat([entries, walks] if traced else [entries], ignore_index=True)
     both.attrs = walks.attrs
     return both

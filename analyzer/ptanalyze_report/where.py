@@ -6,12 +6,9 @@ from typing import Any
 
 from pandas import DataFrame, concat
 
-from ptanalyze.core.errors import show_duration
-from ptanalyze.show import plots
+import ptanalyze as pt
 from ptanalyze.show.plots.locality import local_share
-from ptanalyze.show.plots.style import WEIGHTS, named
 from ptanalyze.show.plots.timeline import ceiling, walks_per_second
-from ptanalyze.world.address_space import NO_VMA
 
 from .picture import Cell, Column, Grid, Picture, count, grid, percent, picture, word
 from .study import Study, remote_share
@@ -39,7 +36,7 @@ def walk_map(heat: DataFrame) -> Picture:
     half = int((some.cumsum() < some.sum() / 2).sum()) + 1
     rows = f"{half} of {len(by_row)} rows of memory"
     here = f"{rows} have half of all {int(some.sum()):,} walks of the whole trace."
-    return picture("walk-map", "Heat map", plots.walk_map, heat, how, here)
+    return picture("walk-map", "Heat map", pt.plots.walk_map, heat, how, here)
 
 
 def lead(study: Study) -> str:
@@ -74,11 +71,13 @@ def locality(study: Study, classes: DataFrame) -> Picture:
         f"One bar for each socket, as a CPU there sees it. {both if len(weights) > 1 else ''}Green is the "
         f"share for which {pair} in the socket's own memory."
     )
-    shares = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
+    shares = [
+        f"{local_share(classes[classes['weight'] == w]):.0f} % of {pt.style.WEIGHTS[w]}" for w in weights
+    ]
     here = f"{' and '.join(shares)} are {study.local}."
     if study.facts.get("trace", {}).get("threads") != 1:
         here += f" Tables spread evenly over {nodes} nodes would give {even:.0f} %."
-    return picture("locality", "Stacked bars", plots.locality, classes, how, here, classes_grid(classes))
+    return picture("locality", "Stacked bars", pt.plots.locality, classes, how, here, classes_grid(classes))
 
 
 def classes_grid(classes: DataFrame) -> Grid:
@@ -88,7 +87,7 @@ def classes_grid(classes: DataFrame) -> Grid:
     rows = []
     for (weight, socket), of in classes.groupby(["weight", "socket"], sort=False):
         shares = of.groupby("class")["count"].sum() / max(of["count"].sum(), 1)
-        rows.append({"of": WEIGHTS[str(weight)], "socket": socket, **shares.to_dict()})
+        rows.append({"of": pt.style.WEIGHTS[str(weight)], "socket": socket, **shares.to_dict()})
     return grid("locality-data", "Shares of each class, by socket", columns, rows)
 
 
@@ -130,7 +129,7 @@ def reads(study: Study) -> Picture:
         for reader in sorted({int(reader) for reader, _ in counts.index})
     ]
     data = grid("reads-data", "Page-table reads from DRAM, by reader and server", columns, rows)
-    return picture("reads", "Heat map", plots.reads, table, how, f"{here}.", data)
+    return picture("reads", "Heat map", pt.plots.reads, table, how, f"{here}.", data)
 
 
 def contrasted(study: Study) -> list[dict[str, Any]]:
@@ -167,7 +166,7 @@ def page_tables(study: Study, tables: DataFrame) -> Picture:
     ]
     data = grid("map-data", "Table pages by level and node", columns, rows)
     return picture(
-        "map", "Map of page tables", plots.page_table_map, tables, how, f"{'; '.join(texts)}.", data
+        "map", "Map of page tables", pt.plots.page_table_map, tables, how, f"{'; '.join(texts)}.", data
     )
 
 
@@ -222,7 +221,10 @@ def walkers(study: Study) -> Iterator[Grid]:
         rows = largest(table)
         if len(rows) < 2:
             continue
-        shown = [{**row, "name": named(row["group"]), "at": addresses(row["group"])} for row in rows[:MOST]]
+        shown = [
+            {**row, "name": pt.style.named(row["group"]), "at": addresses(row["group"])}
+            for row in rows[:MOST]
+        ]
         left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
         if gone := without_a_class(table):
             left += f"; {gone:,} walks that end in no table of the dump are not counted"
@@ -244,7 +246,7 @@ def without_a_class(table: DataFrame) -> int:
 
 
 def addresses(group: str) -> str | None:
-    return None if group == NO_VMA else group.partition(" ")[0]
+    return None if group == pt.address_space.NO_VMA else group.partition(" ")[0]
 
 
 def by_name(by: str, several: int) -> str:
@@ -293,7 +295,7 @@ def fragmentation(study: Study, lines: DataFrame) -> Picture:
     }
     rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]
     data = grid("fragmentation-data", "Histogram of ePT cache lines per gPT cache line", columns, rows)
-    return picture("fragmentation", "Histogram", plots.fragmentation, lines, how, f"{here}.", data)
+    return picture("fragmentation", "Histogram", pt.plots.fragmentation, lines, how, f"{here}.", data)
 
 
 def has_time(table: DataFrame) -> bool:
@@ -317,12 +319,13 @@ def timeline(study: Study) -> Picture:
     )
     here = (
         f"Under {study.baseline}, in the run as traced, {shares.min():.0f} to {shares.max():.0f} % of walks "
-        f"are {study.local}, by window ({len(base)} of {show_duration(base['time_ns'].iloc[0] / 1e9)})"
+        f"are {study.local}, by window "
+        f"({len(base)} of {pt.errors.show_duration(base['time_ns'].iloc[0] / 1e9)})"
     )
     moved = int(table.groupby("policy")["tables_moved"].max().max())
     here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
     data = windows(study, table)
-    return picture("timeline", "Lines over time", plots.timeline, table, how, f"{here}.", data)
+    return picture("timeline", "Lines over time", pt.plots.timeline, table, how, f"{here}.", data)
 
 
 def windows(study: Study, table: DataFrame) -> Grid:
@@ -333,7 +336,7 @@ def windows(study: Study, table: DataFrame) -> Grid:
     columns |= {str(policy): Column(str(policy), study.local, percent) for policy in policies}
     rows = [
         {
-            "until": show_duration(row["time_ns"] / 1e9),
+            "until": pt.errors.show_duration(row["time_ns"] / 1e9),
             "walks": row["walks"],
             **{str(policy): float(shares[row["time_ns"], policy]) for policy in policies},
         }
@@ -354,4 +357,4 @@ def roofline(study: Study) -> Picture:
         f"{now:.1f} million walks per second under {study.baseline}; {float(best):.1f} million is as far as "
         "placement alone can get with the same reads. A policy above that ceiling reads less."
     )
-    return picture("roofline", "Roofline plot", plots.roofline, study.ranked, how, here)
+    return picture("roofline", "Roofline plot", pt.plots.roofline, study.ranked, how, here)

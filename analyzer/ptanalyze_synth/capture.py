@@ -8,29 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ptanalyze.core.errors import UsageError, show_size
-from ptanalyze.core.process import Progress
-from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.core.version import __version__
-from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture import Capture, PathLike, load
-from ptanalyze.formats.record import TRACE, new_capture, seal
-from ptanalyze.formats.snapshot import (
-    TABLE_BYTES,
-    HostDump,
-    Root,
-    Slot,
-    Vcpu,
-    close_entries,
-    format_maps,
-    keep_tables,
-    node_records,
-    write_json,
-    write_records,
-    write_vm,
-)
-from ptanalyze.formats.trace import add_index
-from ptanalyze.formats.trace_writer import trace_writer
+import ptanalyze as pt
 
 from .kernels import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
@@ -66,7 +44,11 @@ class Made:
 
 
 def synthesize(
-    asked: Parameters, out: str | os.PathLike[str], *, trace: bool = True, progress: Progress = None
+    asked: Parameters,
+    out: str | os.PathLike[str],
+    *,
+    trace: bool = True,
+    progress: pt.process.Progress = None,
 ) -> tuple[Plan, Made]:
     """Write the capture that Parameters describe to the new directory `out`; returns (Plan, Made).
 
@@ -75,19 +57,23 @@ def synthesize(
     """
     plan = plan_of(asked)
     asked = plan.asked
-    with new_capture(out) as inside:
+    with pt.formats.new_capture(out) as inside:
         must_fit(plan, inside)
         state = new_state(plan, inside)
         if trace:
-            with trace_writer(inside / TRACE, **trace_facts(asked)) as writer:
+            with pt.formats.new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) as writer:
                 process = Process(plan, state, Recorder(plan, writer))
                 process.run(progress)
-            add_index(inside)
+            pt.formats.add_index(inside)
         else:
             process = Process(plan, state, Recorder(plan))
             process.run(progress)
         snapshot = finish(plan, state, inside)
-        seal(inside, "vm" if plan.nested else "process", {"synth": {**asked.facts(), "version": __version__}})
+        pt.formats.seal(
+            inside,
+            "vm" if plan.nested else "process",
+            {"synth": {**asked.facts(), "version": pt.__version__}},
+        )
     return plan, made_of(snapshot, process.recorder.accesses if trace else 0)
 
 
@@ -98,11 +84,11 @@ def must_fit(plan: Plan, directory: Path) -> None:
     tables = float(np.count_nonzero(~plan.huge))
     if plan.nested:
         tables += plan.regions * growth(plan.asked.fragmentation) * (1 - (plan.asked.host_thp or 0))
-    need = int(tables * TABLE_BYTES * SLACK)
+    need = int(tables * pt.formats.TABLE_BYTES * SLACK)
     if need > free:
-        raise UsageError(
-            f"{directory.parent}: about {show_size(need)} of page tables do not fit, "
-            f"{show_size(free)} are free"
+        raise pt.UsageError(
+            f"{directory.parent}: about {pt.errors.show_size(need)} of page tables do not fit, "
+            f"{pt.errors.show_size(free)} are free"
         )
 
 
@@ -113,13 +99,13 @@ def trace_facts(asked: Parameters) -> dict[str, Any]:
     return {
         "ended": "exit",
         "pid": FIRST_TID,
-        "tracer": f"ptanalyze synth {__version__}",
+        "tracer": f"ptanalyze synth {pt.__version__}",
         "command": " ".join(["synth", *said]),
         "instructions": True,
     }
 
 
-def finish(plan: Plan, state: State, directory: Path) -> Snapshot:
+def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
     space, topology = state.space, topology_of(plan, state.frames.host)
     facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
@@ -134,35 +120,39 @@ def finish(plan: Plan, state: State, directory: Path) -> Snapshot:
         seen = guest_topology(plan, state.frames)
         facts["vm"] = vm_facts(plan, space, seen)
     guest = tree_of(space.guest, state.guest, behind, topology, plan.asked.levels, "x86")
-    vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], VMA_DTYPE)
-    snapshot = Snapshot(guest, vmas, ("",), topology, host, facts)
+    vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], pt.snapshot.VMA_DTYPE)
+    snapshot = pt.Snapshot(guest, vmas, ("",), topology, host, facts)
     write_tree(directory, "gpt", space.guest, guest)
     if host is not None:
         write_tree(directory, "ept", space.host, host)
-        write_vm(directory, host_dump(plan, state.frames, host, topology))
-    with atomic_write(directory / "maps") as out:
-        out.write(format_maps(vmas, ("",)).encode())
-    write_json(directory, snapshot, facts)
+        pt.formats.write_vm(directory, host_dump(plan, state.frames, host, topology))
+    with pt.formats.atomic_write(directory / "maps") as out:
+        out.write(pt.formats.format_maps(vmas, ("",)).encode())
+    pt.formats.write_json(directory, snapshot, facts)
     return snapshot
 
 
-def topology_of(plan: Plan, frames: int) -> Topology:
+def topology_of(plan: Plan, frames: int) -> pt.snapshot.Topology:
     """Nodes of `frames` frames each, with the CPUs threads may run on (of a VM: its vCPUs)."""
-    return Topology(tuple(node_of(plan, n, frames, plan.asked.nodes) for n in range(plan.asked.nodes)))
+    return pt.snapshot.Topology(
+        tuple(node_of(plan, n, frames, plan.asked.nodes) for n in range(plan.asked.nodes))
+    )
 
 
-def guest_topology(plan: Plan, frames: Frames) -> Topology:
+def guest_topology(plan: Plan, frames: Frames) -> pt.snapshot.Topology:
     """Topology as the guest sees it: a node per host node, or one for all."""
-    return Topology(
+    return pt.snapshot.Topology(
         tuple(node_of(plan, n, frames.guest, frames.guest_nodes) for n in range(frames.guest_nodes))
     )
 
 
-def node_of(plan: Plan, n: int, frames: int, nodes: int) -> Node:
+def node_of(plan: Plan, n: int, frames: int, nodes: int) -> pt.snapshot.Node:
     cpus = plan.threads.cpu_node
     mine = np.flatnonzero(cpus == n) if nodes == plan.asked.nodes else np.arange(len(cpus))
     distance = tuple(LOCAL if other == n else REMOTE for other in range(nodes))
-    return Node(n, tuple(mine.tolist()), np.array([[n * frames, (n + 1) * frames]], np.int64), distance)
+    return pt.snapshot.Node(
+        n, tuple(mine.tolist()), np.array([[n * frames, (n + 1) * frames]], np.int64), distance
+    )
 
 
 def frames_behind(space: Space) -> np.ndarray:
@@ -176,8 +166,13 @@ def frames_behind(space: Space) -> np.ndarray:
 
 
 def tree_of(
-    radix: Radix, layout: Layout, behind: np.ndarray, topology: Topology, levels: int, encoding: str
-) -> Tree:
+    radix: Radix,
+    layout: Layout,
+    behind: np.ndarray,
+    topology: pt.snapshot.Topology,
+    levels: int,
+    encoding: str,
+) -> pt.snapshot.Tree:
     """Tree of the tables that were made; its entries stay where they are until write_tree."""
     kept = np.flatnonzero(radix.frame >= 0)
     number = np.cumsum(radix.frame >= 0) - 1
@@ -186,40 +181,46 @@ def tree_of(
     node = topology.node_of_frame(behind[kept])
     flags = np.zeros(len(kept), np.uint8)
     columns = layout.base[kept], radix.frame[kept], parent, node, layout.level[kept], flags
-    return Tree(radix.entries, *columns, levels, encoding)
+    return pt.snapshot.Tree(radix.entries, *columns, levels, encoding)
 
 
-def write_tree(directory: Path, name: str, radix: Radix, tree: Tree) -> None:
-    keep_tables(radix.entries, np.flatnonzero(radix.frame >= 0))
-    close_entries(directory, name, tree)
-    write_records(directory, name, tree)
+def write_tree(directory: Path, name: str, radix: Radix, tree: pt.snapshot.Tree) -> None:
+    pt.formats.keep_tables(radix.entries, np.flatnonzero(radix.frame >= 0))
+    pt.formats.close_entries(directory, name, tree)
+    pt.formats.write_records(directory, name, tree)
 
 
-def vm_facts(plan: Plan, space: Space, seen: Topology) -> dict[str, Any]:
+def vm_facts(plan: Plan, space: Space, seen: pt.snapshot.Topology) -> dict[str, Any]:
     """Facts of both sides, as of `ptanalyze join`."""
     node = seen.node_of_frame(space.guest.frame[space.guest.frame >= 0])
     return {
         "seconds_apart": None,
-        "guest_nodes": msgspec.to_builtins(node_records(seen)),
+        "guest_nodes": msgspec.to_builtins(pt.formats.node_records(seen)),
         "guest_tables_by_guest_node": {str(n): int(np.count_nonzero(node == n)) for n in np.unique(node)},
         "numa_oblivious": len(seen) == 1 < plan.asked.nodes,
         "host": {"method": METHOD},
     }
 
 
-def host_dump(plan: Plan, frames: Frames, tree: Tree, topology: Topology) -> HostDump:
+def host_dump(
+    plan: Plan, frames: Frames, tree: pt.snapshot.Tree, topology: pt.snapshot.Topology
+) -> pt.formats.HostDump:
     """vm.json: a slot for each guest node, all vCPUs on the one root."""
     size, root = frames.guest << PAGE_SHIFT, int(tree.frame[0])
-    slots = tuple(Slot(gpa=n * size, bytes=size, hva=HVA + n * size) for n in range(frames.guest_nodes))
+    slots = tuple(
+        pt.formats.Slot(gpa=n * size, bytes=size, hva=HVA + n * size) for n in range(frames.guest_nodes)
+    )
     vcpus = tuple(
-        Vcpu(tid=2 * FIRST_TID + cpu, cpu=cpu, node=node, root=root)
+        pt.formats.Vcpu(tid=2 * FIRST_TID + cpu, cpu=cpu, node=node, root=root)
         for cpu, node in enumerate(plan.threads.cpu_node.tolist())
     )
-    roots = (Root(frame=root, kind="tdp_mmu", table=0, levels=plan.asked.levels),)
-    return HostDump(tree, topology, slots, vcpus, roots, {"method": METHOD, "comm": METHOD, "stopped": True})
+    roots = (pt.formats.Root(frame=root, kind="tdp_mmu", table=0, levels=plan.asked.levels),)
+    return pt.formats.HostDump(
+        tree, topology, slots, vcpus, roots, {"method": METHOD, "comm": METHOD, "stopped": True}
+    )
 
 
-def made_of(snapshot: Snapshot, accesses: int) -> Made:
+def made_of(snapshot: pt.Snapshot, accesses: int) -> Made:
     host = snapshot.host
     return Made(
         counted(snapshot.guest.level),
@@ -240,8 +241,8 @@ def counted(values: np.ndarray) -> dict[int, int]:
 
 
 def synth(
-    directory: PathLike, size: int | str | None = None, *, trace: bool = True, **parameters: Any
-) -> Capture:
+    directory: pt.formats.PathLike, size: int | str | None = None, *, trace: bool = True, **parameters: Any
+) -> pt.Capture:
     """Make the capture of a synthetic workload in a new directory, and load it.
 
     size        of the dataset: bytes, or "64M"; None: that of the graph that `pattern` names
@@ -254,7 +255,7 @@ def synth(
             raise refused(name, value, f"no such parameter; there are: {', '.join(known)}")
     asked = Parameters(whole_pages(size) if isinstance(size, str) else size, **parameters)
     synthesize(asked, Path(directory), trace=trace)
-    return load(directory)
+    return pt.load(directory)
 
 
 # Expected results of a synthetic capture, where a closed form exists.

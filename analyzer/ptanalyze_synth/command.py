@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptanalyze.cli import echo, next_step
+import ptanalyze as pt
 from ptanalyze.cli.info import table_pages
-from ptanalyze.cli.options import free_name, new_capture_option
-from ptanalyze.cli.output import Output, emit, output_options
 
 if TYPE_CHECKING:
-    from ptanalyze.core.columns import Cell, Section
-
     from .capture import Made
     from .plan import Plan
 
@@ -31,7 +27,7 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 @click.command("synth")
-@new_capture_option("synth.capture", "directory")
+@pt.options.new_capture_option("synth.capture", "directory")
 @click.option(
     "--size", callback=size, help="Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph."
 )
@@ -197,8 +193,8 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 @click.option(
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
-@output_options("tables", "map", file=False)
-def command(directory: str | None, trace: bool, output: Output, **asked: Any) -> None:
+@pt.output.output_options("tables", "map", file=False)
+def command(directory: str | None, trace: bool, output: pt.output.Output, **asked: Any) -> None:
     """Generate a capture of a synthetic workload: page tables and trace by a model of Linux's allocation.
 
     Captures may be larger than this machine. Every parameter and the seed are kept in the capture. Page
@@ -208,32 +204,29 @@ def command(directory: str | None, trace: bool, output: Output, **asked: Any) ->
     Example:
       ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
-    from ptanalyze.core.columns import Answer
-    from ptanalyze.formats.capture import open_capture
-    from ptanalyze.show.terminal import progress_bar
 
     from .capture import synthesize
     from .plan import Parameters, left_to_chance
 
-    directory = directory or free_name("synth")
-    with progress_bar() as progress:
+    directory = directory or pt.options.free_name("synth")
+    with pt.terminal.progress_bar() as progress:
         plan, made = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
 
     def table() -> Any:
-        return table_pages(open_capture(directory))
+        return table_pages(pt.open_capture(directory))
 
-    answer = Answer(
+    answer = pt.columns.Answer(
         "synth",
         table,
         lambda: {"tables": table_rows(made), "expected": closed_forms(plan), "accesses": made.accesses},
         lambda: view(plan, made),
         dict.fromkeys(("tables", "map"), table),
     )
-    emit(answer, output)
+    pt.output.emit(answer, output)
     if warning := left_to_chance(plan):
-        echo(f"ptanalyze: {warning}", err=True)
-    echo(
-        f"{directory}: made, {made.accesses:,} accesses traced; {next_step('classify', directory)}",
+        pt.cli.echo(f"ptanalyze: {warning}", err=True)
+    pt.cli.echo(
+        f"{directory}: made, {made.accesses:,} accesses traced; {pt.cli.next_step('classify', directory)}",
         err=output.form != "table",
     )
 
@@ -259,20 +252,19 @@ def closed_forms(plan: Plan) -> dict[str, Any]:
     return {"leaf_classes": leaf_classes(plan), "ept_lines_per_gpt_line": fragmentation(plan)}
 
 
-def view(plan: Plan, made: Made) -> Iterator[Section]:
-    from ptanalyze.core.columns import Section
+def view(plan: Plan, made: Made) -> Iterator[pt.columns.Section]:
 
-    yield Section("Page tables", table_rows(made))
+    yield pt.columns.Section("Page tables", table_rows(made))
     expected = closed_forms(plan)
     if (classes := expected["leaf_classes"]) is not None:
-        rows: list[dict[str, Cell]] = [
+        rows: list[dict[str, pt.columns.Cell]] = [
             {
                 "seen from socket": str(node),
                 **{name: f"{100 * of[node]:.2f} %" for name, of in classes.items()},
             }
             for node in range(plan.asked.nodes)
         ]
-        yield Section("Leaf entries, expected", rows)
+        yield pt.columns.Section("Leaf entries, expected", rows)
     if (metric := expected["ept_lines_per_gpt_line"]) is not None:
         title = "ePT cache lines per gPT cache line, expected"
-        yield Section(title, [{"PTEMagnet, section 3.2": metric}])
+        yield pt.columns.Section(title, [{"PTEMagnet, section 3.2": metric}])

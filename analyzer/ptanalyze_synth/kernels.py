@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptanalyze.kernels.jit import called_hook, hook, kernel
+import ptanalyze as pt
 
 # Seeded numbers that need no memory: the n-th of a sequence, a permutation of n places.
 
@@ -17,7 +17,7 @@ FACTOR = 0x45D9F3B
 ROUNDS = 4
 
 
-@kernel
+@pt.jit.kernel
 def draw(key, n):
     """The n-th number of a sequence of 32-bit numbers; key, n int64 in 0..2^32-1. Never beyond 63 bits."""
     x = n ^ key
@@ -28,7 +28,7 @@ def draw(key, n):
     return x
 
 
-@hook
+@pt.jit.hook
 def permuted(x, n, bits, key):
     """The image of x under a permutation of 0..n-1; n <= 4 ** bits.
 
@@ -45,7 +45,7 @@ def permuted(x, n, bits, key):
     return x
 
 
-@kernel
+@pt.jit.kernel
 def permute(places, n, bits, key, out):
     """out[i] = the image of places[i] (int64) under a permutation of 0..n-1; n <= 4 ** bits."""
     for i in range(len(out)):
@@ -118,7 +118,7 @@ class Space(NamedTuple):
     faults: np.ndarray
 
 
-@hook
+@pt.jit.hook
 def choose(memory, node):
     """Node that the policy asks for a page that a CPU on `node` faults in."""
     if memory.policy == FIRST_TOUCH:
@@ -129,7 +129,7 @@ def choose(memory, node):
     return draw(memory.key, memory.drawn[0] & MASK) * len(memory.block) >> 32
 
 
-@hook
+@pt.jit.hook
 def take_block(memory, node):
     """First frame of a free pageblock on `node` or the next node with any; -1: none left."""
     nodes = len(memory.block)
@@ -141,7 +141,7 @@ def take_block(memory, node):
     return -1
 
 
-@hook
+@pt.jit.hook
 def take(memory, node, kind):
     """A frame on `node`, or the next node with any; -1: none left."""
     if kind == MOVABLE and memory.back[node] > 0:
@@ -161,7 +161,7 @@ def take(memory, node, kind):
     return -1
 
 
-@called_hook
+@pt.jit.called_hook
 def topmost_missing(tree, table):
     """The highest table that is still to be made above or at `table`."""
     while tree.parent[table] >= 0 and tree.frame[tree.parent[table]] < 0:
@@ -169,7 +169,7 @@ def topmost_missing(tree, table):
     return table
 
 
-@kernel
+@pt.jit.kernel
 def make(tree, memory, table, node):
     """Make a table page whose parent exists; False: memory is full."""
     frame = take(memory, choose(memory, node), UNMOVABLE)
@@ -179,7 +179,7 @@ def make(tree, memory, table, node):
     return frame >= 0
 
 
-@hook
+@pt.jit.hook
 def back_frame(space, frame, node):
     """The host maps guest frame `frame`, which a vCPU on `node` touches (an EPT violation the first time)."""
     host, memory = space.host, space.host_memory
@@ -198,7 +198,7 @@ def back_frame(space, frame, node):
     return behind >= 0
 
 
-@hook
+@pt.jit.hook
 def back_all(space, first, last, node):
     done = True
     if space.nested:
@@ -207,7 +207,7 @@ def back_all(space, first, last, node):
     return done
 
 
-@hook
+@pt.jit.hook
 def corun(space, frame, node):
     """A co-runner's faults take the rest of the 8 frames (a line of ePT entries) that `frame` is in."""
     memory, end = space.memory, (frame | (GROUP - 1)) + 1
@@ -218,7 +218,7 @@ def corun(space, frame, node):
     return back_all(space, frame + 1, end, node)
 
 
-@hook
+@pt.jit.hook
 def fault(space, page, node):
     """A CPU on `node` touches a page (4 KiB, counted from the first); False: memory is full.
 
@@ -251,7 +251,7 @@ def fault(space, page, node):
     return True
 
 
-@kernel
+@pt.jit.kernel
 def touch(space, pages, node):
     """Fault in pages (int64[n], in order) from `node`; returns their number, fewer when memory is full."""
     for i in range(len(pages)):
@@ -260,7 +260,7 @@ def touch(space, pages, node):
     return len(pages)
 
 
-@kernel
+@pt.jit.kernel
 def unmap(space, first, last):
     """munmap of 4 KiB pages first..last-1: their frames are free again; host frames behind them stay."""
     guest, memory = space.guest, space.memory
@@ -278,7 +278,7 @@ def unmap(space, first, last):
 # Data pages that a modelled kernel moves to another node; page tables stay (Linux moves none).
 
 
-@kernel
+@pt.jit.kernel
 def home(space, frame):
     """Node of the memory behind the guest (or native) frame."""
     if not space.nested or space.bound:
@@ -286,14 +286,14 @@ def home(space, frame):
     return behind(space, frame) // space.host_memory.span
 
 
-@kernel
+@pt.jit.kernel
 def behind(space, frame):
     """Host frame of a guest frame that a host maps by 4 KiB."""
     entry = space.host.entries[space.host.leaf[frame >> 9], frame & 511]
     return np.int64((entry & ADDRESS) >> np.uint64(12))
 
 
-@called_hook
+@pt.jit.called_hook
 def move_one(space, region, slot, frame, target):
     """Give an entry new memory on `target`: its own kernel does (new frame), or the hypervisor, unseen."""
     guest, huge = space.guest, space.guest.huge[region]
@@ -313,7 +313,7 @@ def move_one(space, region, slot, frame, target):
     return back_all(space, new, new + pages, target)
 
 
-@kernel
+@pt.jit.kernel
 def move_pages(space, page, last, budget, source, target, moved):
     """Go through pages from `page` on (below `last`) and move those with data on `source` to `target`.
 
@@ -415,19 +415,19 @@ class Netlist(NamedTuple):
     key: int
 
 
-@hook
+@pt.jit.hook
 def put(pages, wrote, at, byte, write):
     pages[at] = byte >> PAGE_SHIFT
     wrote[at] = write
     return at + 1
 
 
-@hook
+@pt.jit.hook
 def word_of(graph, edge):
     return draw(draw(graph.key, edge >> 32), edge & MASK)
 
 
-@hook
+@pt.jit.hook
 def target(graph, word):
     """Vertex that an edge leads to, of its 32 drawn bits."""
     if not graph.skewed:
@@ -439,7 +439,7 @@ def target(graph, word):
     return permuted(label, 1 << graph.scale, (graph.scale + 1) >> 1, graph.key ^ ORDER)
 
 
-@kernel
+@pt.jit.kernel
 def page_rank(graph, first, last, done, pages, wrote):
     """Pull: every vertex of first..last-1 reads the contributions of its neighbours, in the order of rows."""
     at, base = 0, graph.base
@@ -456,7 +456,7 @@ def page_rank(graph, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def components(graph, first, last, done, pages, wrote):
     """Afforest's two sampling rounds: every vertex is linked to its first, then its second neighbour."""
     at, base = 0, graph.base
@@ -473,7 +473,7 @@ def components(graph, first, last, done, pages, wrote):
     return done, at
 
 
-@hook
+@pt.jit.hook
 def found(graph, place, pages, wrote, at):
     """The vertex at a place of the queue: (vertex, accesses so far)."""
     u = permuted(place, 1 << graph.scale, (graph.scale + 1) >> 1, graph.key ^ FRONTIER)
@@ -483,7 +483,7 @@ def found(graph, place, pages, wrote, at):
     return u, at
 
 
-@kernel
+@pt.jit.kernel
 def search(graph, first, last, done, pages, wrote):
     """Brandes forward: a vertex reads its neighbours' depths and adds to the paths of its successors."""
     at, base = 0, graph.base
@@ -501,7 +501,7 @@ def search(graph, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def breadth_first(graph, first, last, done, pages, wrote):
     """Top-down: a vertex of the queue looks at the parents of its neighbours; the one in 32 that it is the
     first to find gets it for its parent and is queued, half of the part ahead."""
@@ -522,7 +522,7 @@ def breadth_first(graph, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def dependencies(graph, first, last, done, pages, wrote):
     """Brandes backward: a vertex reads paths and dependencies of its successors, writes its own and score."""
     at, base = 0, graph.base
@@ -542,7 +542,7 @@ def dependencies(graph, first, last, done, pages, wrote):
     return done, at
 
 
-@hook
+@pt.jit.hook
 def number_below(n, key, i):
     """The i-th number of a sequence of numbers in 0..n-1; n may exceed 32 bits."""
     i = i << 1
@@ -551,7 +551,7 @@ def number_below(n, key, i):
     return (high << 30 | low >> 2) % n
 
 
-@kernel
+@pt.jit.kernel
 def lookups(index, first, last, done, pages, wrote):
     """Lookups of random keys, from the root down; `first` is the thread, which has a sequence of its own."""
     at, key = 0, draw(index.key, first)
@@ -568,7 +568,7 @@ def lookups(index, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def swaps(netlist, first, last, done, pages, wrote):
     """Moves of annealing: two random elements and their neighbours are read, every second move is made.
 
@@ -590,7 +590,7 @@ def swaps(netlist, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def probes(join, first, last, done, pages, wrote):
     """Probes of a hash join: the next tuple of the thread's part, the head of its bucket, one entry of the
     chain, and in half of all probes a second. `first` is the thread, of `last`."""
@@ -608,7 +608,7 @@ def probes(join, first, last, done, pages, wrote):
     return done, at
 
 
-@kernel
+@pt.jit.kernel
 def cross_sections(grid, first, last, done, pages, wrote):
     """Look-ups of macroscopic cross sections: a binary search for a random energy in the unionised grid, then
     for each nuclide of the material its place, and the two points around it in its own grid. One look-up in

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ptanalyze.core.errors import UsageError, is_whole, parse_size, show_size
-from ptanalyze.core.snapshot import MOST_SCALED
-from ptanalyze.formats.snapshot import enclosing_tables
+import ptanalyze as pt
 
 from . import kernels as kernels
 from .kernels import FIRST_TOUCH, INTERLEAVE
@@ -71,9 +69,9 @@ class Parameters:
 
 def whole_pages(text: str, option: str = "--size") -> int:
     """Bytes of "64M", "16G", "1.5T": whole 4 KiB pages. UsageError for anything else."""
-    size = parse_size(text)
+    size = pt.errors.parse_size(text)
     if not size or size % PAGE:
-        raise UsageError(f"{option} {text}: give whole 4 KiB pages as in 64M, 16G or 1.5T")
+        raise pt.UsageError(f"{option} {text}: give whole 4 KiB pages as in 64M, 16G or 1.5T")
     return int(size)
 
 
@@ -90,7 +88,7 @@ def check_ranges(asked: Parameters) -> None:
         "mprotect_every": (1, 1 << 40),
         "munmap_every": (1, 1 << 40),
         "seed": (0, (1 << 32) - 1),
-        "scale": (1, MOST_SCALED),
+        "scale": (1, pt.snapshot.MOST_SCALED),
     }
     for name, (low, high) in counts.items():
         value = getattr(asked, name)
@@ -102,7 +100,11 @@ def check_ranges(asked: Parameters) -> None:
             raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
     size = asked.size or 0
     if not LEAST <= size <= MOST or size % PAGE:
-        raise refused("size", show_size(size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
+        raise refused(
+            "size",
+            pt.errors.show_size(size),
+            f"{pt.errors.show_size(LEAST)} to {pt.errors.show_size(MOST)}, whole pages",
+        )
     for name, most in (("instructions_per_access", 1e6), ("rate", 1e12)):
         if not 0 < getattr(asked, name) <= most:
             raise refused(name, getattr(asked, name), f"above 0, at most {most:g}")
@@ -111,8 +113,8 @@ def check_ranges(asked: Parameters) -> None:
         raise refused(name, getattr(asked, name), "needs a VM: --guest visible or --guest oblivious")
 
 
-def refused(name: str, value: object, allowed: str) -> UsageError:
-    return UsageError(f"--{name.replace('_', '-')} {value}: {allowed}")
+def refused(name: str, value: object, allowed: str) -> pt.UsageError:
+    return pt.UsageError(f"--{name.replace('_', '-')} {value}: {allowed}")
 
 
 # The CPU, node and part of the dataset of each thread.
@@ -181,7 +183,7 @@ def spread(how: str, count: int, nodes: int) -> np.ndarray:
     if how == "block":
         return (order * nodes // count).astype(np.int16)
     parts = how.split(",")
-    if not all(is_whole(part.strip()) and int(part) < nodes for part in parts):
+    if not all(pt.errors.is_whole(part.strip()) and int(part) < nodes for part in parts):
         allowed = f'round-robin, block, or a node of 0..{nodes - 1} for each thread as in "0,0,1,1"'
         raise refused("threads_to_nodes", how, allowed)
     if len(parts) != count:
@@ -222,7 +224,7 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     base, level = np.concatenate(bases), np.concatenate(heights)
     order = np.lexsort((-level.astype(np.int8), base))
     base, level = base[order], level[order]
-    parent = enclosing_tables(level.astype(np.int64), levels).astype(np.int32)
+    parent = pt.formats.enclosing_tables(level.astype(np.int64), levels).astype(np.int32)
     slot = np.where(parent < 0, 0, base >> (12 + 9 * level.astype(np.int64)) & 511).astype(np.int16)
     leaf = np.empty(len(regions), np.int32)
     leaf[~huge] = np.flatnonzero(level == 1)
@@ -497,7 +499,7 @@ def left_to_chance(plan: Plan) -> str:
     drawn = INTERLEAVE in (plan.policy, plan.host_policy if plan.nested else plan.policy)
     if not drawn or nodes < 2 or tables >= SPREAD * nodes:
         return ""
-    enough = show_size(SPREAD * nodes * plan.asked.size // tables) if plan.asked.size else ""
+    enough = pt.errors.show_size(SPREAD * nodes * plan.asked.size // tables) if plan.asked.size else ""
     return (
         f"{tables} leaf tables are interleaved over {nodes} nodes: how many each node gets is chance; "
         f"--size {enough} has {SPREAD} for each"
@@ -517,7 +519,7 @@ def policy_of(name: str, text: str, nodes: int) -> int:
     if text == "interleave":
         return INTERLEAVE
     bind, _, node = text.partition(":")
-    if bind != "bind" or not is_whole(node) or int(node) >= nodes:
+    if bind != "bind" or not pt.errors.is_whole(node) or int(node) >= nodes:
         raise refused(name, text, f"{PLACEMENTS}, NODE of 0..{nodes - 1}")
     return int(node)
 

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze.core.errors import UsageError, show_size
-from ptanalyze.core.process import Progress
-from ptanalyze.core.trace import REGION_SHIFT, Event
-from ptanalyze.formats.snapshot import reserve_entries
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, TraceWriter
+import ptanalyze as pt
 
 from .kernels import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written
@@ -53,14 +49,14 @@ def frames_of(plan: Plan) -> Frames:
     nodes = 1 if asked.guest == "oblivious" else asked.nodes
     host = default_memory(need) if asked.node_memory is None else asked.node_memory // PAGE
     if host < 8 * BLOCK or host % BLOCK or host > GUEST_TOP:
-        raise refused("node_memory", show_size(asked.node_memory or 0), "16M to 16T, whole 2 MiB")
+        raise refused("node_memory", pt.errors.show_size(asked.node_memory or 0), "16M to 16T, whole 2 MiB")
     if not plan.nested:
         return Frames(host, 0, nodes, np.minimum(need, host), freed)
     vnode = host * (HYPERVISOR - 1) // HYPERVISOR // BLOCK * BLOCK
     guest = vnode * asked.nodes // nodes
     if guest * nodes > GUEST_TOP and (asked.node_memory is not None or need.max() > GUEST_TOP // nodes):
         allowed = "a guest's memory ends below 16T, nodes are alike; give less to spill to the next node"
-        raise refused("node_memory", show_size(host * PAGE), allowed)
+        raise refused("node_memory", pt.errors.show_size(host * PAGE), allowed)
     guest = min(guest, GUEST_TOP // nodes // BLOCK * BLOCK)
     return Frames(host, guest, nodes, np.minimum(need, guest), freed)
 
@@ -120,12 +116,12 @@ def default_memory(need: np.ndarray) -> int:
     return -(-least // unit) * unit
 
 
-def full(plan: Plan, frames: Frames) -> UsageError:
+def full(plan: Plan, frames: Frames) -> pt.UsageError:
     """The error of a run that found no frame."""
-    given = show_size(frames.host * PAGE)
+    given = pt.errors.show_size(frames.host * PAGE)
     total = needed(plan, min(given_back(plan), plan.pages)).sum()
-    enough = show_size(default_memory(np.array([total])) * PAGE)
-    return UsageError(
+    enough = pt.errors.show_size(default_memory(np.array([total])) * PAGE)
+    return pt.UsageError(
         f"--node-memory {given}: the machine is full; leave it out, or give more ({enough} is enough)"
     )
 
@@ -200,7 +196,7 @@ def new_host(plan: Plan, directory: Path, memory: Memory) -> tuple[Layout, Radix
 def new_radix(
     directory: Path, name: str, layout: Layout, leaf: np.ndarray, huge: np.ndarray, flags: tuple[int, ...]
 ) -> Radix:
-    entries = reserve_entries(directory, name, len(layout))
+    entries = pt.formats.reserve_entries(directory, name, len(layout))
     made = np.full(len(layout), -1, np.int64)
     return Radix(entries, made, layout.parent, layout.slot, leaf, huge, *(np.uint64(f) for f in flags))
 
@@ -224,7 +220,7 @@ LIBRARY, TEXT, LIBRARY_BYTES = START - (1 << 30), 1 << 20, 2 << 20
 class Recorder:
     """Writes to a TraceWriter; without one it only keeps the time. Accesses are spread evenly over time."""
 
-    def __init__(self, plan: Plan, writer: TraceWriter | None = None) -> None:
+    def __init__(self, plan: Plan, writer: pt.formats.TraceWriter | None = None) -> None:
         self.writer, self.plan = writer, plan
         self.cpu = plan.threads.cpu.tolist()
         self.accesses = 0
@@ -235,8 +231,8 @@ class Recorder:
         """Threads start; the first maps the dataset, or each its part (the owners of Hydra's VMAs)."""
         threads, part = len(self.plan.threads), self.plan.threads.part.tolist()
         for thread in range(threads):
-            parent = 0 if thread else UNKNOWN_THREAD
-            self.event(Event.THREAD_START, thread, FIRST_TID + thread, parent)
+            parent = 0 if thread else pt.formats.UNKNOWN_THREAD
+            self.event(pt.trace.Event.THREAD_START, thread, FIRST_TID + thread, parent)
         if not self.plan.init_traced:
             self.load()
         if self.plan.asked.mapped_by == "main":
@@ -252,15 +248,22 @@ class Recorder:
         """
         self.mmap(0, LIBRARY, LIBRARY_BYTES, ANONYMOUS)
         self.mmap(0, LIBRARY + TEXT, LIBRARY_BYTES - TEXT, ANONYMOUS | FIXED)
-        self.event(Event.MPROTECT, 0, LIBRARY + TEXT, (LIBRARY_BYTES - TEXT) // 2, READ)
-        self.event(Event.MUNMAP, 0, LIBRARY, LIBRARY_BYTES)
+        self.event(pt.trace.Event.MPROTECT, 0, LIBRARY + TEXT, (LIBRARY_BYTES - TEXT) // 2, READ)
+        self.event(pt.trace.Event.MUNMAP, 0, LIBRARY, LIBRARY_BYTES)
 
     def mmap(self, thread: int, address: int, length: int, flags: int) -> None:
         asked = address if flags & FIXED else 0
-        self.event(Event.MMAP, thread, asked, length, READ_WRITE, flags, result=address)
+        self.event(pt.trace.Event.MMAP, thread, asked, length, READ_WRITE, flags, result=address)
 
     def event(
-        self, kind: Event, thread: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, result: int = 0
+        self,
+        kind: pt.trace.Event,
+        thread: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        result: int = 0,
     ) -> None:
         if self.writer is not None:
             self.writer.event(
@@ -286,7 +289,7 @@ class Recorder:
         """What a tracer notes of touches before the region of interest; pages as in `chunk`."""
         regions = np.unique(pages >> 9)
         for region in regions[self.untouched[regions]].tolist():
-            self.event(Event.FIRST_TOUCH, thread, START + (region << REGION_SHIFT))
+            self.event(pt.trace.Event.FIRST_TOUCH, thread, START + (region << pt.trace.REGION_SHIFT))
         self.untouched[regions] = False
 
     def time(self) -> int:
@@ -300,7 +303,7 @@ TURN = 4096  # pages that a thread touches before the next has its turn: a chunk
 SHOWN = 1 << 20  # pages or accesses between two updates of the progress bar
 
 
-def now_and_then(progress: Progress, total: int, what: str) -> Callable[[int], None]:
+def now_and_then(progress: pt.process.Progress, total: int, what: str) -> Callable[[int], None]:
     """A function that adds a turn's pages or accesses to a progress(done, total, what) or None."""
     done = shown = 0
 
@@ -325,7 +328,7 @@ class Process:
         self.cursor, self.credit = 0, 0.0
         self.turn = max(TURN // plan.asked.scale, 1)  # a scaled trace has fewer accesses per second
 
-    def run(self, progress: Progress = None) -> None:
+    def run(self, progress: pt.process.Progress = None) -> None:
         """The whole run. UsageError when the machine's memory is full."""
         self.recorder.begin()
         show = now_and_then(progress, self.plan.pages, "pages faulted in")
@@ -337,7 +340,7 @@ class Process:
                 self.recorder.first_touches(thread, pages)
             show(len(pages))
         if not self.plan.init_traced:
-            self.recorder.event(Event.ROI_START, 0)
+            self.recorder.event(pt.trace.Event.ROI_START, 0)
         changes = self.plan.asked.munmap_every is not None or self.plan.data is not None
         if self.recorder.writer is not None or changes:
             self.access(progress)
@@ -358,7 +361,7 @@ class Process:
         if touch(self.state.space, pages, self.node[thread]) < len(pages):
             raise full(self.plan, self.state.frames)
 
-    def access(self, progress: Progress) -> None:
+    def access(self, progress: pt.process.Progress) -> None:
         """Threads take turns; a turn also ends where something else is due."""
         sources = {thread: page_source(self.plan, thread) for thread in self.plan.active}
         writes = self.plan.rng(12)
@@ -405,7 +408,7 @@ class Process:
             first, pages = first + int(self.rng.integers(0, 512 - RANGE + 1)), RANGE
         for prot in (READ, READ_WRITE):
             self.recorder.event(
-                Event.MPROTECT, thread, START + (first << PAGE_SHIFT), pages << PAGE_SHIFT, prot
+                pt.trace.Event.MPROTECT, thread, START + (first << PAGE_SHIFT), pages << PAGE_SHIFT, prot
             )
 
     def munmap(self, thread: int) -> None:
@@ -414,7 +417,7 @@ class Process:
         first = (region << 9) + int(self.rng.integers(0, 512 - RANGE + 1))
         address, length = START + (first << PAGE_SHIFT), RANGE << PAGE_SHIFT
         unmap(self.state.space, first, first + RANGE)
-        self.recorder.event(Event.MUNMAP, thread, address, length)
+        self.recorder.event(pt.trace.Event.MUNMAP, thread, address, length)
         self.recorder.mmap(thread, address, length, ANONYMOUS | FIXED)
 
     def move_threads(self) -> None:
@@ -438,7 +441,7 @@ class Process:
         for run in np.split(moved[:n], np.flatnonzero(np.diff(moved[:n]) != 1) + 1):
             if len(run):
                 first, length = START + (int(run[0]) << PAGE_SHIFT), len(run) << PAGE_SHIFT
-                self.recorder.event(Event.MOVE_PAGES, self.mover(), first, length, target)
+                self.recorder.event(pt.trace.Event.MOVE_PAGES, self.mover(), first, length, target)
 
     def mover(self) -> int:
         """A thread that moved: the kernel's balancing works in its context (task_numa_work)."""

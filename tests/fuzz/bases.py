@@ -17,7 +17,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.formats.trace import INDEX, read_index, write_index
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, trace_writer
+from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, new_trace
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
@@ -86,7 +86,7 @@ def trace_into(path, touched, roi=False, strip=Strip.OFF):
     """A trace of four threads, a dozen chunks and every kind of call."""
     rng = np.random.default_rng(len(touched))
     facts = {"tracer": "fuzz", "instructions": True, "pid": 1234, "command": "./x y"}
-    with trace_writer(path, strip=strip, **facts) as writer:
+    with new_trace(path, strip=strip, **facts) as writer:
         for k in range(4):
             parent = 0 if k else UNKNOWN_THREAD
             writer.event(Event.THREAD_START, 1234 + k, parent, thread=k, time=k)

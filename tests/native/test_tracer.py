@@ -31,7 +31,7 @@ from ptanalyze.core.trace import MOST_THREADS, Event
 from ptanalyze.formats import trace
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.kernels import trace_codec as strip_kernel
 from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.address_space import address_space
@@ -561,7 +561,7 @@ def test_a_real_program_walks_the_same_under_every_machine(library, tmp_path):
 
 def copy_of(trace, path, records_of):
     """The trace with other records for the accesses of each chunk."""
-    with trace_writer(path, **trace.facts) as writer:
+    with new_trace(path, **trace.facts) as writer:
         events = list(trace.events)
         for batch in trace.batches(1 << 16):
             number = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import msgspec
 import pandas as pd
@@ -67,7 +68,7 @@ print(*(library for library in ("numba", "matplotlib", "pandas") if library in s
 
 def test_no_name_of_the_api_is_hidden_by_a_room():
     rooms = {path.name for path in Path(ptanalyze.__file__).parent.iterdir() if path.is_dir()}
-    assert not rooms & set(ptanalyze.API)
+    assert all(ptanalyze.API[name] == (".", name) for name in rooms & set(ptanalyze.API))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
@@ -84,9 +85,11 @@ def test_every_name_of_the_stub_is_there():
 
 
 def test_every_function_is_documented_and_annotated():
-    for name in set(ptanalyze.API) - {"plots", "Setup", "__version__"}:
+    for name in set(ptanalyze.API) - {"__version__"}:
         function = getattr(ptanalyze, name)
         assert function.__doc__, name
+        if not isinstance(function, FunctionType):
+            continue
         assert "return" in function.__annotations__, name
         assert set(function.__annotations__) >= set(
             function.__code__.co_varnames[: function.__code__.co_argcount]

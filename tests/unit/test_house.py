@@ -4,10 +4,13 @@ import ast
 import re
 from collections import Counter
 from graphlib import TopologicalSorter
+from types import ModuleType
 
+import ptanalyze
 from house import (
     FILES,
     PACKAGE,
+    SATELLITES,
     TESTS,
     arrows,
     folder,
@@ -16,6 +19,7 @@ from house import (
     measures,
     names_in,
     room,
+    taken,
     with_one_importer,
 )
 
@@ -66,6 +70,19 @@ def test_the_core_imports_no_satellite():
     """Commands are found by entry points, names of the API by the stub, when they are asked for."""
     names = {name.split(".")[0] for path in FILES.values() for name in names_in(path, [])}
     assert not {name for name in names if name.startswith("ptanalyze_")}
+
+
+def test_satellites_take_documented_names_of_the_api():
+    """`import ptanalyze as pt`, and of its namespaces members that say what they are."""
+    names = set().union(*(taken(satellite) for satellite in SATELLITES))
+    assert {name for name in names if name.split(".")[1] not in ptanalyze.API} <= {"ptanalyze.show"}
+    assert {name for name in names if name.count(".") > 1 and not name.startswith("ptanalyze.show.")} == set()
+    page = (PAGE.parent / "reference" / "namespaces.md").read_text("utf-8")
+    modules = {name for name in ptanalyze.API if isinstance(getattr(ptanalyze, name), ModuleType)}
+    assert not {name for name in modules - {"plots"} if f"`pt.{name}`" not in page}
+    for part in (ptanalyze, *(getattr(ptanalyze, name) for name in modules)):
+        api = {name: getattr(part, name) for name in getattr(part, "API", ())}
+        assert not {name for name, value in api.items() if callable(value) and not value.__doc__}
 
 
 def test_no_files_import_each_other_in_a_circle():

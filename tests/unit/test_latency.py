@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
-from ptanalyze.analysis.cpu_groups import groups, level, levels, mean_latencies
 from ptanalyze.capture.live import host as kernel
 from ptanalyze.capture.live.cacheline import cpu_list, noisy_pairs
 from ptanalyze.capture.live.host import kernel_groups, mirrored
@@ -31,6 +30,7 @@ from ptanalyze.formats.measured.latency import (
     write_matrix,
 )
 from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze_host.cpu_levels import groups, level, levels, mean_latencies
 
 # Published latencies of cache-line transfers, and the groups they give.
 

@@ -39,7 +39,7 @@ from ptanalyze.formats.trace import (
     trace_of,
     write_index,
 )
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.kernels import trace_codec
 
 # trace.ptt: what is written is read again, and nothing else is taken for it.
@@ -61,7 +61,7 @@ def columns(touches):
 
 
 def write_chunks(path, chunks, **facts):
-    with trace_writer(path, ended="exit", **facts) as writer:
+    with new_trace(path, ended="exit", **facts) as writer:
         for number, (thread, touches) in enumerate(chunks):
             writer.chunk(*columns(touches), thread=thread, time=10 * number, cpu=number % 3)
     return path
@@ -153,7 +153,7 @@ def test_a_table_of_all_regions_is_left_as_it_is_by_those_it_lacks():
 @given(st.lists(st.one_of(TOUCHES, EVENTS), min_size=1, max_size=8), TOUCHES)
 def test_a_trace_written_again_is_the_same_trace(tmp_path_factory, steps, last):
     place = tmp_path_factory.mktemp("t")
-    with trace_writer(place / "a.ptt", ended="signal", command="x y", pid=7, sampled=True) as writer:
+    with new_trace(place / "a.ptt", ended="signal", command="x y", pid=7, sampled=True) as writer:
         for time, step in enumerate([*steps, last]):
             if isinstance(step, list):
                 writer.chunk(*columns(step), thread=time % 2, time=time // 2, cpu=1, instructions=time)
@@ -170,7 +170,7 @@ def test_a_trace_written_again_is_the_same_trace(tmp_path_factory, steps, last):
 
 @pytest.mark.twin
 def test_chunks_of_all_threads_are_put_in_the_order_of_time(tmp_path):
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         for thread, time, page in ((0, 50, 1), (1, 20, 2), (1, 50, 3), (0, 60, 4)):
             writer.chunk(*columns([(page, False, 1)]), thread=thread, time=time)
         writer.event(Event.MUNMAP, 4096, 8192, thread=1, time=50)
@@ -182,7 +182,7 @@ def test_chunks_of_all_threads_are_put_in_the_order_of_time(tmp_path):
 
 @pytest.mark.twin
 def test_threads_know_their_tid_parent_start_and_end(tmp_path):
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.event(Event.THREAD_START, a=100, b=(1 << 64) - 1, thread=0, time=0)
         writer.event(Event.THREAD_START, a=101, b=0, thread=1, time=5)
         writer.chunk(*columns([(1, True, 1)]), thread=1, time=6)
@@ -195,7 +195,7 @@ def test_threads_know_their_tid_parent_start_and_end(tmp_path):
 @pytest.mark.twin
 def test_more_regions_than_the_table_began_with_are_all_found(tmp_path):
     pages = (np.arange(3000, dtype=np.int64) * 7919 % 5003) << 9
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.accesses_of(pages, pages < 0, thread=0, time=np.arange(3000))
     trace = read_trace(tmp_path / "t.ptt")
     assert trace.regions.tolist() == list(dict.fromkeys((pages >> 9).tolist()))
@@ -205,7 +205,7 @@ def test_more_regions_than_the_table_began_with_are_all_found(tmp_path):
 def test_accesses_are_merged_and_cut_into_chunks(tmp_path):
     page = np.repeat(np.arange(5000, dtype=np.int64), 2)
     write = np.arange(10000) % 4 == 3
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.accesses_of(page, write, thread=0, time=np.arange(10000), instructions=np.arange(10000))
     trace = read_trace(tmp_path / "t.ptt")
     assert trace.chunks["touches"].tolist() == [4096, 904] and trace.accesses == 10000
@@ -344,7 +344,7 @@ def test_a_frame_with_a_good_checksum_and_bad_contents_is_refused(tmp_path, good
 
 @pytest.mark.twin
 def test_a_trace_without_touches_is_refused_with_the_likely_reason(tmp_path):
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.event(Event.THREAD_START, a=1)
     with pytest.raises(CaptureError, match="region of interest"):
         read_trace(tmp_path / "t.ptt")
@@ -352,7 +352,7 @@ def test_a_trace_without_touches_is_refused_with_the_likely_reason(tmp_path):
 
 @pytest.mark.twin
 def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
-    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+    with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.chunk(*columns([(5, True, 1)]))
         writer.event(Event.MMAP, 0, 4096, result=5 << 12)
         writer.event(Event.MUNMAP, 5 << 12, 4096)
@@ -401,7 +401,7 @@ def directory(tmp_path):
     inside = tmp_path / "capture"
     inside.mkdir()
     rng = np.random.default_rng(1)
-    with trace_writer(inside / TRACE, tracer="test") as writer:
+    with new_trace(inside / TRACE, tracer="test") as writer:
         for thread in range(3):
             writer.event(1, a=10 + thread, b=(1 << 64) - 1, thread=thread, time=thread)
             page = rng.integers(0, 1 << 20, 9000)
@@ -610,7 +610,7 @@ def test_what_is_resident_of_a_trace_does_not_grow_with_its_length(tmp_path):
     """RssFile while decoding a trace of about 2 MB and one of about 60 MB, CRC and first pass included."""
     rng = np.random.default_rng(2)
     for name, rounds in (("short", 1), ("long", 30)):
-        with trace_writer(tmp_path / name, tracer="test") as writer:
+        with new_trace(tmp_path / name, tracer="test") as writer:
             for k in range(rounds):
                 page = rng.integers(0, 1 << 25, 500_000)
                 writer.accesses_of(page, page < 0, thread=0, time=np.arange(500_000) + k * 500_000)

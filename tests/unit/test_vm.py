@@ -36,7 +36,7 @@ from ptanalyze.formats.snapshot import (
     write_tree,
     write_vm,
 )
-from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
 from ptanalyze_formats.importing import import_capture
@@ -117,7 +117,7 @@ def test_guest_cpus_are_on_the_nodes_of_their_vcpu_threads(tmp_path, both):
 
 
 def test_a_trace_of_the_guest_runs_on_the_nodes_of_its_vcpus(tmp_path, both):
-    with trace_writer(both[1] / "trace.ptt") as writer:
+    with new_trace(both[1] / "trace.ptt") as writer:
         for cpu in (0, 1, 0):
             page, write, count = np.array([VA >> 12]), np.array([False]), np.array([1])
             writer.chunk(page, write, count, cpu=cpu, time=cpu)

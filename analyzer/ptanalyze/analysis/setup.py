@@ -195,6 +195,7 @@ def from_the_beginning(setup: Setup) -> Setup:
 
 
 def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:
+    """Calibration of a file, or the one that is given."""
     if isinstance(calibration, (str, os.PathLike)):
         return read_calibration(calibration)
     return calibration

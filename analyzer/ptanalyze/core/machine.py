@@ -135,6 +135,8 @@ def _resized(matrix: Matrix, nodes: int) -> Matrix:
 
 
 class Machine(Strict):
+    """A model of a NUMA machine, as `models/machines/NAME.toml` has it."""
+
     name: str
     description: str
     nodes: Annotated[int, Meta(ge=1, le=64)]

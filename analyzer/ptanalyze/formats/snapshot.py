@@ -325,7 +325,7 @@ def format_maps(vmas: np.ndarray, names: Sequence[str]) -> str:
     return "".join(lines)
 
 
-FILE = "snapshot.json"
+SNAPSHOT_FILE = "snapshot.json"
 FORMAT = "ptanalyze-snapshot"
 VERSION = 1
 MOST_MAPS = 1 << 27  # bytes: over a million lines, as many as any kernel is set to allow
@@ -474,21 +474,21 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     CaptureError names file, field and value where it is damaged; UsageError names a missing file.
     """
     directory = Path(directory)
-    path = directory / FILE
+    path = directory / SNAPSHOT_FILE
     record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION)
     facts = decode_facts(path, record.facts, Facts, FORMAT)
     guest = read_tree(directory, "gpt")
     for field in ("levels", "encoding"):
         if getattr(record, field) != getattr(guest, field):
             why = f"gpt.tables says {getattr(guest, field)}"
-            raise CaptureError(directory / FILE, field, getattr(record, field), why)
+            raise CaptureError(directory / SNAPSHOT_FILE, field, getattr(record, field), why)
     vmas, names = parse_maps(read_bytes(directory / "maps", MOST_MAPS), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
     mark_emulator(guest, vmas)
     nested = (directory / "ept.tables").exists() if nested is None else nested
     host = read_tree(directory, "ept") if nested else None
-    return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
+    return Snapshot(guest, vmas, names, topology_of(directory / SNAPSHOT_FILE, record.nodes), host, facts)
 
 
 def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
@@ -523,6 +523,7 @@ def write_snapshot(
 
 
 def write_json(directory: str | PathLike[str], snapshot: Snapshot, facts: dict[str, Any]) -> None:
+    """Write snapshot.json, whose facts replace those of the Snapshot."""
     record = SnapshotRecord(
         format=FORMAT,
         version=VERSION,
@@ -531,10 +532,11 @@ def write_json(directory: str | PathLike[str], snapshot: Snapshot, facts: dict[s
         nodes=node_records(snapshot.topology),
         facts=msgspec.Raw(msgspec.json.encode(facts)),
     )
-    write_record(Path(directory) / FILE, record)
+    write_record(Path(directory) / SNAPSHOT_FILE, record)
 
 
 def node_records(topology: Topology) -> tuple[NodeRecord, ...]:
+    """NUMA nodes as snapshot.json has them."""
     return tuple(
         NodeRecord(
             id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple((int(a), int(b)) for a, b in n.frames)

@@ -35,7 +35,7 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def trace_writer(
+def new_trace(
     path: str | PathLike[str], *, strip: Strip = Strip.OFF, **facts: Any
 ) -> Iterator["TraceWriter"]:
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
@@ -52,6 +52,8 @@ def trace_writer(
 
 
 class TraceWriter:
+    """Writes trace.ptt, frame by frame; `new_trace` opens one."""
+
     def __init__(self, file: IO[bytes], strip: Strip = Strip.OFF) -> None:
         self.file, self.strip = file, strip
         self.bytes = HEADER_BYTES

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from ptanalyze.analysis.setup import Setup, open_replay_capture, setup_of
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.options import Keywords
+import ptanalyze as pt
 
 if TYPE_CHECKING:
-    from ptanalyze.formats.capture import CaptureLike
-
     from .widget import Explorer
 
 
 def explore(
-    capture: CaptureLike = None, policy: str = "", setup: Setup | None = None, **options: Unpack[Keywords]
+    capture: pt.formats.CaptureLike = None,
+    policy: str = "",
+    setup: pt.Setup | None = None,
+    **options: Unpack[pt.analysis.Keywords],
 ) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 
@@ -26,5 +25,5 @@ def explore(
     try:
         from .widget import Explorer
     except ImportError as missing:
-        raise UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
-    return Explorer(open_replay_capture(capture), policy, setup_of(setup, options))
+        raise pt.UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
+    return Explorer(pt.analysis.open_replay_capture(capture), policy, pt.analysis.setup_of(setup, options))

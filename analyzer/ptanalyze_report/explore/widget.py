@@ -6,28 +6,14 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import numpy as np
 import traitlets
 
-from ptanalyze.analysis.frames import page_tables
-from ptanalyze.analysis.pricing import served
-from ptanalyze.analysis.replay import start
-from ptanalyze.analysis.setup import from_the_beginning
-from ptanalyze.analysis.walk import explain
-from ptanalyze.core import snapshot
-from ptanalyze.core.errors import UsageError
-from ptanalyze.core.snapshot import EMULATOR, Topology, Tree
-from ptanalyze.policies import plan_for
+import ptanalyze as pt
 from ptanalyze.show.plots.page_table_map import extents, page_table_map
-from ptanalyze.show.plots.style import node_looks, node_named, png
-
-if TYPE_CHECKING:
-    from ptanalyze.analysis.setup import ReplayCapture, Setup
-    from ptanalyze.world.scenario import Scenario
-
 
 # Tables of one dimension side by side: what a view of them shows, in columns.
 
@@ -44,7 +30,7 @@ class TableMap:
     near     float64[T] by table of the tree: share of nodes that read a copy of their own; None: no policy
     """
 
-    tree: Tree
+    tree: pt.snapshot.Tree
     own: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -119,21 +105,25 @@ class TableMap:
         lowest = childless[np.searchsorted(self.start[childless], int(slot), side="right") - 1]
         return int(self.own[lowest])
 
-    def cells(self, table: int, topology: Topology) -> dict[str, Any]:
+    def cells(self, table: int, topology: pt.snapshot.Topology) -> dict[str, Any]:
         """The entries of one table page: first address, node of each entry's frame, -2 where not present."""
         raw = np.asarray(self.tree.entries[table])
         level = int(self.tree.level[table])
-        present = snapshot.present(raw, self.tree.encoding)
-        leaf = snapshot.leaf(raw, level, self.tree.encoding)
-        frames, tables = (snapshot.frame(raw, level, self.tree.encoding, leaves=one) for one in (True, False))
+        present = pt.snapshot.present(raw, self.tree.encoding)
+        leaf = pt.snapshot.leaf(raw, level, self.tree.encoding)
+        frames, tables = (
+            pt.snapshot.frame(raw, level, self.tree.encoding, leaves=one) for one in (True, False)
+        )
         frames = np.where(leaf, frames, tables)
         node = np.where(present, topology.node_of_frame(np.where(present, frames, -1)), -2)
         step = 1 << (PAGE_BITS + SLOT_BITS * (level - 1))
         return {"base": int(self.tree.base[table]), "step": step, "level": level, "node": node.tolist()}
 
 
-def table_map(tree: Tree, walks: np.ndarray | None = None, near: np.ndarray | None = None) -> TableMap:
-    own = np.flatnonzero((tree.flags & EMULATOR) == 0)
+def table_map(
+    tree: pt.snapshot.Tree, walks: np.ndarray | None = None, near: np.ndarray | None = None
+) -> TableMap:
+    own = np.flatnonzero((tree.flags & pt.snapshot.EMULATOR) == 0)
     start, end = extents(tree.level[own].astype(np.int64))
     return TableMap(tree, own, start, end, walks, near)
 
@@ -150,9 +140,11 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     asked = traitlets.Dict().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, known: ReplayCapture, policy: str, setup: Setup) -> None:
+    def __init__(self, known: pt.analysis.ReplayCapture, policy: str, setup: pt.Setup) -> None:
         if not (known.capture.has_snapshot or known.capture.has_vm):
-            raise UsageError(f"{known.capture.directory}: no page tables to explore: record as root, or dump")
+            raise pt.UsageError(
+                f"{known.capture.directory}: no page tables to explore: record as root, or dump"
+            )
         self.known, self.policy, self.walked = known, policy, ""
         self.maps = maps_of(known, policy, setup)
         super().__init__()
@@ -203,12 +195,12 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         if not text.strip():
             return {"steps": [], "said": ""}
         try:
-            found = explain(self.known.snapshot, int(text.strip(), 16))
-        except (UsageError, ValueError) as error:
+            found = pt.analysis.explain(self.known.snapshot, int(text.strip(), 16))
+        except (pt.UsageError, ValueError) as error:
             return {
                 "steps": [],
                 "said": f"{text}: {error}"
-                if isinstance(error, UsageError)
+                if isinstance(error, pt.UsageError)
                 else f"{text}: not a hexadecimal address",
             }
         steps = [
@@ -222,13 +214,13 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
             }
             for step in found.steps
         ]
-        end = found.stopped or f"a page of {found.page_bytes} bytes on {node_named(found.page_node)}"
+        end = found.stopped or f"a page of {found.page_bytes} bytes on {pt.style.node_named(found.page_node)}"
         return {"steps": steps, "said": f"{len(steps)} reads: {end}"}
 
     def _repr_mimebundle_(self, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, and a picture of the map for where no kernel runs: a forge, a printed page."""
         data, metadata = super()._repr_mimebundle_(**how)
-        still = png(page_table_map(page_tables(self.known.capture)))
+        still = pt.style.png(page_table_map(pt.page_tables(self.known.capture)))
         return {**data, "image/png": b64encode(still).decode()}, metadata
 
     def __repr__(self) -> str:
@@ -268,13 +260,15 @@ def entry_of(cells: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
 def looks(one: TableMap) -> dict[str, tuple[str, str]]:
     """{node: (colour, name)}."""
     nodes = sorted(set(one.tree.node[one.own].tolist()) | {-1})
-    return {str(node): (look[0], node_named(node)) for node, look in node_looks(nodes).items()}
+    return {
+        str(node): (look[0], pt.style.node_named(node)) for node, look in pt.style.node_looks(nodes).items()
+    }
 
 
-def maps_of(known: ReplayCapture, policy: str, setup: Setup) -> dict[str, TableMap]:
+def maps_of(known: pt.analysis.ReplayCapture, policy: str, setup: pt.Setup) -> dict[str, TableMap]:
     """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
     snapshot = known.snapshot
-    scenario = known.scenario(from_the_beginning(setup))
+    scenario = known.scenario(pt.analysis.from_the_beginning(setup))
     walks, near = walks_of(scenario) if known.trace else None, near_of(scenario, policy) if policy else None
     split = len(snapshot.guest)
     guest = table_map(
@@ -286,7 +280,7 @@ def maps_of(known: ReplayCapture, policy: str, setup: Setup) -> dict[str, TableM
     return {"gPT": guest, "ePT": table_map(snapshot.nested, None, None if near is None else near[split:last])}
 
 
-def walks_of(scenario: Scenario) -> np.ndarray:
+def walks_of(scenario: pt.scenario.Scenario) -> np.ndarray:
     """int64 by flat table id: walks of the trace that end in the table."""
     regions = scenario.space.regions
     page, by_region = scenario.stream.page, np.zeros(len(regions.va), np.int64)
@@ -297,10 +291,10 @@ def walks_of(scenario: Scenario) -> np.ndarray:
     return counts
 
 
-def near_of(scenario: Scenario, policy: str) -> np.ndarray:
+def near_of(scenario: pt.scenario.Scenario, policy: str) -> np.ndarray:
     """float64 by flat table id: share of nodes whose reads a copy of their own serves, before any walk."""
-    plan = plan_for(policy)
-    run = start(plan, plan.reshape(scenario))
-    nodes = served(plan, run, scenario)
+    plan = pt.policies.plan_for(policy)
+    run = pt.analysis.start(plan, plan.reshape(scenario))
+    nodes = pt.analysis.served(plan, run, scenario)
     share: np.ndarray = (nodes == np.arange(nodes.shape[1])).mean(axis=1)
     return share

@@ -70,6 +70,7 @@ def open_process(pid: int) -> Iterator[Process]:
 
 
 def check_process(proc: Path, pid: int) -> None:
+    """UsageError where `pid` (its /proc/PID: `proc`) has no page tables: a zombie, a kernel thread."""
     try:
         fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -20,8 +20,7 @@ from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.record import TRACE, new_capture, seal, write_sites
-from ...formats.snapshot import FILE as SNAPSHOT
-from ...formats.snapshot import parse_maps, read_snapshot
+from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import INDEX, read_index, trace_of, write_index
 from .native import native
 from .process import huge_pages
@@ -95,7 +94,7 @@ Ranges = tuple[NDArray[np.uint64], NDArray[np.uint64]]  # starts, lengths in byt
 
 def facts_of_trace(directory: Path, trace: Trace, timed: Timed | None = None) -> None:
     """Add to snapshot.json of `directory` the VMAs that are the tracer's, and the program's native time."""
-    path = directory / SNAPSHOT
+    path = directory / SNAPSHOT_FILE
     record = json.loads(path.read_bytes())
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)
@@ -381,7 +380,7 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
         place.mkdir(mode=0o700, exist_ok=True)
         path.rename(place / TRACE)
         write_index(place / INDEX, place / TRACE, index)
-        trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT).exists()
+        trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT_FILE).exists()
         if snapshot:
             facts_of_trace(place, trace)
         facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}

@@ -12,8 +12,7 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.errors import UsageError
-from ..core.machine import GAP, known_pairs
+import ptanalyze as pt
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,19 @@ def level(
     name: str | PathLike[str] = "latency matrix",
 ) -> Level:
     """The Level of the groups that groups() returns."""
-    ns = known_pairs(matrix, cpus, name)
+    ns = pt.machine.known_pairs(matrix, cpus, name)
     candidates = levels(ns, cpus, name)
     if not candidates and one_group_ok:
         candidates = [one_group(ns, cpus, name)]
     if not candidates:
-        raise UsageError(f"{name}: {why_no_groups(ns)}")
+        raise pt.UsageError(f"{name}: {why_no_groups(ns)}")
     if nodes is None:
         return candidates[0]
     for candidate in candidates:
         if len(candidate.groups) == nodes:
             return candidate
     counts = ", ".join(str(len(candidate.groups)) for candidate in candidates)
-    raise UsageError(f"{name}: no level has {nodes} groups; there are levels with {counts}")
+    raise pt.UsageError(f"{name}: no level has {nodes} groups; there are levels with {counts}")
 
 
 def levels(
@@ -77,7 +76,7 @@ def levels(
     Thresholds are the gaps between sorted latencies; CPUs joined by faster pairs are one group (single
     linkage). UsageError where none of them holds for every known pair, or known pairs leave groups open.
     """
-    ns = known_pairs(matrix, cpus, name)
+    ns = pt.machine.known_pairs(matrix, cpus, name)
     partitions: list[Level] = []
     broken = []
     for below, above in sorted(gaps(ns), reverse=True):
@@ -89,18 +88,18 @@ def levels(
         if open_pair := undecided(ns, group, cpus):
             if partitions:
                 break  # finer levels leave the same groups open
-            raise UsageError(f"{name}: {open_pair}")
+            raise pt.UsageError(f"{name}: {open_pair}")
         partitions.append(Level(partition(group, cpus), below, above))
     if broken and not partitions:
         _, below, pair = max(broken, key=lambda gap: gap[0])
-        raise UsageError(f"{name}: {contradiction(ns, cpus, below, *pair)}")
+        raise pt.UsageError(f"{name}: {contradiction(ns, cpus, below, *pair)}")
     return partitions
 
 
 def gaps(ns: np.ndarray) -> list[tuple[float, float]]:
     """[(slowest latency below, fastest above)] of each gap at least GAP wide."""
     sorted_ns = np.unique(ns[~np.isnan(ns)])
-    wide = np.flatnonzero(sorted_ns[1:] >= GAP * sorted_ns[:-1])
+    wide = np.flatnonzero(sorted_ns[1:] >= pt.machine.GAP * sorted_ns[:-1])
     return [(float(sorted_ns[at]), float(sorted_ns[at + 1])) for at in wide]
 
 
@@ -129,7 +128,7 @@ def undecided(ns: np.ndarray, group: np.ndarray, cpus: Sequence[int]) -> str | N
 
 def one_group(ns: np.ndarray, cpus: Sequence[int], name: str | PathLike[str]) -> Level:
     if open_pair := undecided(ns, linked(~np.isnan(ns)), cpus):
-        raise UsageError(f"{name}: {open_pair}")
+        raise pt.UsageError(f"{name}: {open_pair}")
     return Level([tuple(sorted(int(cpu) for cpu in cpus))], float(np.nanmax(ns)), None)
 
 
@@ -148,7 +147,7 @@ def why_no_groups(ns: np.ndarray) -> str:
         return f"two CPUs are one pair ({known[0]:.4g} ns), and one pair cannot be grouped: give more CPUs"
     low, high = known.min(), known.max()
     span = f"latencies lie between {low:.4g} and {high:.4g} ns"
-    return f"the matrix has no groups: {span} without a gap of {GAP} times"
+    return f"the matrix has no groups: {span} without a gap of {pt.machine.GAP} times"
 
 
 def contradiction(ns: np.ndarray, cpus: Sequence[int], below: float, a: int, b: int) -> str:
@@ -175,7 +174,7 @@ def mean_latencies(
     matrix: np.ndarray, cpus: Sequence[int], members: Iterable[tuple[int, ...]]
 ) -> list[tuple[float | None, float | None]]:
     """[(mean ns within, mean ns to other groups)] of each group in `members`; None where no pair is known."""
-    ns, cpus = known_pairs(matrix, cpus), list(cpus)
+    ns, cpus = pt.machine.known_pairs(matrix, cpus), list(cpus)
     means = []
     for group in members:
         own = np.isin(cpus, group)

@@ -1,0 +1,34 @@
+"""The records behind the questions: what a package beside the core takes beyond the tables of the API."""
+
+from ..core.options import Keywords as Keywords
+from ..cost.throughput import rated as rated
+from ..kernels.replay import counters as counters
+from . import findings as findings
+from . import ranking as ranking
+from .advise import Advised as Advised
+from .advise import Question as Question
+from .classify import mapped_locality as mapped_locality
+from .frames import latency_frame as latency_frame
+from .limits import Limits as Limits
+from .limits import limits_of_advice as limits_of_advice
+from .pricing import served as served
+from .replay import replay_steady_state as replay_steady_state
+from .replay import replay_walks as replay_walks
+from .replay import start as start
+from .replay import system_calls as system_calls
+from .setup import Policies as Policies
+from .setup import ReplayCapture as ReplayCapture
+from .setup import calibration_of as calibration_of
+from .setup import from_the_beginning as from_the_beginning
+from .setup import open_replay_capture as open_replay_capture
+from .setup import policies_of as policies_of
+from .setup import setup_of as setup_of
+from .setup import weighed_by as weighed_by
+from .size import SizeCurve as SizeCurve
+from .size import needed_curve as needed_curve
+from .sweep import carried_out as carried_out
+from .sweep import received as received
+from .sweep import sent as sent
+from .sweep import workers_on as workers_on
+from .walk import explain as explain
+from .whatif import replay_snapshot as replay_snapshot
