@@ -174,15 +174,11 @@ def test_latencies_that_a_machine_lacks_are_missed_before_anything_is_computed(n
     assert ticks == []
 
 
-PERF = """
- Performance counter stats for './app':
-
-     {cycles}      cycles:u
-     {load}      dtlb_load_misses.walk_pending:u
-     {store}      dtlb_store_misses.walk_pending:u
-     {ept}      ept.walk_pending:u
-
-      10.000000000 seconds time elapsed
+PERF = """{cycles},,cycles:u,10000000000,100.00,,
+{load},,dtlb_load_misses.walk_pending:u,10000000000,100.00,,
+{store},,dtlb_store_misses.walk_pending:u,10000000000,100.00,,
+{ept},,ept.walk_pending:u,10000000000,100.00,,
+10000000000,ns,duration_time:u,10000000000,100.00,,
 """
 
 
