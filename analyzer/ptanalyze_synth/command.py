@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ptanalyze as pt
-from ptanalyze.cli.info import table_pages
 
 if TYPE_CHECKING:
     from .capture import Made
@@ -213,7 +212,7 @@ def command(directory: str | None, trace: bool, output: pt.output.Output, **aske
         plan, made = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
 
     def table() -> Any:
-        return table_pages(pt.open_capture(directory))
+        return pt.page_tables(directory)
 
     answer = pt.columns.Answer(
         "synth",
