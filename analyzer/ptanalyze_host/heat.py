@@ -12,16 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze.capture.live.dump import alive, descendants, dump_process, move_files, seal_dump
-from ptanalyze.capture.live.native import native
-from ptanalyze.capture.live.process import Process, called, check_process, open_process
-from ptanalyze.capture.live.supervise import die_with_us
-from ptanalyze.core.errors import PartialDataError, UsageError, about
-from ptanalyze.core.safe_files import temporary_directory
-from ptanalyze.core.sysfs import shown
-from ptanalyze.formats.heat import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
-from ptanalyze.formats.record import TRACE, new_capture
-from ptanalyze.formats.trace import add_index
+import ptanalyze as pt
 from ptanalyze_formats.perf_samples import import_perf_script, print_samples
 
 # ms, about the time that fills caches
@@ -34,7 +25,7 @@ ACCOUNT_BYTES = 8
 AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
 
-def image(process: Process) -> list[str]:
+def image(process: pt.live.Process) -> list[str]:
     """Where the program that a process runs lies, and its stack: others after exec, [] after its end."""
     try:
         return (process.proc / "stat").read_text().rpartition(") ")[2].split()[23:26]  # proc(5): startcode on
@@ -42,26 +33,26 @@ def image(process: Process) -> list[str]:
         return []
 
 
-def dump_after(process: Process, directory: Path, before: list[str]) -> list[str]:
+def dump_after(process: pt.live.Process, directory: Path, before: list[str]) -> list[str]:
     """Put the page tables of now into `directory`, unless the process has ended or runs another program than
     `before`, as of image; lines for people."""
     with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
         try:
-            lines = dump_process(process.pid, Path(inside) / "later", bpf=True)
-        except (PartialDataError, UsageError):
-            with suppress(UsageError):
-                check_process(process.proc, process.pid)
+            lines = pt.live.dump_process(process.pid, Path(inside) / "later", bpf=True)
+        except (pt.errors.PartialDataError, pt.UsageError):
+            with suppress(pt.UsageError):
+                pt.live.check_process(process.proc, process.pid)
                 raise  # it is still there: something else is wrong
             return [f"PID {process.pid} has ended: the page tables are those before the samples"]
         if image(process) != before:
             return [f"PID {process.pid} called exec: the page tables are those before the samples"]
-        move_files(Path(inside) / "later", directory)
+        pt.live.move_files(Path(inside) / "later", directory)
     return lines
 
 
 def sample_each(
     files: Mapping[int, Path], seconds: int, lengths: Sequence[int]
-) -> dict[int, list[str] | PartialDataError | UsageError]:
+) -> dict[int, list[str] | pt.errors.PartialDataError | pt.UsageError]:
     """Write the samples of processes, {PID: new file}; {PID: lines for people, or why it has no samples}.
 
     seconds  time to sample. Ctrl-C, SIGTERM and SIGHUP end it: the samples so far are kept. KeyboardInterrupt
@@ -71,7 +62,7 @@ def sample_each(
     Together the samplers take at most a twentieth of all CPUs (dumps/account.h). UsageError, at once, if one
     is refused a process that is there.
     """
-    began, early, names = time.monotonic(), 0.0, {pid: called(pid) for pid in files}
+    began, early, names = time.monotonic(), 0.0, {pid: pt.live.called(pid) for pid in files}
     with ExitStack() as stack:
         account = stack.enter_context(zeros(ACCOUNT_BYTES))
         ran = {
@@ -87,17 +78,19 @@ def sample_each(
         messages = {pid: sampler.communicate()[1] for pid, sampler in ran.items()}
     lasted = time.monotonic() - began
     for pid in refused(ran):
-        raise UsageError(reason(messages[pid]))
+        raise pt.UsageError(reason(messages[pid]))
     if early and all(sampler.returncode == NO_SAMPLE for sampler in ran.values()):
         raise KeyboardInterrupt
     kept = (
         f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
         "and counts less surely"
     )
-    outcomes: dict[int, list[str] | PartialDataError | UsageError] = {}
+    outcomes: dict[int, list[str] | pt.errors.PartialDataError | pt.UsageError] = {}
     for pid, out in files.items():
         if code := ran[pid].returncode:
-            outcomes[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(reason(messages[pid]))
+            outcomes[pid] = (pt.errors.PartialDataError if code == NO_SAMPLE else pt.UsageError)(
+                reason(messages[pid])
+            )
         else:
             outcomes[pid] = [*sampled(pid, names[pid], out, lasted), *([kept] if early else [])]
     return outcomes
@@ -118,7 +111,7 @@ def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], until: float) -> No
 
 def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
     """PIDs of processes that are there, and whose samplers were refused them."""
-    return [pid for pid, sampler in ran.items() if sampler.returncode == REFUSED and alive(pid)]
+    return [pid for pid, sampler in ran.items() if sampler.returncode == REFUSED and pt.live.alive(pid)]
 
 
 def reason(stderr: bytes) -> str:
@@ -141,13 +134,13 @@ def started(
     pid: int, out: Path, seconds: int, lengths: Sequence[int], account: int
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The ptheat that samples a process into the new file `out`; `account`: descriptor they share."""
-    ptheat = str(native("ptheat"))
+    ptheat = str(pt.live.native("ptheat"))
     command = [ptheat, "--account", str(account), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         open(descriptor, "wb") as file,
         subprocess.Popen(
-            command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us(), pass_fds=[account]
+            command, stdout=file, stderr=subprocess.PIPE, preexec_fn=pt.live.die_with_us(), pass_fds=[account]
         ) as ran,
     ):
         yield ran
@@ -155,12 +148,12 @@ def started(
 
 def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
     """Lines on a file of samples, without the pages whose bits the kernel does not clear."""
-    uses, cost = leave_out(out, never_aged(pid)), costs(out)
+    uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
     times = cost["readings"] / cost["samples"]
     lines = [
         f"{cost['samples']:.0f} samples of {whose} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
         f"of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} times each; per sample "
-        f"{about(cost['clear_ms'])} ms to clear, {about(cost['read_ms'])} ms to read"
+        f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:
         lines.append(f"{uses} uses of pages of hugetlbfs left out: the kernel does not clear their bits")
@@ -169,7 +162,7 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
 
 def never_aged(pid: int) -> list[tuple[int, int]]:
     """[(first byte, one past the last)] of areas of hugetlbfs: clear_refs_walk_ops passes over them."""
-    proc = shown(pid)
+    proc = pt.sysfs.shown(pid)
     try:
         used = [line.split() for line in (proc / "status").read_text().splitlines() if "HugetlbPages" in line]
         if not any(int(words[1]) for words in used):
@@ -192,8 +185,14 @@ def leave_out(path: Path, areas: Sequence[tuple[int, int]]) -> int:
     if not areas:
         return 0
     data = np.memmap(path, np.uint8, "r+")
-    whole = (len(data) - HEADER_DTYPE.itemsize) // RECORD_DTYPE.itemsize * RECORD_DTYPE.itemsize
-    records = data[HEADER_DTYPE.itemsize : HEADER_DTYPE.itemsize + whole].view(RECORD_DTYPE)
+    whole = (
+        (len(data) - pt.formats.heat.HEADER_DTYPE.itemsize)
+        // pt.formats.heat.RECORD_DTYPE.itemsize
+        * pt.formats.heat.RECORD_DTYPE.itemsize
+    )
+    records = data[
+        pt.formats.heat.HEADER_DTYPE.itemsize : pt.formats.heat.HEADER_DTYPE.itemsize + whole
+    ].view(pt.formats.heat.RECORD_DTYPE)
     cleared = 0
     for k in np.flatnonzero(records["level"] > 1).tolist():
         page = np.uint64(1) << (np.uint64(3) + np.uint64(9) * records["level"][k])
@@ -224,23 +223,25 @@ def heat_tree(
     end or call exec before they have a sample, or begin meanwhile, are left out, and lines say so.
     UsageError; PartialDataError if `pid` ended before a sample was complete.
     """
-    provenance, family = damon(), [pid, *(descendants(pid) if children else ())]
+    provenance, family = damon(), [pid, *(pt.live.descendants(pid) if children else ())]
     lines: list[str] = []
     places = {one: directory if one == pid else directory / f"pid-{one}" for one in family}
     with ExitStack() as stack:
-        processes: dict[int, Process] = {}
+        processes: dict[int, pt.live.Process] = {}
         images: dict[int, list[str]] = {}
         for member, place in places.items():
             place.mkdir(mode=0o700, exist_ok=member == pid)
             try:
-                process = stack.enter_context(open_process(member))
+                process = stack.enter_context(pt.live.open_process(member))
                 images[member] = image(process)
-                dump_process(member, place, bpf=True)
+                pt.live.dump_process(member, place, bpf=True)
                 processes[member] = process
-            except (PartialDataError, UsageError) as error:
+            except (pt.errors.PartialDataError, pt.UsageError) as error:
                 lines.append(left_out(member, pid, place, error))
-        sampled = sample_each({member: places[member] / FILE for member in processes}, seconds, lengths)
-        new = [child for child in descendants(pid) if child not in family] if children else []
+        sampled = sample_each(
+            {member: places[member] / pt.formats.heat.FILE for member in processes}, seconds, lengths
+        )
+        new = [child for child in pt.live.descendants(pid) if child not in family] if children else []
         for member, outcome in sampled.items():
             if isinstance(outcome, Exception):
                 lines.append(left_out(member, pid, places[member], outcome))
@@ -248,17 +249,17 @@ def heat_tree(
                 lines += [*outcome, *dump_after(processes[member], places[member], images[member])]
     inside = [one for one, outcome in sampled.items() if one != pid and not isinstance(outcome, Exception)]
     for member in inside:
-        seal_dump(places[member], provenance)
-    seal_dump(directory, provenance | ({"processes": inside} if children else {}))
+        pt.live.seal_dump(places[member], provenance)
+    pt.live.seal_dump(directory, provenance | ({"processes": inside} if children else {}))
     lines += [f"PID {child}: began while others were sampled; left out" for child in new]
     lines += provenance.values()
     return list(dict.fromkeys(lines))
 
 
-def left_out(member: int, pid: int, place: Path, error: PartialDataError | UsageError) -> str:
+def left_out(member: int, pid: int, place: Path, error: pt.errors.PartialDataError | pt.UsageError) -> str:
     """Remove the files of a descendant that ended or called exec; a line. Other errors are raised."""
-    there = alive(member)
-    if member == pid or (there and isinstance(error, UsageError)):
+    there = pt.live.alive(member)
+    if member == pid or (there and isinstance(error, pt.UsageError)):
         raise error
     shutil.rmtree(place)
     return f"PID {member}: {'called exec' if there else 'ended'} before it was sampled; left out"
@@ -288,25 +289,25 @@ def record_running(
 
     UsageError, PartialDataError if the process ended too early.
     """
-    check_process(Path("/proc") / str(pid), pid)
+    pt.live.check_process(Path("/proc") / str(pid), pid)
     if source == "perf" and children:
-        raise UsageError("--tracer perf: samples a single process; leave out --follow-fork")
+        raise pt.UsageError("--tracer perf: samples a single process; leave out --follow-fork")
     events: Sequence[str] = ()
     if source != "heat" and not children:
         events = next((group for group in misses if opens(group)), ())
     if source == "perf" and not events:
-        raise UsageError("--tracer perf: this machine counts no TLB misses; accessed bits: --tracer heat")
-    with new_capture(out) as inside:
+        raise pt.UsageError("--tracer perf: this machine counts no TLB misses; accessed bits: --tracer heat")
+    with pt.formats.new_capture(out) as inside:
         if not events:
             return ["accessed bits of page tables: used", *heat_tree(pid, inside, seconds, children=children)]
         lines = sample_misses(pid, inside, seconds, events)
-        seal_dump(inside)
+        pt.live.seal_dump(inside)
     return [f"precise samples of TLB misses: used ({', '.join(events)})", *lines]
 
 
 def opens(events: Sequence[str]) -> bool:
     """Whether perf can sample all of these events here, tried on a program that does nothing."""
-    with temporary_directory() as place:
+    with pt.safe_files.temporary_directory() as place:
         command = ["perf", "record", "-q", "-d", "-e", ",".join(events), "-o", f"{place}/data", "--", "true"]
         try:
             return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -317,18 +318,20 @@ def opens(events: Sequence[str]) -> bool:
 def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
     """Write trace and page tables of a process; lines for people. UsageError with perf's last line."""
     with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
-        data, whose = Path(place) / "perf.data", called(pid)
+        data, whose = Path(place) / "perf.data", pt.live.called(pid)
         sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
         command = ["perf", "record", "-q", *sampled, "--", "sleep", str(seconds)]
         ran = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
         if ran.returncode:
-            raise UsageError(f"perf record: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+            raise pt.UsageError(
+                f"perf record: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}"
+            )
         with tempfile.TemporaryFile() as text:
             print_samples(data, text)
             if not os.fstat(text.fileno()).st_size:
-                raise PartialDataError(
+                raise pt.errors.PartialDataError(
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
-            count = import_perf_script(text, inside / TRACE)
-    add_index(inside)
-    return [f"{count} samples of {whose} in {seconds} s", *dump_process(pid, inside, bpf=True)]
+            count = import_perf_script(text, inside / pt.formats.TRACE)
+    pt.formats.add_index(inside)
+    return [f"{count} samples of {whose} in {seconds} s", *pt.live.dump_process(pid, inside, bpf=True)]
