@@ -11,8 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +41,7 @@ from native.dumping import (
 )
 from needs import needs_root
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.capture.live.dump import collecting, dump_process
+from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.process import read_topology
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot
@@ -98,11 +96,6 @@ def test_every_leaf_has_the_frame_that_pagemap_tells(dump, mapped):
     owners = {name for address in hidden for name, start, end in areas if start <= address < end}
     assert owners and owners <= {"[vvar]", "[vvar_vclock]"}
     assert len(hidden) == dump.facts["verify"]["hidden"]
-
-
-def test_its_own_verification_compares_every_page_and_finds_no_difference(dump):
-    verify = dump.facts["verify"]
-    assert verify["checked"] == len(pages_of_leaves(leaves(dump.guest))) and verify["mismatched"] == 0
 
 
 def test_small_pages_are_leaves_of_level_1_and_huge_ones_of_level_2(dump, mapped):
@@ -295,17 +288,6 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     }
 
 
-def test_inferred_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(mapped, tmp_path):
-    for name, *options in (("whole",), ("streamed", "--memory", "1")):
-        done = ptdump(mapped[0], tmp_path / name, "--pagemap", "--stop", *options)
-        assert done.returncode == 0 and done.stdout.startswith(f"{done.stdout.split()[0]} tables"), (
-            done.stderr
-        )
-        assert read_snapshot(tmp_path / name).facts["streamed"] == (name == "streamed")
-    for file in ("gpt.tables", "gpt.entries", "maps"):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "streamed" / file).read_bytes()
-
-
 def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_that_is_said(
     mapped, tmp_path, programs
 ):
@@ -364,26 +346,6 @@ def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(map
     assert len(small) > 2048 and not small.any()
     assert_refused(other, 2, "not permitted: needs CAP_SYS_PTRACE")
     assert not (place / "e").exists()
-
-
-def test_without_ptdump_nothing_is_dumped_and_who_asks_is_told_how_to_get_it(mapped, tmp_path, monkeypatch):
-    from ptanalyze.capture.live import native
-    from ptanalyze.core.errors import UsageError
-
-    monkeypatch.setattr(native, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
-    for name in ("PATH", "PTANALYZE_NATIVE"):
-        monkeypatch.setenv(name, str(tmp_path))
-    for bpf in (None, True, False):
-        with pytest.raises(UsageError, match=r"ptdump: not found.*make native"):
-            dump_process(mapped[0], tmp_path / "d", bpf=bpf)
-    assert not (tmp_path / "d").exists()
-
-
-@pytest.mark.parametrize("options", ["--verify", "--stop --max-stop 5"])
-def test_pagemap_alone_is_not_compared_with_itself_nor_left_half_read(mapped, tmp_path, options):
-    done = ptdump(mapped[0], tmp_path / "d", "--pagemap", *options.split())
-    assert done.returncode == 2 and done.stderr.startswith("Usage:") and not (tmp_path / "d").exists()
 
 
 def test_a_dump_joins_other_files_of_its_capture_but_never_replaces_tables(mapped, tmp_path):
@@ -449,13 +411,6 @@ def test_a_kernel_thread_is_refused(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_a_process_that_does_not_exist_is_refused(tmp_path):
-    assert_refused(ptdump(2**22 + 1, tmp_path / "d"), 2, "no such process")
-    with pytest.raises(UsageError, match="no such process"):
-        dump_process(2**22 + 1, tmp_path / "d")
-    assert not (tmp_path / "d").exists()
-
-
 def test_a_zombie_is_refused(tmp_path):
     child = subprocess.Popen(["true"])
     assert wait_for(lambda: state(child.pid) == "Z")
@@ -465,6 +420,7 @@ def test_a_zombie_is_refused(tmp_path):
     child.wait()
 
 
+@pytest.mark.full
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
     build_sanitized()
     with running(programs / "dump_churn") as (process, _):
@@ -518,12 +474,6 @@ def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_no
     assert 3 in codes
 
 
-def test_a_directory_with_something_in_it_is_left_alone(target, tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    assert_refused(ptdump(target, tmp_path), 2, "not empty")
-    assert os.listdir(tmp_path) == ["mine"]
-
-
 def test_a_file_that_another_dump_made_first_is_left_to_it(target, tmp_path):
     library = tmp_path / "quicker.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
@@ -531,15 +481,6 @@ def test_a_file_that_another_dump_made_first_is_left_to_it(target, tmp_path):
     done = ptdump(target, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
     assert_refused(done, 2, "File exists")
     assert [path.read_text() for path in (tmp_path / "d").iterdir()] == ["theirs"]
-
-
-def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
-    name = 'a"b\\ c) S'
-    shutil.copy(programs / "dump_target", tmp_path / name)
-    with running(tmp_path / name) as (process, _):
-        assert ptdump(process.pid, tmp_path / "d", "--stop").returncode == 0
-        dump_process(process.pid, tmp_path / "e", bpf=False)
-    assert {read_snapshot(tmp_path / d).facts["comm"] for d in "de"} == {name}
 
 
 def test_an_empty_directory_is_used_and_its_files_are_private(target, tmp_path):
@@ -552,15 +493,6 @@ def test_an_empty_directory_is_used_and_its_files_are_private(target, tmp_path):
 def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
     assert_refused(ptdump(target, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")
-
-
-def test_a_difference_of_a_process_that_ran_meanwhile_comes_with_what_prevents_it(programs, tmp_path):
-    with running(programs / "dump_churn") as (process, _):
-        done = [ptdump(process.pid, tmp_path / f"d{k}", "--verify", "--retries", "0") for k in range(2)]
-        assert 1 in [one.returncode for one in done]
-        for one in done:
-            assert_refused(one, 1, "--stop holds it still") if one.returncode else None
-        assert ptdump(process.pid, tmp_path / "still", "--verify", "--stop").returncode == 0
 
 
 @pytest.mark.parametrize("memory", ["1", "4096"])
@@ -587,14 +519,6 @@ def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
     assert subprocess.run([PTDUMP, "--help"], capture_output=True, check=False).returncode == 0
 
 
-def test_progress_is_one_json_object_a_line(target, tmp_path):
-    import json
-
-    done = ptdump(target, tmp_path / "d", "--json-progress")
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert events[-1]["event"] == "done" and events[-1]["tables"] > 2048
-
-
 def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
     name = "\x1b]0;X\x07\n\x9b1m"
     shutil.copy(programs / "dump_target", tmp_path / name)
@@ -611,32 +535,6 @@ def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
 # ptdump's own memory: what --memory and its control group allow, and what goes to the file instead.
 
 GROUPS = Path("/sys/fs/cgroup")
-
-
-def most_memory(process):
-    """Bytes that are a process's own at most, as far as one can see who looks all the time."""
-    most = 0
-    while process.poll() is None:
-        with suppress(OSError, StopIteration, ValueError):
-            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            line = next(line for line in status if line.startswith("RssAnon:"))
-            most = max(most, int(line.split()[1]) * 1024)
-        time.sleep(0.001)
-    return most
-
-
-def test_two_readings_together_take_no_more_than_asked(programs, tmp_path):
-    """32 MiB of tables that change all the time, so that a dump of 40 MiB would be two."""
-    taken = {}
-    with running(programs / "dump_churn") as (process, _):
-        for memory in (1, 40):
-            at = tmp_path / f"d{memory}"
-            command = [PTDUMP, "process", str(process.pid), "-o", at, "--memory", str(memory), "-q"]
-            with subprocess.Popen(command) as dumper:
-                taken[memory] = most_memory(dumper)
-            assert dumper.returncode == 0
-            assert read_snapshot(at).facts["streamed"]
-    assert taken[40] - taken[1] < 40 * MIB
 
 
 @pytest.fixture
@@ -739,17 +637,6 @@ def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_m
         dumper.communicate(timeout=60)
 
 
-def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
-    def writes(dumper, at):
-        return at.exists() and any(path.stat().st_size for path in at.iterdir())
-
-    dumper, directory = held(big, tmp_path, writes)
-    assert held_capabilities(dumper.pid) == set()
-    dumper.send_signal(signal.SIGCONT)
-    dumper.communicate(timeout=60)
-    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
-
-
 def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
     place = tmp_path / "theirs"
     place.mkdir(mode=0o755)
@@ -804,18 +691,3 @@ def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(prog
         dump_process(process.pid, tmp_path / "all", memory=64 << 20)
     assert read_snapshot(tmp_path / "some").facts["streamed"]
     assert not read_snapshot(tmp_path / "all").facts["streamed"]
-
-
-def test_less_than_a_mib_is_refused_in_a_line(tmp_path):
-    with pytest.raises(UsageError, match="memory = 4096 bytes: tables are collected in whole MiB"):
-        collecting(4096)
-    assert collecting(None) == [] and collecting((3 << 20) + 5) == ["--memory", "3"]
-
-
-@needs_root
-def test_what_libbpf_says_is_shown_where_it_is_asked_for(programs, tmp_path):
-    with running(programs / "dump_target", 1) as (process, _):
-        quiet = ptdump(process.pid, tmp_path / "quiet")
-        loud = ptdump(process.pid, tmp_path / "loud", env={**os.environ, "PTDUMP_BPF_LOG": "1"})
-    assert quiet.returncode == loud.returncode == 0
-    assert "libbpf:" in loud.stderr and "libbpf:" not in quiet.stderr

@@ -4,11 +4,9 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 from collections import namedtuple
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,12 +141,6 @@ def test_a_way_back_that_keeps_failing_stops_the_process_and_says_where_its_memo
         assert away in areas(one.pid) and int(words[words.index("at") + 1], 16) not in areas(one.pid)
         with pytest.raises(UsageError, match="it is stopped"):
             front.plan(one.pid, None)
-
-
-def test_every_stop_counts_the_last_one_too(writer):
-    """The last moves nothing: it unmaps what is ours."""
-    _, (_, tally) = relocate(writer.pid, "--yes", gap=20000)
-    assert tally["late"] > tally["stops"] - tally["lost"] and tally["longest_held_us"] >= 20000
 
 
 def test_threads_that_take_longer_to_stop_than_a_pause_are_refused(program):
@@ -353,25 +345,6 @@ def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():
     assert front.far(plans[1], front.Tables(base, np.arange(3), node * 0 + 1, tables.pages)) == 0
 
 
-def test_the_command_refuses_in_one_line(pt, writer, program):
-    assert "no such process" in pt("relocate", 1 << 22).err
-    assert is_one_line(pt("relocate", writer.pid, "--to", 63), 2)
-    with target(program, "stopped") as one:
-        assert wait_for(lambda: state(one.pid) == "T")
-        assert is_one_line(pt("relocate", one.pid, "--yes"), 2)
-
-
-def test_a_name_that_looks_like_a_state_or_steers_a_terminal_does_no_harm(pt, program, tmp_path):
-    name = tmp_path / ") Z 1 \x1b[2J\n"
-    shutil.copy(program, name)
-    with target(name, "write", 8, 1) as one:
-        one.counts()
-        done = pt("relocate", one.pid)
-        assert done.code == 0 and "\x1b" not in done.out, done
-        assert pt("relocate", one.pid, "--yes").code == 0
-        one.counts()
-
-
 # Without a process.
 
 
@@ -488,24 +461,3 @@ def test_a_figure_that_is_no_number_is_named(command):
     with pytest.raises(UsageError, match="--figure-of"):
         trial.count_of(command)
     assert trial.count_of("echo done 12.5") == 12.5
-
-
-def test_shares_are_of_leaf_entries():
-    pages = np.array([[512, 0, 0], [100, 412, 0], [3, 0, 0]])
-    tables = front.Tables(np.arange(3) << 21, np.arange(3), np.array([1, 0, 1]), pages)
-    assert trial.shares(tables, 0, 1) == pytest.approx((515 / 1027, 615 / 1027))
-
-
-def test_threads_on_nodes_without_memory_count_with_the_nearest(tmp_path):
-    nodes = (
-        '{4, "0-1", "10 20 12 30"}, {5, "2", "20 10 20 30"}, {7, "3", "12 20 10 30"}, {9, "", "30 30 30 10"}'
-    )
-    code = f"""#include <stdio.h>
-    #include "topology.h"
-    struct node nodes[] = {{ {nodes} }};
-    struct range ranges[] = {{ {{0, 9, 5}}, {{9, 12, 7}} }};
-    struct topology all = {{ nodes, ranges, 4, 2, "" }};
-    int main() {{ for (int k = 0; k < 4; k++) printf("%d ", topology_memory_near(&all, nodes[k].id)); }}"""
-    build = ["cc", "-xc", "-", "-xc", "topology.c", "-I.", "-D_GNU_SOURCE", "-o", tmp_path / "near"]
-    subprocess.run(build, input=code, text=True, cwd=Path(__file__).parents[2] / "dumps", check=True)
-    assert subprocess.check_output([tmp_path / "near"]).split() == [b"7", b"5", b"7", b"5"]

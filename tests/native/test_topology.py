@@ -20,7 +20,6 @@ from ptanalyze.capture.live import cacheline
 from ptanalyze.capture.live.cacheline import (
     cpu_list,
     measure,
-    measure_nodes,
     measure_walks,
     said_of_walks,
     usable_nodes,
@@ -109,24 +108,6 @@ def test_a_transfer_takes_a_plausible_time_in_both_directions(tool):
 
 
 @needs_two_cpus
-def test_both_threads_are_pinned_each_to_its_cpu(tool):
-    pinned = sorted((str(cpu), cpu) for cpu in PAIR)
-    with subprocess.Popen([tool, str(LONG)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdin.write(b"%d %d\n" % tuple(PAIR))
-        process.stdin.flush()
-        try:
-            assert wait_for(lambda: threads(process.pid) == pinned, 10), threads(process.pid)
-        finally:
-            process.kill()
-
-
-@needs_two_cpus
-def test_it_ends_with_its_input(tool):
-    done = play(tool, "")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@needs_two_cpus
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -146,25 +127,6 @@ def test_an_impossible_pair_is_refused(tool, text, why):
 
 
 @needs_two_cpus
-@pytest.mark.parametrize("rounds", ["0", "-5", "x", "", "1x", "99999999999"])
-def test_an_impossible_number_of_rounds_is_refused(tool, rounds):
-    done = play(tool, "", rounds)
-    assert done.returncode == 2 and done.stderr.startswith("usage: ") and done.stderr.count("\n") == 1
-
-
-@needs_two_cpus
-def test_every_pair_is_measured_as_often_as_asked(tool):
-    seen = []
-    matrix = measure(CPUS[:4], rounds=100, repeat=3, progress=lambda *done: seen.append(done))
-    count = len(matrix.cpus)
-    pairs = count * (count - 1) // 2
-    assert [done for done, _, _ in seen] == list(range(1, 3 * pairs + 1))
-    assert (matrix.ns[~(matrix.ns != matrix.ns)] > 1).all() and (matrix.ns == matrix.ns).sum() == 2 * pairs
-    assert (matrix.spread[matrix.spread == matrix.spread] >= 1).all()
-    assert (matrix.method.rounds, matrix.method.repeat) == (100, 3)
-
-
-@needs_two_cpus
 def test_the_command_writes_a_file_that_can_be_grouped(tool, tmp_path, capfd):
     path = tmp_path / "topology.json"
     cpus = cpu_list(PAIR)
@@ -181,30 +143,12 @@ def test_the_command_writes_a_file_that_can_be_grouped(tool, tmp_path, capfd):
 
 
 @needs_two_cpus
-def test_many_cpus_are_told_how_long_it_takes(tool, monkeypatch, capfd):
-    monkeypatch.setattr("ptanalyze_host.topology_command.SLOW", 1)
-    assert run(["topology", "measure", "--cpus", cpu_list(PAIR), "--rounds", "100"]) == 0
-    captured = capfd.readouterr()
-    assert "ptanalyze: 1 pairs of CPUs: about 0 s" in captured.err and "one pair cannot" in captured.out
-    assert cacheline.seconds(192, 1000, 7) == pytest.approx(18336 * 7 * 1.4e-3)
-
-
-@needs_two_cpus
 def test_ctrl_c_leaves_no_file_and_no_process(tool, tmp_path):
     with measuring("--cpus", cpu_list(PAIR), "--rounds", LONG, "-o", tmp_path / "t.json") as (process, child):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, out, err.strip()) == (130, "", "ptanalyze: interrupted")
         assert not Path(f"/proc/{child}").exists()
-    assert not any(tmp_path.iterdir())
-
-
-@needs_two_cpus
-def test_a_tool_that_was_killed_is_said(tool, tmp_path):
-    with measuring("--cpus", cpu_list(PAIR), "--rounds", LONG, "-o", tmp_path / "t.json") as (process, child):
-        os.kill(child, signal.SIGKILL)
-        _, err = process.communicate(timeout=30)
-        assert process.returncode == 2 and err.count("\n") == 1 and "ptpingpong ended with -9" in err
     assert not any(tmp_path.iterdir())
 
 
@@ -245,18 +189,6 @@ def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
 
 
 @needs_two_cpus
-def test_a_cpu_outside_the_affinity_of_the_process_is_refused():
-    try:
-        os.sched_setaffinity(0, PAIR[:1])
-        with pytest.raises(UsageError, match=f"CPU {PAIR[1]}: this process may only run on {PAIR[0]}$"):
-            measure(PAIR)
-        with pytest.raises(UsageError, match="a pair needs two"):
-            measure()
-    finally:
-        os.sched_setaffinity(0, CPUS)
-
-
-@needs_two_cpus
 def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -286,14 +218,6 @@ def test_the_chase_compiles_without_a_warning(tmp_path):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_a_read_of_a_large_buffer_takes_longer_than_one_of_a_small_one(chaser):
-    cpu = CPUS[0]
-    small, large = (
-        float(chase(chaser, f"{cpu} {NODE} -\n", size, "60").stdout.split()[2]) for size in ("1", "256")
-    )
-    assert 0.5 < small < large < 10_000
-
-
 def test_walks_take_longer_than_reads_that_the_tlb_holds(chaser):
     """The data fit the caches: what is left is the walk."""
     cpu = CPUS[0]
@@ -311,19 +235,6 @@ def test_near_and_far_walks_are_measured_and_cited(chaser):
     )
     told = said_of_walks({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
     assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
-
-
-def test_each_line_is_answered_with_fastest_and_median(chaser):
-    others = ",".join(map(str, CPUS[1:2])) or "-"
-    done = chase(chaser, f"{CPUS[0]} {NODE} -\n{CPUS[-1]} {NODE} -\n{CPUS[0]} {NODE} {others}\n")
-    assert done.returncode == 0 and not done.stderr
-    answers = [line.split() for line in done.stdout.splitlines()]
-    assert [answer[:2] for answer in answers] == [
-        [str(cpu), str(NODE)] for cpu in (CPUS[0], CPUS[-1], CPUS[0])
-    ]
-    for _, _, fastest, median, huge in answers:
-        assert 0 < float(fastest) <= float(median) and math.isfinite(float(median))
-        assert 0 <= int(huge) <= 100
 
 
 @pytest.mark.parametrize(
@@ -347,14 +258,6 @@ def test_what_cannot_be_used_is_named_in_one_line(chaser, text, why):
     assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "arguments", [("0", "5"), ("16", "0"), ("x", "5"), ("16", "10001"), ("65537", "5"), ("16",)]
-)
-def test_wrong_arguments_show_the_usage(chaser, arguments):
-    done = chase(chaser, "", *arguments)
-    assert done.returncode == 2 and done.stderr.startswith("usage: ptchase")
-
-
 def test_all_pairs_of_nodes_are_measured_and_kept(chaser, tmp_path, capfd):
     path = tmp_path / "latency.json"
     assert run(["topology", "latency", "-o", str(path), "--mebibytes", "16", "--bursts", "5"]) == 0
@@ -374,22 +277,6 @@ def nodes(tmp_path, cpulists, kib=1000):
         (place / "cpulist").write_text(cpus + "\n")
         (place / "meminfo").write_text(f"Node {node} MemTotal:       {kib} kB\n")
     return tmp_path
-
-
-def test_nodes_without_cpus_or_memory_are_left_out(tmp_path):
-    assert usable_nodes(nodes(tmp_path, [str(CPUS[0]), "", "8190"])) == {0: [CPUS[0]]}
-
-
-def test_a_node_that_is_not_there_is_named(chaser, tmp_path):
-    fake = nodes(tmp_path, ["8190", str(CPUS[0])])
-    if 1 not in usable_nodes():
-        with pytest.raises(UsageError, match="node 1: Invalid argument"):
-            measure_nodes(fake, mebibytes=16, bursts=5)
-
-
-def test_a_node_with_one_cpu_has_no_contended_latency(chaser, tmp_path):
-    found = measure_nodes(nodes(tmp_path, [str(CPUS[0])]), mebibytes=16, bursts=5)
-    assert found.contended is None and "none left to load it" in " ".join(found.flags)
 
 
 # `ptanalyze survey` on this host: counts beside those of a dump, and of the kernel.
@@ -492,20 +379,3 @@ def test_the_command_prints_a_table_json_and_a_plot(holder, tmp_path, capsys, mo
 
 
 # `ptanalyze topology measure` and `latency` draw what they measured on this machine.
-
-
-@needs_two_cpus
-@pytest.mark.parametrize(
-    ("tool", "words"),
-    [
-        ("ptpingpong", ["measure", "--rounds", "100", "--repeat", "3"]),
-        ("ptchase", ["latency", "--mebibytes", "16", "--bursts", "5"]),
-    ],
-)
-def test_what_is_measured_is_drawn(tool, words, tmp_path, monkeypatch):
-    make("dumps")
-    found, save = [], plots.save
-    monkeypatch.setattr(plots, "save", lambda figure, path: (found.append(figure), save(figure, path)))
-    path = tmp_path / "measured.png"
-    assert run(["topology", *words, "--plot", str(path)]) == 0
-    assert path.read_bytes().startswith(b"\x89PNG") and readable(found[0])

@@ -25,14 +25,6 @@ def read(path):
     return nbformat.read(path, as_version=4)
 
 
-def prose_of(notebook):
-    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-
-
-def test_there_are_seven_in_order():
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02d}-" for k in range(1, 8)]
-
-
 @each
 def test_it_is_valid_and_has_no_outputs_counts_or_foreign_metadata(path):
     text = path.read_text("utf-8")
@@ -40,18 +32,6 @@ def test_it_is_valid_and_has_no_outputs_counts_or_foreign_metadata(path):
     assert text == stripped(path), "python tests/notebooks/strip.py strips it"
     ids = [cell["id"] for cell in json.loads(text)["cells"]]
     assert len(set(ids)) == len(ids)
-
-
-def test_what_an_editor_leaves_is_stripped(tmp_path):
-    notebook = read(NOTEBOOKS[0])
-    notebook.metadata["language_info"]["version"] = "3.11"
-    code = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    code.execution_count, code.metadata["editable"] = 3, True
-    code.outputs = [nbformat.v4.new_output("stream", text="a result")]
-    notebook.cells.append(nbformat.v4.new_code_cell())
-    edited = tmp_path / "edited.ipynb"
-    nbformat.write(notebook, edited)
-    assert stripped(edited) == NOTEBOOKS[0].read_text("utf-8") != edited.read_text("utf-8")
 
 
 @each
@@ -83,14 +63,6 @@ def test_it_uses_the_public_api_alone(path):
     for module in imported(code_of(read(path))):
         assert module.partition(".")[0] in known, module
         assert not module.startswith("ptanalyze.") or module in contract, module
-
-
-@each
-def test_it_reads_as_question_how_to_read_it_paper_and_what_to_change(path):
-    prose = prose_of(read(path))
-    for part in ("# ", "**Question.**", "**How to read it.**", "## Change this and run again"):
-        assert part in prose, part
-    assert re.search(r"\b(sections?|Figures?|Table)\s\d", prose), "no citation"
 
 
 @each

@@ -15,7 +15,7 @@ import ptanalyze
 import ptanalyze_policies
 from ptanalyze import policies
 from ptanalyze.policies import label, plan_for
-from ptanalyze.show.plots.style import broken, policy_labels
+from ptanalyze.show.plots.style import policy_labels
 
 # Policies from outside that fail, each in its own way: one line says which and where, and harms no other.
 
@@ -314,7 +314,3 @@ def test_of_what_is_no_policy_here_only_what_differs_is_known():
     assert label("of-a-file", one) == "of-a-file"
     assert label("of-a-file", one, [one, other]) == "of-a-file:a=1"
     assert label("of-a-file", other, [one, other]) == "of-a-file:a=3:b=4"
-
-
-def test_a_long_label_is_broken_before_a_setting():
-    assert broken("vmitosis-replicate:mode=no-p", 20) == "vmitosis-replicate:\nmode=no-p"

@@ -30,6 +30,8 @@ def imported(path):
             behind = set()
             if parts[0] == "ptanalyze":
                 behind = {file_of([*parts, alias.name][1:])}
+            elif parts[0].startswith("ptanalyze_") and "kernels" in (*parts, alias.name):
+                behind = {"kernels.jit"}  # a satellite's kernels
             elif parts[0] == NAIVE:
                 behind = {NAIVE}
             elif beside.exists():
