@@ -3,7 +3,6 @@
 import json
 import shutil
 import tarfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.stream_store import HEADER, SEAL
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import PAGE, REGION, build_snapshot, place
 
@@ -280,21 +278,6 @@ def member(directory, pid, pages, **more):
     directory.mkdir(parents=True)
     write_snapshot(directory, build_snapshot(pages), {"pid": pid})
     seal(directory, "process", {"pid": pid, "comm": f"p{pid}", **more})
-
-
-# Walk streams that somebody changed, checksums and all.
-
-
-def put_column(directory, name, content):
-    """Write a column of the stream in a directory, and a seal to which it fits."""
-    (directory / f"{name}.npy").write_bytes(content)
-    (directory / SEAL).write_bytes(sealed((directory / SEAL).read_bytes(), name, content))
-
-
-def sealed(seal, name, content):
-    """A stream's seal to which another content of a column fits."""
-    crc = zlib.crc32(content[:HEADER], zlib.crc32(content[HEADER:]))
-    return json.dumps(json.loads(seal) | {name: crc}).encode()
 
 
 # A capture whose every name was chosen to do harm where it is shown.

@@ -1,14 +1,15 @@
 """Functions that read a file, each called on small files of its format: hundreds of inputs a second."""
 
+import io
 import re
 import shutil
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from captures import sealed
 from ptanalyze.capture.live import host
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
@@ -41,7 +42,6 @@ from .changes import (
     in_gzip,
     in_xz,
     in_zip,
-    json_changed,
     maps_changed,
     record_changes,
     trace_changed,
@@ -51,7 +51,7 @@ SMALL = "small"  # the directory that a changed file is in
 STREAM = Path(SMALL, "walks-x")
 KEY, KEPT = "k" * 32, ("machine code", b"\x90" * 50)  # of compiled code
 OUT = "out"  # the directory that readers write to
-STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS = 3, 5, 120
+STREAM_CHUNKS, STREAM_REGIONS = 3, 5
 
 
 class Reader(NamedTuple):
@@ -103,7 +103,7 @@ def compiled(path):
 
 def walk_stream(directory):
     name = directory.name.removeprefix("walks-")
-    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS)
+    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS)
     assert stream is None or int(np.max(stream.page, initial=0)) >> SLOT_BITS < STREAM_REGIONS
 
 
@@ -151,16 +151,15 @@ def index_changed(files, r):
 
 
 def stream_changed(files, r):
-    """Of a walk stream an array, and its checksum."""
+    """Of a walk stream a file, and of those of numbers alone the checksum that fits."""
     name = r.choice(sorted(files))
-    if name == stream_store.SEAL:
-        return files | {name: json_changed(files[name], r)}
-    head, array = files[name][:128], np.frombuffer(files[name][128:], stream_store.COLUMNS[Path(name).stem])
-    content = head + array_changed(array, r).tobytes()
-    if r.random() < 0.3:
-        content = changed(content, r)
-    seal = sealed(files[stream_store.SEAL], Path(name).stem, content)
-    return files | {name: content, stream_store.SEAL: seal}
+    if name == stream_store.REST:
+        return files | {name: changed(files[name], r)}
+    files = files | {name: array_changed(np.frombuffer(files[name], stream_store.LONG[name]), r).tobytes()}
+    with np.load(io.BytesIO(files[stream_store.REST])) as rest, io.BytesIO() as content:
+        sums = np.array([zlib.crc32(files[column]) for column in stream_store.LONG])
+        np.savez(content, **{**rest, "sums": sums})
+        return files | {stream_store.REST: content.getvalue()}
 
 
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]

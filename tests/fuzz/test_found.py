@@ -1,25 +1,22 @@
 """What was once found by fuzzing, each as small as it gets: now one line and a documented exit code."""
 
-import io
 import json
 import shutil
 from struct import pack_into
 from zlib import crc32
 
-import numpy as np
 import pytest
 
-from captures import HARM, put_column
+from captures import HARM
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
-from ptanalyze.world import stream_store
 
 from .attempt import attempt, function
-from .bases import contents, process, stream, vm
+from .bases import contents, process, vm
 from .changes import EVENT_FRAME, FRAME, HEADER, frames_of, reseal
 from .changes import put as put_number
 from .inputs import TAKEN
-from .readers import READERS, STREAM
+from .readers import READERS
 
 CASCADE_LAKE = "vmitosis-cascade-lake.toml"
 
@@ -223,28 +220,6 @@ def test_a_file_that_says_what_cannot_be(tmp_path, what):
 def test_words_that_are_no_value(name, text):
     ended = attempt(function(name, TAKEN[name], text))
     assert (ended.code, ended.wrong) == (2, "")
-
-
-@pytest.mark.parametrize("array", [b"", b"\x93NUMPY\1\0\x08\0(((((((\n"], ids=["empty", "open brackets"])
-def test_a_walk_stream_without_an_array_is_none(tmp_path, array):
-    stream(tmp_path)
-    place = tmp_path / STREAM
-    put_column(place, "page", array)
-    assert stream_store.load(place.parent, "x", 3, 5, 120) is None
-
-
-def of_python_2(array):
-    """A .npy file whose length is a long: NumPy reads it, and warns."""
-    return array.replace(b",), } ", b"L,), }", 1)
-
-
-def test_an_array_of_python_2_is_none_without_a_warning(tmp_path, recwarn):
-    stream(tmp_path)
-    place = tmp_path / STREAM
-    old = of_python_2((place / "page.npy").read_bytes())
-    assert b"L," in old and len(np.load(io.BytesIO(old))) == 120 and recwarn.pop(UserWarning)
-    put_column(place, "page", old)
-    assert stream_store.load(place.parent, "x", 3, 5, 120) is None and not list(recwarn)
 
 
 def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):

@@ -34,7 +34,7 @@ from ptanalyze.formats.snapshot import Root, Slot, Vcpu
 from ptanalyze.formats.trace import DTYPES, read_index, stored_index, write_index
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
-from ptanalyze.world.stream_store import COLUMNS, Writer
+from ptanalyze.world.stream_store import Writer
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 # What is damaged in a capture is noticed by whatever reads it, not by `check` alone.
@@ -88,8 +88,12 @@ def stored_stream(place):
         writer.seal(np.full((2, 3), 7))
 
     def load():
-        stream = stream_store.load(place, "x", 2, 8, 80)
-        return None if stream is None else [np.asarray(getattr(stream, name)).tobytes() for name in COLUMNS]
+        stream = stream_store.load(place, "x", 2, 8)
+        return (
+            None
+            if stream is None
+            else [np.asarray(getattr(stream, name)).tobytes() for name in ("page", "write", "offset", "hits")]
+        )
 
     return load, sorted((place / "walks-x").iterdir())
 
@@ -103,19 +107,18 @@ def kept_code(place):
 
 
 @pytest.mark.parametrize("kept", [stored_stream, kept_code])
-def test_every_flipped_bit_of_a_cache_is_noticed(tmp_path, capsys, kept):
+def test_no_flipped_bit_of_a_cache_changes_what_is_read_from_it(tmp_path, kept):
     load, files = kept(tmp_path)
-    whole, flips, noticed = load(), 0, 0
+    whole, noticed = load(), 0
     assert whole is not None
     for path in files:
         for at in range(0, path.stat().st_size, 3):
             flip(path, at, 1 << at % 8)
             found = load()
-            flips, noticed = flips + 1, noticed + (found is None)
+            noticed += found is None
+            assert found in (None, whole), (path, at)
             flip(path, at, 1 << at % 8)
-    with capsys.disabled():
-        print(f" {noticed} of {flips} flipped bits of {kept.__name__} noticed", end="")
-    assert load() == whole and noticed == flips > 50
+    assert load() == whole and noticed > 50
 
 
 def test_no_flipped_bit_of_an_index_changes_what_is_read_from_it(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ptanalyze import whatif
-from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
+from ptanalyze.analysis.replay import at_share, replay_steady_state, replay_walks, start
 from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
@@ -17,7 +17,7 @@ from ptanalyze.cost import price as cost
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency, with_latency, with_walks
 from ptanalyze.formats.measured.machine import write_machine
-from ptanalyze.kernels.replay import at_share, counters
+from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 

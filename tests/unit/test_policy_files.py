@@ -118,7 +118,7 @@ FAILURES = {
     "away": ("a hook returned node 7, machine", "has nodes 0..3"),
     "below": ("a hook returned node -1, machine", "has nodes 0..3"),
     "far": ("start placed a table on node 9, machine", "has nodes 0..3"),
-    "misspelt": ("NameError: name 'nod' is not defined", line_of("def misspelt", -1)),
+    "misspelt": ("NameError: name 'nod' is not defined",),
     "untyped": ("Unknown attribute 'nothing'", line_of("# of a type")),
     "early": ("IndexError: list index out of range", line_of("# of start")),
     "nope": ("cannot be loaded", "(package my-pol 0.1)", "no attribute 'NOPE'", "my_package.mine"),

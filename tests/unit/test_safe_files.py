@@ -304,7 +304,7 @@ def held(directory):
     return sorted((path, path.lstat().st_mtime_ns) for path in directory.rglob("*"))
 
 
-@pytest.mark.parametrize("name", ["page.npy", INDEX])
+@pytest.mark.parametrize("name", ["page", INDEX])
 def test_a_cache_that_came_with_a_capture_is_not_read(traced, name):
     """Who packs a capture may put a .cache into it, with streams to which all checksums fit."""
     right = walks(traced)

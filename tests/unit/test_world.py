@@ -62,7 +62,7 @@ def held(stream):
 
 
 def load_again(scenario, tmp_path):
-    return stream_store.load(tmp_path, "walks", CHUNKS, len(scenario.trace.regions), scenario.trace.touches)
+    return stream_store.load(tmp_path, "walks", CHUNKS, len(scenario.trace.regions))
 
 
 PASSES = {

@@ -24,7 +24,6 @@ from ..kernels.replay import (
     FLUSH,
     HOST_DATA,
     PteState,
-    at_share,
     carry_out,
     counters,
     marking,
@@ -33,7 +32,7 @@ from ..kernels.replay import (
     wrong_node,
 )
 from ..policies import Plan
-from ..policies.registry import check_nodes, check_placed, own_code
+from ..policies.registry import blame, check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
 from ..world.mm_events import region_of_interest
@@ -85,6 +84,11 @@ def at_own_share(counted: Counters, machine: Machine) -> Counters:
     """Counters whose reads are at the share of the LLC that the machine has: [..., 2], 1 = from DRAM."""
     number = machine.llc.every_share.index(machine.llc.share)
     return counted._replace(reads=at_share(counted.reads, number))
+
+
+def at_share(reads: np.ndarray, share: int) -> np.ndarray:
+    """int64[..., 2], 1 = from DRAM: Counters.reads at one of the shares, numbered from the least."""
+    return np.stack([reads[..., : share + 1].sum(axis=-1), reads[..., share + 1 :].sum(axis=-1)], axis=-1)
 
 
 class Lines(NamedTuple):
@@ -148,16 +152,18 @@ class FinishedRun:
         counted = self.run.counters._replace(reads=self.run.data)
         return self._at(counted, share).reads
 
-    @property
+    @cached_property
+    def _every_share(self) -> tuple[float, ...]:
+        return self.scenario.machine.llc.every_share
+
+    @cached_property
     def _shares(self) -> list[float]:
         """Shares of the LLC that are priced, the best guess first."""
-        llc = self.scenario.machine.llc
-        return sorted(llc.every_share, key=lambda share: share != llc.share)
+        return sorted(self._every_share, key=lambda share: share != self.scenario.machine.llc.share)
 
     def _at(self, counted: Counters, share: float) -> Counters:
         """Counters at a share of the LLC."""
-        every = self.scenario.machine.llc.every_share
-        counted = counted._replace(reads=at_share(counted.reads, every.index(share)))
+        counted = counted._replace(reads=at_share(counted.reads, self._every_share.index(share)))
         return self._sampled_at(counted, share) if self._sampled else counted
 
     @cached_property
@@ -431,11 +437,13 @@ class PolicyRun:
         first: int,
         last: bool = False,
     ) -> None:
-        with own_code(self.plan):
+        try:
             step = self.loop(scenario)(*self.arguments(scenario, reads, fault, mapped, first, last))
-        node = wrong_node(step)
-        if node is not None:
-            check_nodes(self.plan.name, "a hook returned", np.array([node]), scenario.machine)
+        except Exception as error:
+            blame(self.plan, error)
+            raise
+        if step < 0:
+            check_nodes(self.plan.name, "a hook returned", np.array([wrong_node(step)]), scenario.machine)
         self.step = step
 
     def loop(self, scenario: Scenario) -> Any:

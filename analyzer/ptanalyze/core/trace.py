@@ -14,14 +14,14 @@ import numpy as np
 # Read-only views of arrays, and cutting long arrays into batches.
 
 
-def chunk_runs(offset: np.ndarray, batch: int) -> Iterator[tuple[int, int]]:
-    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, except the last run."""
-    chunks, first = len(offset) - 1, 0
+def chunk_runs(offset: np.ndarray, batch: int) -> list[tuple[int, int]]:
+    """[(first, last)]: runs of whole chunks with at least `batch` walks each, except the last run."""
+    chunks, first, runs = len(offset) - 1, 0, []
     while first < chunks:
         last = int(np.searchsorted(offset, offset[first] + batch))
-        last = min(max(last, first + 1), chunks)
-        yield first, last
-        first = last
+        runs.append((first, min(max(last, first + 1), chunks)))
+        first = runs[-1][1]
+    return runs
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -36,23 +36,24 @@ def read_only(array: np.ndarray) -> np.ndarray:
 AROUND = 1 << 21  # bytes: the largest piece of a file that is cached, and mapped, as one
 
 
-def give_back(part: np.ndarray) -> None:
-    """Let go of a mapped file's pages below `part` and shortly before it: the process holds them no more.
+def give_back(*parts: np.ndarray) -> None:
+    """Let go of mapped files' pages below `parts` and shortly before each: the process holds them no more.
 
     They stay in the kernel's cache of files; who reads them again maps them again. madvise(2), MADV_DONTNEED.
     Before it, because a page fault maps what the cache has around the page (do_fault_around in mm/memory.c).
     Arrays that are no mapped file, or that can be written to, are left alone.
     """
-    mapped = _mapping(part)
-    if mapped is None or not part.flags.c_contiguous:
-        return
-    whole = np.frombuffer(mapped, np.uint8)
-    if whole.flags.writeable:
-        return
-    start = part.ctypes.data - whole.ctypes.data
-    first, last = max(start - AROUND, 0) // mmap.PAGESIZE, (start + part.nbytes) // mmap.PAGESIZE
-    if last > first:
-        mapped.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+    for part in parts:
+        mapped = _mapping(part)
+        if mapped is None or not part.flags.c_contiguous:
+            continue
+        whole = np.frombuffer(mapped, np.uint8)
+        if whole.flags.writeable:
+            continue
+        start = part.ctypes.data - whole.ctypes.data
+        first, last = max(start - AROUND, 0) // mmap.PAGESIZE, (start + part.nbytes) // mmap.PAGESIZE
+        if last > first:
+            mapped.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
 
 
 def blocks(array: np.ndarray, size: int) -> Iterator[np.ndarray]:

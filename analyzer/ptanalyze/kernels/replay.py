@@ -236,11 +236,6 @@ def counters(nodes, shares=1):
     )
 
 
-def at_share(reads, share):
-    """int64[..., 2], 1 = from DRAM: Counters.reads at one of the shares, numbered from the least."""
-    return np.stack([reads[..., : share + 1].sum(axis=-1), reads[..., share + 1 :].sum(axis=-1)], axis=-1)
-
-
 @hook
 def missed_at(dram, walk, bit):
     """At how many shares of the LLC a read comes from DRAM."""
@@ -295,8 +290,8 @@ def no_node(server):
 
 
 def wrong_node(returned):
-    """The node that the machine lacks, of what a replay returned; None: all is well."""
-    return None if returned >= 0 else int(returned - NO_NODE)
+    """The node that the machine lacks, of what a replay returned that is below 0."""
+    return int(returned - NO_NODE)
 
 
 @cache

@@ -9,7 +9,6 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from traceback import walk_tb
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ import numpy as np
 from ..core.columns import Finding
 from ..core.errors import PtanalyzeError, UsageError, meant
 from ..core.machine import Machine
-from ..kernels.jit import is_ours, say, uncompiled
+from ..kernels.jit import say
 from .contract import (
     RESEARCH,
     Availability,
@@ -132,7 +131,7 @@ def _configured(name: str, policies: Sequence[Policy], settings: Mapping[str, An
 
 NOT_ITS_OWN = {"ptanalyze", "numba", "numpy", "importlib", "_frozen_importlib"}  # packages in a traceback
 PLACE = re.compile(r" at (\S.*\.py) \((\d+)\)$", re.MULTILINE)  # in Numba's messages
-HOOK = re.compile(r"<function (\w+) at ")
+OURS_OR_NUMBAS = re.compile(r"[/\\](ptanalyze|numba)[/\\]")
 
 
 class BrokenPolicyError(UsageError):
@@ -151,57 +150,39 @@ def own_code(plan: Plan) -> Iterator[None]:
     """BrokenPolicyError for what the code of a Plan's policies raises; ours alone raise what they do."""
     try:
         yield
-    except (PtanalyzeError, MemoryError):
-        raise
     except Exception as error:
-        if all(policy.name in POLICIES for policy, _ in plan.members):
-            raise
-        more = f"ptanalyze.replay(CAPTURE, {plan.name!r}) in Python shows the whole traceback"
-        where = place(error) or place_of_hook(error, plan)
-        raise BrokenPolicyError(
-            plan.name, f"{said(error)}{f' ({where})' if where else ''}; {more}"
-        ) from error
+        blame(plan, error)
+        raise
 
 
-def said(error: Exception) -> str:
-    """Type and message in a line: of Numba's, which take many, the reason."""
+def blame(plan: Plan, error: Exception) -> None:
+    """BrokenPolicyError in place of an error that the code of a Plan's policies from outside raised."""
+    if isinstance(error, (PtanalyzeError, MemoryError)) or all(of.name in POLICIES for of, _ in plan.members):
+        return
+    where = f" ({at})" if (at := place(error)) else ""
+    more = f"ptanalyze.replay(CAPTURE, {plan.name!r}) in Python shows the whole traceback"
+    raise BrokenPolicyError(plan.name, f"{reason(error)}{where}; {more}") from error
+
+
+def reason(error: Exception) -> str:
+    """Type and message in a line: of Numba's, which take many, the first that says why."""
     lines = [line.strip() for line in str(error).splitlines()]
-    reasons = [line for line in lines if line and not line.startswith("Failed in nopython mode")]
-    reason = reasons[0] if reasons else ""
-    if re.match(r"\w+Error: ", reason):
-        return reason
-    return f"{type(error).__name__}: {reason}".removesuffix(": ")
+    why = [line for line in lines if line and not line.startswith("Failed in nopython mode")]
+    first = why[0] if why else ""
+    return first if re.match(r"\w+Error: ", first) else f"{type(error).__name__}: {first}".removesuffix(": ")
 
 
 def place(error: Exception) -> str:
-    """FILE:LINE where Python left a policy's own code, "" where it was not there."""
+    """FILE:LINE where Python left a policy's own code, or that Numba could not compile; "" neither."""
     own = [
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__", "").partition(".")[0] not in NOT_ITS_OWN
     ]
-    return own[-1] if own else ""
-
-
-def place_of_hook(error: Exception, plan: Plan) -> str:
-    """FILE:LINE of the hook that Numba cannot compile, "" where its message names none."""
-    hooks = own_hooks(plan)
-    files = {hook.__code__.co_filename for hook in hooks}
-    typed = [f"{file}:{line}" for file, line in PLACE.findall(str(error)) if file in files]
-    if typed:
-        return typed[0]
-    named = HOOK.search(str(error))
-    for hook in hooks:
-        function = uncompiled(hook.__globals__.get(named[1])) if named else None
-        if isinstance(function, FunctionType):
-            return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-    return ""
-
-
-def own_hooks(plan: Plan) -> list[FunctionType]:
-    """Python functions behind the hooks that are not ours."""
-    hooks = [uncompiled(hook) for part, _ in (plan.guest, plan.host) for hook in part.hooks]
-    return [hook for hook in hooks if not is_ours(hook)]
+    compiled = [
+        f"{file}:{line}" for file, line in PLACE.findall(str(error)) if not OURS_OR_NUMBAS.search(file)
+    ]
+    return own[-1] if own else compiled[0] if compiled else ""
 
 
 # Nodes that a policy places tables on: the machine must have them; compiled code does not look.
@@ -272,7 +253,7 @@ def loaded(point: EntryPoint) -> Policy:
         first = point.attr.partition(".")[0]
         command = f"python -c 'from {point.module} import {first}'"
         where = place(error)
-        why = f"cannot be loaded: {said(error)}{f' ({where})' if where else ''}; {command} shows all"
+        why = f"cannot be loaded: {reason(error)}{f' ({where})' if where else ''}; {command} shows all"
         raise BrokenPolicyError(name, why) from error
     if not isinstance(policy, Policy):
         raise BrokenPolicyError(name, f"{point.value}: not a ptanalyze.policies.Policy")

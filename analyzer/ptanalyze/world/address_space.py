@@ -83,13 +83,10 @@ def host_index(snapshot: Snapshot) -> np.ndarray:
 
 def _huge_leaves(tree: Tree, level: int) -> tuple[np.ndarray, np.ndarray, int]:
     """(table ids, first 2 MiB regions, regions each covers) of the leaf entries at level 2 or 3."""
-    span = 512 ** (level - 2)
-    tables, regions = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-    for table in np.flatnonzero(tree.level == level):
-        slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
-        tables.append(np.full(len(slots), table))
-        regions.append((tree.base[table] >> np.uint64(21)) + np.uint64(span) * slots.astype(np.uint64))
-    return np.concatenate(tables), np.concatenate(regions), span
+    span, of_level = 512 ** (level - 2), np.flatnonzero(tree.level == level)
+    which, slot = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
+    table = of_level[which]
+    return table, (tree.base[table] >> np.uint64(21)) + np.uint64(span) * slot.astype(np.uint64), span
 
 
 def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str, int]]:
@@ -373,8 +370,8 @@ def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
     if not own.any():
         return {}
     table, lo, hi, _ = segments(tree, snapshot.vmas, np.append(np.where(own, 0, LEFT_OUT), LEFT_OUT))
-    entries = (tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))
-    counts = {1: sum(int(np.count_nonzero(bits.leaf(some, 1, tree.encoding))) for some in entries)}
+    raw = [np.zeros(0, np.uint64), *(tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))]
+    counts = {1: int(np.count_nonzero(bits.leaf(np.concatenate(raw), 1, tree.encoding)))}
     for level in (2, 3):
         of_level = np.flatnonzero(tree.level == level)
         at, slots = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))

@@ -17,15 +17,12 @@ if TYPE_CHECKING:
     from ..kernels import walker
 
 
-# The three steps of walks: where they end, which entries they read, and which of these come from DRAM.
-
-PIECES = 3  # that may be between two steps
 NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Walks of a run of chunks, or a piece of them.
+    """Walks of a run of chunks.
 
     flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
     seen     the walks as caches see them
@@ -38,28 +35,11 @@ class Batch:
     seen: Reads
     order: np.ndarray | None = None
 
-    def pieces(self, size: int) -> "Iterator[Batch]":
-        for first in range(0, len(self.reads.page), size):
-            reads = seen = _part(self.reads, first, size)
-            if self.seen is not self.reads:
-                seen = _part(self.seen, first, size)
-            within = np.searchsorted(self.flushes, [first, first + size])
-            yield Batch(self.chunks, reads, self.flushes[slice(*within)] - first, seen)
 
-    def to_walks(self) -> None:
-        """Give what was found for the walks as seen to the walks themselves."""
-        if self.order is not None:
-            self.reads.read[self.order], self.reads.dram[self.order] = self.seen.read, self.seen.dram
-
-
-def _part(walks: Reads, first: int, size: int) -> Reads:
-    return Reads(*(column[first : first + size] for column in walks))
-
-
-class WalkPipeline:
+class Walker:
     """The kernels of a pass, and what they need besides the walks.
 
-    mine  bool[cpus]: whose walks take the steps, those of all other CPUs are left out
+    mine  bool[cpus]: whose walks are taken, those of all other CPUs are left out
     """
 
     def __init__(
@@ -74,41 +54,43 @@ class WalkPipeline:
 
         self.kernels, self.caches, self.trees = walker, caches, trees
         self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
-        self.scratch = [walker.scratch() for _ in range(PIECES)]
+        self.scratch = walker.scratch()
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
-    def find_leaves(self, piece: Batch, at: int) -> None:
-        """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
-        self.kernels.find_leaves(*self._leaf_arguments(piece.reads, at))
-        if piece.seen is not piece.reads:
-            self.kernels.find_leaves(*self._leaf_arguments(piece.seen, at))
+    def carry(self, batch: Batch) -> Batch:
+        """Where walks end, which entries they read, and which of these come from DRAM: PIECE walks take each
+        step before the next, so that what one leaves to the other stays in the processor's cache."""
+        size = self.kernels.PIECE
+        for first in range(0, len(batch.reads.page), size):
+            walks = seen = _part(batch.reads, first, size)
+            if batch.seen is not batch.reads:
+                seen = _part(batch.seen, first, size)
+                self.kernels.find_leaves(*self._locating(walks))
+            self.kernels.find_leaves(*self._locating(seen))
+            within = np.searchsorted(batch.flushes, [first, first + size])
+            entries = self.kernels.descend(*self._descending(seen, batch.flushes[slice(*within)] - first))
+            self.kernels.fetch(*self._fetching(seen, entries))
+        return batch
 
-    def descend(self, piece: Batch, at: int) -> int:
-        """Which entries the walks of a piece read, after those of the piece before: their number."""
-        reads: int = self.kernels.descend(*self._descending(piece, at))
-        return reads
+    def calls(self, none: Reads) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
+        """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
+        yield self.kernels.descend, lambda: self._descending(none, np.zeros(0, np.int64))
+        yield self.kernels.fetch, lambda: self._fetching(none, 0)
+        yield self.kernels.find_leaves, lambda: self._locating(none)
 
-    def fetch(self, piece: Batch, at: int, reads: int) -> None:
-        """Which of n entries come from DRAM, after those of the previous piece."""
-        self.kernels.fetch(*self._fetching(piece, at, reads))
+    def _locating(self, walks: Reads) -> tuple[Any, ...]:
+        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch, walks
 
-    def calls(self, piece: Batch) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
-        """Iterate (kernel, what returns its arguments), the longest to compile first."""
-        yield self.kernels.descend, lambda: self._descending(piece, 0)
-        yield self.kernels.fetch, lambda: self._fetching(piece, 0, 0)
-        yield self.kernels.find_leaves, lambda: self._leaf_arguments(piece.reads, 0)
+    def _descending(self, seen: Reads, flushes: np.ndarray) -> tuple[Any, ...]:
+        return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch, self.chain, seen
 
-    def _leaf_arguments(self, walks: Reads, at: int) -> tuple[Any, ...]:
-        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch[at], walks
+    def _fetching(self, seen: Reads, entries: int) -> tuple[Any, ...]:
+        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch, self.missed, seen
 
-    def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
-        known = self.trees, self.caches, self.scratch[at], self.chain
-        return piece.seen.cpu, self.mine, piece.flushes, *known, piece.seen
 
-    def _fetching(self, piece: Batch, at: int, reads: int) -> tuple[Any, ...]:
-        known = self.caches, self.scratch[at], self.missed
-        return piece.seen.cpu, self.cpu_node, reads, *known, piece.seen
+def _part(walks: Reads, first: int, size: int) -> Reads:
+    return Reads(*(column[first : first + size] for column in walks))
 
 
 def trees_of(space: AddressSpace) -> "walker.Trees":
@@ -125,36 +107,22 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
     )
 
 
-# Batches of walks through their steps, one piece after the other, or on two threads side by side.
-#
-# Where walks end depends on nothing; which entries they read, on the paging-structure caches; which of these
-# come from DRAM, on the data caches. So one piece can descend while the one before is fetched and the next
-# one is located.
-
-
-def carry(steps: WalkPipeline, batch: Batch) -> Batch:
-    for piece in batch.pieces(steps.kernels.PIECE):
-        steps.find_leaves(piece, 0)
-        steps.fetch(piece, 0, steps.descend(piece, 0))
-    return batch
-
-
-def in_turn(steps: WalkPipeline, batches: Iterator[Batch]) -> Iterator[Batch]:
-    for batch in batches:
-        yield carry(steps, batch)
-
-
-def by_node(parts: Sequence[WalkPipeline], batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, each while the next is under way: a thread for the CPUs of some nodes each, which
-    share no cache with those of others."""
-    pools = [ThreadPoolExecutor(1) for _ in parts]
-    before: list[Future[Batch]] = []
+def carried(walkers: Sequence[Walker], batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, done. Each of several walkers has a thread, for the CPUs of some nodes, which share no
+    cache with others; a batch is begun while the caller looks at the one before."""
+    if len(walkers) == 1:
+        yield from map(walkers[0].carry, batches)
+        return
+    pools = [ThreadPoolExecutor(1) for _ in walkers]
+    begun: list[Future[Batch]] = []
     try:
         for batch in batches:
-            begun = [pool.submit(carry, part, batch) for pool, part in zip(pools, parts, strict=True)]
+            before, begun = (
+                begun,
+                [pool.submit(walker.carry, batch) for pool, walker in zip(pools, walkers, strict=True)],
+            )
             yield from _all_done(before)
-            before = begun
-        yield from _all_done(before)
+        yield from _all_done(begun)
     finally:
         for pool in pools:
             pool.shutdown(cancel_futures=True)
@@ -179,83 +147,6 @@ def work_by_thread(cpu_node: np.ndarray, walks: np.ndarray, threads: int) -> lis
     if max(sum(by_node[have]) for have in nodes) >= NEARLY_ALL * by_node.sum():
         return [np.ones(len(cpu_node), np.bool_)]
     return [np.isin(cpu_node, have) for have in nodes]
-
-
-def _carried(batches: Iterator[Batch], shares: Sequence[WalkPipeline], pair: bool) -> Iterator[Batch]:
-    """pair: whether two threads take turns where the walks are not shared out."""
-    if len(shares) > 1:
-        return by_node(shares, batches)
-    return side_by_side(shares[0], batches) if pair else in_turn(shares[0], batches)
-
-
-def side_by_side(steps: WalkPipeline, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, each while the next is under way."""
-    pair, before = Pair(steps), None
-    try:
-        for batch in batches:
-            fetched = pair.begin(batch)
-            if before:
-                fetched.result()
-                yield before
-            before = batch
-        if before:
-            pair.fetch_rest().result()
-            yield before
-    finally:
-        pair.stop()
-
-
-class Pair:
-    """A thread descends, another fetches what that one is done with; they find_leaves pieces in turns."""
-
-    def __init__(self, steps: WalkPipeline) -> None:
-        self.steps, self.pieces = steps, 0
-        self.descending, self.fetching = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self.due: tuple[Batch, int, Future[int]] | None = None
-        self.fetched: list[Future[None]] = [_done() for _ in steps.scratch]  # the last that took each
-        self.latest = _done()
-
-    def begin(self, batch: Batch) -> "Future[None]":
-        """What is done when all batches before this one are."""
-        before: Future[None] | None = None
-        for piece in batch.pieces(self.steps.kernels.PIECE):
-            at, locating = self.pieces % len(self.fetched), (self.descending, self.fetching)[self.pieces % 2]
-            located = locating.submit(self._locate, piece, at, self.fetched[at])
-            descended = self.descending.submit(self._descend, piece, at, located)
-            fetched = self.fetch_rest()
-            before = before or fetched
-            self.due, self.pieces = (piece, at, descended), self.pieces + 1
-        return before or self.fetch_rest()
-
-    def fetch_rest(self) -> "Future[None]":
-        """What is done when all that was begun is; the last piece waits behind what is to be located next."""
-        if self.due:
-            at = self.due[1]
-            self.latest = self.fetched[at] = self.fetching.submit(self._fetch, *self.due, self.latest)
-            self.due = None
-        return self.latest
-
-    def stop(self) -> None:
-        for pool in (self.descending, self.fetching):
-            pool.shutdown(cancel_futures=True)
-
-    def _locate(self, piece: Batch, at: int, fetched: "Future[None]") -> None:
-        fetched.result()
-        self.steps.find_leaves(piece, at)
-
-    def _descend(self, piece: Batch, at: int, located: "Future[None]") -> int:
-        located.result()
-        return self.steps.descend(piece, at)
-
-    def _fetch(self, piece: Batch, at: int, descended: "Future[int]", before: "Future[None]") -> None:
-        before.result()
-        self.steps.fetch(piece, at, descended.result())
-
-
-def _done() -> "Future[None]":
-    future: Future[None] = Future()
-    future.set_result(None)
-    return future
 
 
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; EMPTY is a value, too
@@ -283,8 +174,7 @@ def cache_pass(
 
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
-    threads  2 or more: as many share out the walks by node; where nearly all come from one node, two take
-             turns at the steps of a VM's walks. A native walk is too short for that
+    threads  2 or more: as many share out the walks by node, unless nearly all come from one
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
@@ -304,16 +194,17 @@ def cache_pass(
     flush_walk = _flushes(stream, events, begin)
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
-    shares_of_work = [
-        WalkPipeline(space.regions, placement.cpu_node, trees, caches, mine)
+    walkers = [
+        Walker(space.regions, placement.cpu_node, trees, caches, mine)
         for mine in work_by_thread(placement.cpu_node, walks, threads)
     ]
+    every_page, every_write = read_only(stream.page), read_only(stream.write)
 
     def begun(run: tuple[int, int]) -> Batch:
         first, last = run
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
-        page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
+        page, write = every_page[begin:end], every_write[begin:end]
         shares = len(caches.llc_ways)
         reads = _empty(cpu.astype(np.int32), page, write, shares)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
@@ -327,17 +218,17 @@ def cache_pass(
         return Batch(slice(first, last), reads, flushes, seen, order)
 
     concurrent = concurrent and share_a_cache(placement)
-    batches = (begun(run) for run in chunk_runs(stream.offset, AT_ONCE if concurrent else batch))
-    for done in _carried(batches, shares_of_work, threads > 1 and not space.native):
-        done.to_walks()
+    batches = map(begun, chunk_runs(stream.offset, AT_ONCE if concurrent else batch))
+    for done in carried(walkers, batches):
+        if done.order is not None:  # what was found for the walks as seen goes to the walks themselves
+            done.reads.read[done.order], done.reads.dram[done.order] = done.seen.read, done.seen.dram
         yield done.chunks, done.reads
-        give_back(done.reads.page)
-        give_back(done.reads.write)
+        give_back(done.reads.page, done.reads.write)
     if len(flush_walk) and flush_walk[-1] == len(stream):
         caches.guest_pwc.tags[:] = EMPTY
 
 
-AT_ONCE = 1 << 18  # walks: threads of a program that is traced on fewer CPUs than it has take turns of some
+AT_ONCE = 1 << 18  # walks of a `concurrent` batch: a program on fewer CPUs than it has runs threads in turn
 
 
 def share_a_cache(placement: Placement) -> bool:
@@ -367,10 +258,8 @@ def first_calls(
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
-    none = no_reads()
-    cpu_node = placement.cpu_node
-    steps = WalkPipeline(space.regions, cpu_node, trees_of(space), caches, np.ones(len(cpu_node), np.bool_))
-    return steps.calls(Batch(slice(0), none, np.zeros(0, np.int64), none))
+    everyone = np.ones(len(placement.cpu_node), np.bool_)
+    return Walker(space.regions, placement.cpu_node, trees_of(space), caches, everyone).calls(no_reads())
 
 
 def no_reads(shares: int = 1) -> Reads:

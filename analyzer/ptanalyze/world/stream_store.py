@@ -1,4 +1,4 @@
-"""Walk streams on disk: a directory per stream, sealed last, memory-mapped when used."""
+"""Walk streams on disk: a directory per stream, named when it is whole, memory-mapped when used."""
 
 import hashlib
 import json
@@ -6,11 +6,8 @@ import os
 import re
 import shutil
 import tempfile
-import warnings
 import zlib
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
@@ -18,23 +15,15 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..core.errors import CaptureError, UsageError, parse_size
+from ..core.errors import UsageError, parse_size
 from ..core.machine import Tlb
-from ..core.safe_files import (
-    open_inside,
-    read_inside,
-    remove_unfinished,
-    temporary_directory,
-    unfinished_directory,
-)
+from ..core.safe_files import crc_of, remove_unfinished, temporary_directory, unfinished_directory
 from ..core.trace import SLOT_BITS, Placement, Trace, WalkStream, blocks
 
-VERSION = 6
+VERSION = 7
 BLOCK = 1 << 20  # walks that are looked at together
-COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
-HEADER = 128  # bytes of a .npy file before its numbers
-MOST_CPUS = 1 << 16
-SEAL, LONGEST_SEAL = "seal", 1 << 12
+LONG = {"page": np.dtype(np.uint32), "write": np.dtype(np.bool_)}  # files of numbers alone, a walk each
+REST = "rest.npz"  # offset int64[chunks + 1], hits int64[cpus, 3], sums: CRC-32 of the files in LONG
 AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
@@ -48,74 +37,41 @@ def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray, gro
     return digest.hexdigest()[:32]
 
 
-def load(
-    cache_dir: str | PathLike[str], name: str, chunks: int, regions: int, walks: int
-) -> WalkStream | None:
-    """WalkStream stored under `name`, or None where there is none, it is damaged, or of another trace.
+def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -> WalkStream | None:
+    """WalkStream stored under `name`; None where there is none, or one that is no stream of such a trace.
 
-    chunks, regions  of the trace; walks: the most that it can have
-
-    No more is read than a stream can have, and what kernels use as an index is looked at.
+    chunks, regions  of the trace. What kernels use as an index is looked at.
     """
-    most = {"page": walks, "write": walks, "offset": chunks + 1, "hits": 3 * MOST_CPUS}
+    directory = Path(cache_dir) / f"walks-{name}"
     try:
-        stream = _load(Path(cache_dir) / f"walks-{name}", most)
-        os.utime(Path(cache_dir) / f"walks-{name}")  # trim removes the longest unused first
-    except (OSError, ValueError, KeyError, TypeError, CaptureError):
+        stream, sums = _opened(directory)
+        for column, expected in zip(LONG, sums.tolist(), strict=True):
+            with open(directory / column, "rb") as file:
+                if crc_of(file) != expected:
+                    return None
+        os.utime(directory)  # trim removes the longest unused first
+    except Exception:  # the kinds of NumPy and zipfile for what is no array or no archive are many
         return None
-    return stream if _fits(stream, chunks, regions) else None
+    offset, walks = stream.offset, len(stream.page)
+    whole = offset.shape == (chunks + 1,) and offset[0] == 0 and offset[-1] == walks == len(stream.write)
+    if not (whole and (offset[1:] >= offset[:-1]).all() and stream.hits.shape[1:] == (3,)):
+        return None
+    return (
+        stream
+        if all(int(block.max()) >> SLOT_BITS < regions for block in blocks(stream.page, BLOCK))
+        else None
+    )
 
 
-def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
-    """Whether every page is in a region, and chunks and walks are those of the columns."""
-    page, write, offset, hits = (np.asarray(getattr(stream, name)) for name in COLUMNS)
-    if [column.ndim for column in (page, write, offset, hits)] != [1, 1, 1, 2]:
-        return False
-    kinds = [column.dtype for column in (page, write, offset, hits)] == list(map(np.dtype, COLUMNS.values()))
-    whole = len(offset) == chunks + 1 and offset[0] == 0 and offset[-1] == len(page) == len(write)
-    known = all(int(block.max()) >> SLOT_BITS < regions for block in blocks(page, BLOCK))
-    return kinds and bool(whole) and known and bool((offset[1:] >= offset[:-1]).all()) and hits.shape[1] == 3
-
-
-def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
-    seal, sums = read_inside(directory / SEAL, LONGEST_SEAL), {}
-    for column in COLUMNS:
-        path = directory / f"{column}.npy"
-        if path.stat().st_size > HEADER + most[column] * np.dtype(COLUMNS[column]).itemsize:
-            raise ValueError(f"{path} has more than {most[column]} numbers")
-        sums[column] = _sum(path)
-    if seal != _seal(sums):
-        raise ValueError(f"{directory} is damaged")
-    return _opened(directory)
-
-
-def _seal(sums: Mapping[str, int]) -> bytes:
-    """Contents of SEAL, whose every bit counts."""
-    return json.dumps({"version": VERSION, **{column: sums[column] for column in COLUMNS}}).encode()
-
-
-def _opened(directory: Path) -> WalkStream:
-    columns = {}
-    for column in COLUMNS:
-        path = directory / f"{column}.npy"
-        try:
-            with warnings.catch_warnings(action="error"):  # of a header as no NumPy of ours writes it
-                columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
-        except OSError:
-            raise
-        except Exception as error:  # each of NumPy's kinds: the file holds no array
-            raise ValueError(f"{path}: {error}") from None
-    return WalkStream(**columns)
-
-
-def _sum(path: Path) -> int:
-    """CRC-32 of a column: its numbers, then its header, which is known last."""
-    crc = 0
-    with open_inside(path) as file:
-        header = file.read(HEADER)
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return zlib.crc32(header, crc)
+def _opened(directory: Path) -> tuple[WalkStream, np.ndarray]:
+    """(the stream in a directory, int64[2] checksums that its files should have)."""
+    page, write = (
+        np.memmap(path, kind, "r") if (path := directory / column).stat().st_size else np.zeros(0, kind)
+        for column, kind in LONG.items()
+    )
+    with np.load(directory / REST) as rest:  # a ZIP file, which has checksums of its own
+        offset, hits, sums = (rest[name].astype(np.int64) for name in ("offset", "hits", "sums"))
+    return WalkStream(page, write, offset, hits), sums
 
 
 # Bound on what a user's streams take together: the longest unused go first.
@@ -137,8 +93,8 @@ def bound() -> int:
 def kept(place: Path) -> dict[Path, int]:
     """{stream or index in the user's cache: bytes}, the longest unused first."""
     found = {}
-    captures = [one for one in place.glob("*") if CONTENTS.fullmatch(one.name) and not one.is_symlink()]
-    for path in [path for one in captures for path in one.glob("*") if KEPT.fullmatch(path.name)]:
+    captures = [path for path in place.glob("*") if CONTENTS.fullmatch(path.name) and not path.is_symlink()]
+    for path in [path for capture in captures for path in capture.glob("*") if KEPT.fullmatch(path.name)]:
         with suppress(OSError):  # removed meanwhile
             files = [path] if path.is_file() else [*path.iterdir()]
             found[path] = (path.lstat().st_mtime_ns, sum(file.lstat().st_size for file in files))
@@ -170,13 +126,12 @@ class Writer:
         self.bound = bound()
         self.unfinished = ExitStack()
         self.misses: list[np.ndarray] = []
-        self.walks = 0
-        self.sums = {"page": 0, "write": 0}  # CRC-32 of what was appended
+        self.sums = dict.fromkeys(LONG, 0)  # CRC-32 of what was appended
 
     def __enter__(self) -> "Writer":
         try:
             self.directory = self._directory()
-            self.files = {column: self._open(column) for column in ("page", "write")}
+            self.files = {column: self._create(column) for column in LONG}
         except OSError as error:
             self.unfinished.close()
             raise self._unwritable(error) from error
@@ -207,22 +162,17 @@ class Writer:
         except OSError as error:
             raise self._unwritable(error) from error
         self.misses.append(misses)
-        self.walks += len(page)
 
     def seal(self, hits: np.ndarray) -> WalkStream:
         """Finish the stream, give it its name, and open it."""
+        offset = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self.misses]))
         try:
-            for column, file in self.files.items():
-                self.sums[column] = zlib.crc32(self._header(file, column, self.walks), self.sums[column])
+            with self._create(REST) as rest:
+                np.savez(rest, offset=offset, hits=hits, sums=np.array([*self.sums.values()]))
+                self._sync(rest)
+            for file in self.files.values():
                 self._sync(file)
-            offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
-            for column, array in (("offset", offset), ("hits", hits)):
-                with self._create(f"{column}.npy") as file:
-                    np.save(file, array.astype(COLUMNS[column]))
-                    self._sync(file)
-            if self.target:
-                self._write_seal()
-            stream = _opened(self.directory)  # before it has its name, under which another may replace it
+            stream, _ = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()
             if self.target and CONTENTS.fullmatch(self.target.parent.name):
                 trim(self.target.parents[1], self.bound)
@@ -230,28 +180,8 @@ class Writer:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _write_seal(self) -> None:
-        more = {column: _sum(self.directory / f"{column}.npy") for column in ("offset", "hits")}
-        with self._create(SEAL) as file:
-            file.write(_seal(self.sums | more))
-            self._sync(file)
-
-    def _open(self, column: str) -> BinaryIO:
-        file = self._create(f"{column}.npy")
-        self._header(file, column, 0)
-        return file
-
     def _create(self, name: str) -> BinaryIO:
         return open(os.open(self.directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b")
-
-    def _header(self, file: BinaryIO, column: str, length: int) -> bytes:
-        """Write the .npy header; NumPy pads it, so that its size does not depend on the length."""
-        header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
-        text = BytesIO()
-        np.lib.format.write_array_header_1_0(text, header)
-        file.seek(0)
-        file.write(text.getvalue())
-        return text.getvalue()
 
     def _sync(self, file: BinaryIO) -> None:
         file.flush()

@@ -352,9 +352,7 @@ class TlbFilter:
     def _load(self, key: str) -> WalkStream | None:
         if not self.cache_dir:
             return None
-        trace = self.trace
-        walks = trace.accesses if trace.facts.get("walks") else trace.touches
-        return stream_store.load(self.cache_dir, key, len(trace.chunks), len(self.space.regions.va), walks)
+        return stream_store.load(self.cache_dir, key, len(self.trace.chunks), len(self.space.regions.va))
 
     def _first(self, key: str | None) -> WalkStream:
         """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
