@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import ptanalyze as pt
 
+from .cacheline import LatencyMatrix
+
 if TYPE_CHECKING:
     from .survey import Surveyed
 
@@ -17,7 +19,7 @@ SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 
 
 def measured(
-    matrix: pt.measured.LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
+    matrix: LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
 ) -> Iterator[pt.columns.Section]:
     """The matrix if it is small, then its groups, or the reason for having none."""
     if len(matrix.cpus) <= SMALL:
@@ -25,7 +27,7 @@ def measured(
     yield pt.columns.Section(lines=[why_not or ""]) if result is None else groups(result)
 
 
-def rows(matrix: pt.measured.LatencyMatrix) -> list[dict[str, str]]:
+def rows(matrix: LatencyMatrix) -> list[dict[str, str]]:
     return [
         {"ns": str(cpu)}
         | {str(to): "-" if ns != ns else f"{ns:.0f}" for to, ns in zip(matrix.cpus, row, strict=True)}

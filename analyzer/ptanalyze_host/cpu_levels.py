@@ -6,13 +6,20 @@ may have more than two latencies: between hyperthreads of a core, cores of a soc
 level.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 import ptanalyze as pt
+
+# Neighbours in the sorted latencies that differ by less belong to the same level. vMitosis, Table 4:
+# 62 / 50 = 1.24 is the whole spread of the level within sockets, 125 / 62 = 2.02 the gap to the level across.
+GAP = 1.3
+LEAST_NS, MOST_NS = 0.1, 1e9  # below a clock cycle, above a second: no transfer of a cache line
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ def level(
     name: str | PathLike[str] = "latency matrix",
 ) -> Level:
     """The Level of the groups that groups() returns."""
-    ns = pt.machine.known_pairs(matrix, cpus, name)
+    ns = known_pairs(matrix, cpus, name)
     candidates = levels(ns, cpus, name)
     if not candidates and one_group_ok:
         candidates = [one_group(ns, cpus, name)]
@@ -76,7 +83,7 @@ def levels(
     Thresholds are the gaps between sorted latencies; CPUs joined by faster pairs are one group (single
     linkage). UsageError where none of them holds for every known pair, or known pairs leave groups open.
     """
-    ns = pt.machine.known_pairs(matrix, cpus, name)
+    ns = known_pairs(matrix, cpus, name)
     partitions: list[Level] = []
     broken = []
     for below, above in sorted(gaps(ns), reverse=True):
@@ -99,7 +106,7 @@ def levels(
 def gaps(ns: np.ndarray) -> list[tuple[float, float]]:
     """[(slowest latency below, fastest above)] of each gap at least GAP wide."""
     sorted_ns = np.unique(ns[~np.isnan(ns)])
-    wide = np.flatnonzero(sorted_ns[1:] >= pt.machine.GAP * sorted_ns[:-1])
+    wide = np.flatnonzero(sorted_ns[1:] >= GAP * sorted_ns[:-1])
     return [(float(sorted_ns[at]), float(sorted_ns[at + 1])) for at in wide]
 
 
@@ -147,7 +154,7 @@ def why_no_groups(ns: np.ndarray) -> str:
         return f"two CPUs are one pair ({known[0]:.4g} ns), and one pair cannot be grouped: give more CPUs"
     low, high = known.min(), known.max()
     span = f"latencies lie between {low:.4g} and {high:.4g} ns"
-    return f"the matrix has no groups: {span} without a gap of {pt.machine.GAP} times"
+    return f"the matrix has no groups: {span} without a gap of {GAP} times"
 
 
 def contradiction(ns: np.ndarray, cpus: Sequence[int], below: float, a: int, b: int) -> str:
@@ -174,7 +181,7 @@ def mean_latencies(
     matrix: np.ndarray, cpus: Sequence[int], members: Iterable[tuple[int, ...]]
 ) -> list[tuple[float | None, float | None]]:
     """[(mean ns within, mean ns to other groups)] of each group in `members`; None where no pair is known."""
-    ns, cpus = pt.machine.known_pairs(matrix, cpus), list(cpus)
+    ns, cpus = known_pairs(matrix, cpus), list(cpus)
     means = []
     for group in members:
         own = np.isin(cpus, group)
@@ -185,3 +192,71 @@ def mean_latencies(
 def mean_known(ns: np.ndarray) -> float | None:
     known = ns[~np.isnan(ns)]
     return float(known.mean()) if len(known) else None
+
+
+def known_pairs(
+    matrix: np.ndarray, cpus: Sequence[int], name: str | PathLike[str] = "latency matrix"
+) -> np.ndarray:
+    """float64[n, n], symmetric: the faster direction of each pair (interference only slows), nan where none
+    is known and on the diagonal. CaptureError names the CPUs of a pair with an impossible latency, or with
+    two different ones."""
+    ns, cpus = np.array(matrix, np.float64), [int(cpu) for cpu in cpus]
+    if ns.shape != (len(cpus), len(cpus)):
+        why = f"must be square, one row and column per CPU ({len(cpus)})"
+        raise pt.errors.CaptureError(name, "shape", ns.shape, why)
+    if len(cpus) < 2:
+        raise pt.errors.CaptureError(name, "CPUs", len(cpus), "a pair needs two")
+    if len(set(cpus)) < len(cpus):
+        raise pt.errors.CaptureError(
+            name, "CPU", next(cpu for cpu in cpus if cpus.count(cpu) > 1), "named twice"
+        )
+    np.fill_diagonal(ns, np.nan)
+    for a, b in np.argwhere((ns < LEAST_NS) | (ns > MOST_NS))[:1]:
+        why = f"expected ns from {LEAST_NS} to {MOST_NS:.0e}, or - where a pair was not measured"
+        raise pt.errors.CaptureError(name, f"[{cpus[a]}][{cpus[b]}]", ns[a, b], why)
+    for a, b in np.argwhere(ns > GAP * ns.T)[:1]:
+        why = f"but [{cpus[b]}][{cpus[a]}] = {ns[b, a]}, more than noise ({GAP} times) apart: measure again"
+        raise pt.errors.CaptureError(name, f"[{cpus[a]}][{cpus[b]}]", ns[a, b], why)
+    return np.fmin(ns, ns.T)
+
+
+# Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel.
+
+SHARED = {  # of /sys/devices/system/cpu/cpuN, Documentation/ABI/stable/sysfs-devices-system-cpu
+    "sockets": "topology/core_siblings_list",
+    "L3 caches": "cache/index3/shared_cpu_list",
+    "cores (hyperthreads)": "topology/thread_siblings_list",
+}
+Groups: TypeAlias = list[tuple[int, ...]]
+
+
+def kernel_groups(cpus: Sequence[int], system: Path = pt.sysfs.SYSTEM) -> dict[str, Groups]:
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
+
+    Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
+    """
+    for cpu in cpus:
+        if not (system / f"cpu/cpu{cpu}").is_dir():
+            raise pt.UsageError(
+                f"CPU {cpu}: not of this machine, so there is nothing to compare its group with"
+            )
+    lists = {"NUMA nodes": sorted((system / "node").glob("node[0-9]*/cpulist"))}
+    for kind, name in SHARED.items():
+        lists[kind] = [system / f"cpu/cpu{cpu}" / name for cpu in cpus]
+    return {
+        kind: restricted(paths, cpus)
+        for kind, paths in lists.items()
+        if paths and all(path.exists() for path in paths)
+    }
+
+
+def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
+    lists = {
+        tuple(sorted(set(pt.sysfs.parse_cpus(pt.sysfs.text_of(path), path)) & set(cpus))) for path in paths
+    }
+    return sorted(group for group in lists if group)
+
+
+def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
+    """Kinds with exactly these groups."""
+    return [kind for kind, own in kernel.items() if own == groups]

@@ -12,7 +12,8 @@ import ptanalyze as pt
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .cpu_levels import Level
+    from .cacheline import LatencyMatrix
+    from .cpu_levels import Groups, Level
 
 SLOW = 16  # CPUs; above, say how long it takes
 
@@ -65,21 +66,23 @@ def measure_command(
       ptanalyze topology measure -o matrix.json
     """
 
+    from . import cacheline
     from .cpu_groups import measured
+    from .cpu_levels import kernel_groups
 
-    chosen = pt.live.cacheline.usable(None if cpus is None else pt.sysfs.parse_cpus(cpus, "--cpus"))
-    options = {"rounds": rounds or pt.live.cacheline.ROUNDS, "repeat": repeat or pt.live.cacheline.REPEAT}
+    chosen = cacheline.usable(None if cpus is None else pt.sysfs.parse_cpus(cpus, "--cpus"))
+    options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
     if len(chosen) > SLOW:
-        pairs, about = len(chosen) * (len(chosen) - 1) // 2, pt.live.cacheline.seconds(len(chosen), **options)
+        pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), **options)
         pt.cli.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
     with pt.terminal.progress_bar() as progress:
-        matrix = pt.live.cacheline.measure(chosen, progress=progress, **options)
+        matrix = cacheline.measure(chosen, progress=progress, **options)
     if matrix_file is not None:
-        pt.measured.write_matrix(matrix_file, matrix)
-    for a, b, spread in pt.live.cacheline.noisy_pairs(matrix):
+        cacheline.write_matrix(matrix_file, matrix)
+    for a, b, spread in cacheline.noisy_pairs(matrix):
         why = "disturbed most of the time; more --repeat makes the minimum surer"
         pt.cli.echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
-    result, why_not = grouped(matrix, pt.live.kernel_groups(matrix.cpus))
+    result, why_not = grouped(matrix, kernel_groups(matrix.cpus))
     record = {"cpus": matrix.cpus, "ns": matrix.ns, "topology": result, "no_groups": why_not}
 
     def table() -> DataFrame:
@@ -228,24 +231,21 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
 def groups_command(
     file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: pt.output.Output
 ) -> None:
-    """Virtual NUMA groups of a latency matrix FILE, as `measure` writes it or as a plain table.
-
-    A table is text, cells separated by commas, tabs or blanks, `-` where a pair was not measured. The first
-    line and first column name the CPUs if the corner is empty or a word. Rows, or one triangle, may be
-    missing.
+    """Virtual NUMA groups of a latency matrix FILE, as `measure` writes it.
 
     \b
     Examples:
       ptanalyze topology groups matrix.json --nodes 4
     """
 
+    from .cacheline import read_matrix
     from .cpu_groups import groups
-    from .cpu_levels import level, levels
+    from .cpu_levels import kernel_groups, level, levels
 
-    matrix = pt.measured.read_matrix(file)
+    matrix = read_matrix(file)
     best = level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
     others = levels(matrix.ns, matrix.cpus, file)
-    kernel = pt.live.kernel_groups(matrix.cpus) if compare_with_kernel else None
+    kernel = kernel_groups(matrix.cpus) if compare_with_kernel else None
     result = described(matrix, best, others, kernel)
 
     def table() -> DataFrame:
@@ -259,16 +259,14 @@ def groups_command(
     )
 
 
-def pairs_of_cpus(matrix: pt.measured.LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
+def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
     """Latencies of all pairs, the groups in attrs."""
 
     groups = [] if result is None else [group["cpus"] for group in result["groups"]]
     return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
 
 
-def grouped(
-    matrix: pt.measured.LatencyMatrix, kernel: dict[str, pt.live.Groups]
-) -> tuple[dict[str, Any] | None, str | None]:
+def grouped(matrix: LatencyMatrix, kernel: dict[str, Groups]) -> tuple[dict[str, Any] | None, str | None]:
     """(`described`, None), or (None, why there are no groups)."""
     from .cpu_levels import level, levels
 
@@ -281,13 +279,13 @@ def grouped(
 
 
 def described(
-    matrix: pt.measured.LatencyMatrix,
+    matrix: LatencyMatrix,
     best: Level,
     others: list[Level],
-    kernel: dict[str, pt.live.Groups] | None,
+    kernel: dict[str, Groups] | None,
 ) -> dict[str, Any]:
     """The groups of one Level, for JSON and for people."""
-    from .cpu_levels import mean_latencies
+    from .cpu_levels import mean_latencies, mirrored
 
     means = mean_latencies(matrix.ns, matrix.cpus, best.groups)
     return {
@@ -303,5 +301,5 @@ def described(
             if level != best
         ],
         "kernel": kernel,
-        "mirrors": None if kernel is None else pt.live.mirrored(best.groups, kernel),
+        "mirrors": None if kernel is None else mirrored(best.groups, kernel),
     }

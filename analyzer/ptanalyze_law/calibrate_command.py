@@ -50,12 +50,7 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 @click.option(
     "--latency",
     type=click.Path(),
-    help="Latency file from `topology latency` or mlc, or a SLIT directory. Default: the machine's.",
-)
-@click.option(
-    "--local-ns",
-    type=click.FloatRange(0, min_open=True),
-    help="Local DRAM latency in ns; needed with a SLIT. Default: none.",
+    help="Latency file from `topology latency`. Default: the machine's.",
 )
 @measured_machine_option
 @native_option
@@ -101,7 +96,7 @@ def command(
     from .run_time import calibrate
 
     if write_machine is not None:
-        write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
+        write_machine_file(write_machine, options["machine"], options["latency"])
         if calibration_file is None and not any(options[run] for run in RUNS):
             return
     calibration = calibrate(**options)
@@ -124,9 +119,7 @@ def command(
         pt.cli.echo(f"{calibration_file}: written; {pt.cli.next_step('predict', calibration_file)}", err=True)
 
 
-def write_machine_file(
-    path: str, machine: str | None, latency_file: str | None, local_ns: float | None
-) -> None:
+def write_machine_file(path: str, machine: str | None, latency_file: str | None) -> None:
     """The machine asked for (or the reference one), with measured latencies."""
 
     from .calibrate import REFERENCE_MACHINE
@@ -136,7 +129,7 @@ def write_machine_file(
             f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote"
         )
     base = pt.load_machine(machine or REFERENCE_MACHINE)
-    measured = pt.measured.read_latency(latency_file, local_ns)
+    measured = pt.measured.read_latency(latency_file)
     pt.measured.write_machine(path, pt.measured.with_latency(base, measured, Path(path).stem))
     for flag in measured.flags:
         pt.cli.echo(f"ptanalyze: {flag}", err=True)

@@ -26,7 +26,6 @@ def calibrate(
     remote_seconds: float | None = None,
     machine: str | None = None,
     latency: pt.formats.PathLike | None = None,
-    local_ns: float | None = None,
     native: bool = False,
     walkers: float | None = None,
     threads_per_core: float | None = None,
@@ -40,8 +39,7 @@ def calibrate(
                shares of the walks ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75")
     at         placement of the `local` run, where its tables are not all local
     seconds, remote_seconds  elapsed times, where the files have none, or instead of files
-    machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
-               or a SLIT directory, with local_ns, the latency of local memory
+    machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency`
     native     whether there is a single table; also known from the placement
     walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
@@ -88,7 +86,7 @@ def calibrate(
             placement,
             at=at,
             machine=machine,
-            latency=None if latency is None else pt.measured.read_latency(latency, local_ns),
+            latency=None if latency is None else pt.measured.read_latency(latency),
             walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
             threads=threads_per_core,
             native=native or None,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import ptanalyze as pt
+from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_host.cpu_levels import groups
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.predict import predict_placement
@@ -164,7 +165,7 @@ FITTED_COPIES = {("mprotect", "4KiB"), *((call, "4GiB") for call in ("mmap", "mp
 
 def table_4(bench: Bench) -> Iterator[Row]:
     """Groups from the published latencies of 12 of the 192 vCPUs."""
-    matrix = pt.measured.read_matrix(pt.errors.bundled("models") / "reference" / "vmitosis-table-4.tsv")
+    matrix = read_matrix(pt.errors.bundled("models") / "reference" / "vmitosis-table-4.json")
     by_latency = groups(matrix.ns, matrix.cpus)
     named = sum(len(group) for group in by_latency if group in SOCKETS)
     note = "the published matrix is input, the groups are not"

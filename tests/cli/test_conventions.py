@@ -14,12 +14,12 @@ import pytest
 from command_line import EVERY, LEAVES
 from ptanalyze import synth
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, entries, run
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled, this_program
 from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
 from ptanalyze.policies import names
+from ptanalyze_host import cacheline
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
 

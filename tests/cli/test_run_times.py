@@ -83,12 +83,13 @@ def test_native_runs_are_calibrated_with_one_table(pt, perf):
     assert [row["placement"] for row in json.loads(pt(*asked).out)["result"]["predictions"]][1] == "RP"
 
 
-def test_latencies_from_slit_and_machine_are_taken(pt, perf, tmp_path):
+LATENCY = {"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "here"}
+
+
+def test_latencies_of_a_file_and_of_a_machine_are_taken(pt, perf, tmp_path):
     local = perf(GUPS["LL"], "ll")
-    for node, row in enumerate(("10 21", "21 10")):
-        (tmp_path / f"node{node}").mkdir()
-        (tmp_path / f"node{node}" / "distance").write_text(row)
-    ran = pt("calibrate", "--local", local, "--latency", tmp_path, "--local-ns", 80, "--json")
+    (tmp_path / "l.json").write_text(json.dumps(LATENCY | {"idle_ns": [[80, 168], [168, 80]]}))
+    ran = pt("calibrate", "--local", local, "--latency", tmp_path / "l.json", "--json")
     assert json.loads(ran.out)["result"]["remote_stretch"]["middle"] == pytest.approx(2.1)
     ran = pt("calibrate", "--local", local, "-m", "sapphire-rapids", "--json")
     result = json.loads(ran.out)["result"]
@@ -96,11 +97,9 @@ def test_latencies_from_slit_and_machine_are_taken(pt, perf, tmp_path):
 
 
 def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
-    (tmp_path / "mlc.txt").write_text(
-        "Measuring idle latencies (in ns)...\n\t\tNuma node\nNuma node 0 1\n0 81.5 140.0\n1 141.0 80.5\n"
-    )
+    (tmp_path / "l.json").write_text(json.dumps(LATENCY | {"idle_ns": [[81.5, 140], [141, 80.5]]}))
     out = tmp_path / "mine.toml"
-    words = ["--latency", tmp_path / "mlc.txt", "--machine", "emerald-rapids", "--write-machine", out]
+    words = ["--latency", tmp_path / "l.json", "--machine", "emerald-rapids", "--write-machine", out]
     made = pt("calibrate", *words)
     assert made.code == 0 and not made.out and len(made.err.splitlines()) == 1 and "81.5" in out.read_text()
     assert "a run is missing" in pt("calibrate", *words, "-o", tmp_path / "c.toml").err
@@ -141,7 +140,7 @@ def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
         (["--local", "LL", "-o", "no/where/x.toml"], 2, "there is no directory no/where"),
         (["--local", "LL", "-m", "abacus"], 2, "machine abacus: unknown"),
         (["--local", "LL", "--latency", "LL"], 2, "LL: contents"),
-        (["--local", "LL", "--latency", "."], 2, "no directory of NUMA nodes"),
+        (["--local", "LL", "--latency", "."], 2, "Is a directory"),
     ],
 )
 def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options, code, why):

@@ -25,7 +25,7 @@ from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.perf_samples import HEADER as PERF_HEADER
 from ptanalyze_formats.perf_samples import MAGIC as PERF_MAGIC
 from strategies import Page, build_snapshot, build_tree, frames_on
-from unit import test_foreign_tables, test_foreign_traces, test_host, test_latency, test_perf_stat
+from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_stat
 
 from .changes import reseal, zipped
 from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
@@ -195,7 +195,6 @@ prog  77 [000] 12.345679:   cpu/mem-stores/P:   7f0011223388
  5 [003] 13.1: 1f0000
 x y 9 14.000000001: mem-loads:  ffffffff81000000
 """
-MATRIX = b"cpu,0,1,2,3\n0,-,50,200,210\n1,50,-,205,200\n2,200,205,-,51\n3,210,200,51,-\n"
 ROWS = [[None, 50, 200, 210], [50, None, 205, 200], [200, 205, None, 51], [210, 200, 51, None]]
 LATENCY = {"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "x"}
 
@@ -221,8 +220,8 @@ def texts(place):
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
         "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
-        "latency": [test_latency.MLC.encode(), json.dumps(latency).encode()],
-        "matrix": [MATRIX, json.dumps(topology).encode()],
+        "latency": [json.dumps(latency).encode()],
+        "matrix": [json.dumps(topology).encode()],
         **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
     }
 

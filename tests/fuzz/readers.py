@@ -14,7 +14,7 @@ from ptanalyze.capture.live import host
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
-from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.measured.machine import read_calibration, write_machine
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
@@ -29,6 +29,8 @@ from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
 from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
+from ptanalyze_host.cacheline import read_matrix
+from ptanalyze_host.cpu_levels import kernel_groups
 from ptanalyze_law.ibs import read_refills
 from ptanalyze_law.perf_stat import read_run
 
@@ -131,15 +133,11 @@ def host_of(root):
     assert load_machine(root / "m.toml") == machine
 
 
-def distances_of(root):
-    read_latency(root / "sys/devices/system/node", 80.0)
-
-
 def parts_of(root):
     for part in (host.btf, host.counters, host.nodes, host.huge_pages):
         part(root)
     cpus = [int(place.name[3:]) for place in root.glob("sys/devices/system/cpu/cpu[0-9]")]
-    host.kernel_groups(cpus, root / "sys/devices/system")
+    kernel_groups(cpus, root / "sys/devices/system")
 
 
 def capture_changed(files, r):
@@ -167,7 +165,7 @@ champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
 dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
 
 READERS = {
-    "host": Reader((host_of, distances_of, parts_of), trees_changed),
+    "host": Reader((host_of, parts_of), trees_changed),
     "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),

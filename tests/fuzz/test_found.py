@@ -222,12 +222,6 @@ def test_words_that_are_no_value(name, text):
     assert (ended.code, ended.wrong) == (2, "")
 
 
-def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):
-    for cells in (16_000, 8000, 200_000):
-        (tmp_path / "l.csv").write_text(",".join(["1"] * cells))
-        assert ended(capfd, "topology", "groups", tmp_path / "l.csv") == 2
-
-
 def test_a_name_that_is_no_utf8_can_be_written(capfd, bases, tmp_path):
     assert ended(capfd, "redact", bases / "four", "-o", tmp_path / "r\udcff") == 0
 

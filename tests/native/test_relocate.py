@@ -16,8 +16,8 @@ from native import relocating
 from native.dumping import state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, target, threads
 from needs import needs_root
-from ptanalyze.capture.live.cacheline import usable_nodes
 from ptanalyze.capture.live.dump import alive
+from ptanalyze.capture.live.node_latency import usable_nodes
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze_host import relocate as front

@@ -16,21 +16,21 @@ import pytest
 from native.dumping import make, wait_for
 from needs import needs_root, needs_two_cpus
 from plot_texts import readable
-from ptanalyze.capture.live import cacheline
-from ptanalyze.capture.live.cacheline import (
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.node_latency import (
     cpu_list,
-    measure,
     measure_walks,
     said_of_walks,
     usable_nodes,
 )
-from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.show import plots
+from ptanalyze_host import cacheline
+from ptanalyze_host.cacheline import measure, read_matrix
 
 # The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology measure`.
 

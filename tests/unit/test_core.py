@@ -30,10 +30,11 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, by_processes, seen_signals, usable_cpus
 from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
-from ptanalyze.formats.measured.latency import read_latency, read_matrix
+from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.measured.machine import read_calibration
 from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
+from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_law.perf_stat import read_perf_stat
 
 # Hostile JSON and TOML: nested deeply, huge numbers, other encodings; each file says it in one line.

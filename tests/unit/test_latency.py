@@ -1,7 +1,6 @@
 """Latencies between nodes and CPUs: files of them, and the groups that they give."""
 
 import json
-import random
 from itertools import combinations
 from pathlib import Path
 
@@ -11,49 +10,41 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
-from ptanalyze.capture.live import host as kernel
-from ptanalyze.capture.live.cacheline import cpu_list, noisy_pairs
-from ptanalyze.capture.live.host import kernel_groups, mirrored
+from ptanalyze.capture.live.node_latency import cpu_list
 from ptanalyze.cli import run
-from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
-from ptanalyze.core.machine import GAP, known_pairs, load_machine
+from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
+from ptanalyze.core.machine import load_machine
 from ptanalyze.core.sysfs import parse_cpus
-from ptanalyze.formats.measured.latency import (
-    LatencyMatrix,
-    Method,
-    NodeLatency,
-    parse_table,
-    read_latency,
-    read_matrix,
-    with_latency,
-    write_latency,
-    write_matrix,
-)
+from ptanalyze.formats.measured.latency import NodeLatency, read_latency, with_latency, write_latency
 from ptanalyze.formats.measured.machine import write_machine
-from ptanalyze_host.cpu_levels import groups, level, levels, mean_latencies
+from ptanalyze_host import cpu_levels
+from ptanalyze_host.cacheline import LatencyMatrix, Method, noisy_pairs, read_matrix, write_matrix
+from ptanalyze_host.cpu_levels import (
+    GAP,
+    groups,
+    kernel_groups,
+    known_pairs,
+    level,
+    levels,
+    mean_latencies,
+    mirrored,
+)
 
 # Published latencies of cache-line transfers, and the groups they give.
 
-# vMitosis, Table 4, as printed: the upper triangle of the first 8 of 12 CPUs of a matrix of 192
-TABLE_4 = """\
-\t0\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t11
-0\t-\t125\t125\t126\t50\t125\t126\t126\t55\t125\t125\t126
-1\t-\t-\t125\t126\t126\t50\t125\t125\t125\t52\t126\t125
-2\t-\t-\t-\t126\t125\t126\t62\t126\t125\t125\t55\t125
-3\t-\t-\t-\t-\t125\t125\t126\t50\t125\t126\t125\t55
-4\t-\t-\t-\t-\t-\t125\t125\t126\t62\t126\t125\t125
-5\t-\t-\t-\t-\t-\t-\t125\t126\t125\t55\t125\t126
-6\t-\t-\t-\t-\t-\t-\t-\t126\t126\t126\t50\t125
-7\t-\t-\t-\t-\t-\t-\t-\t-\t125\t126\t125\t52
-"""
+FILE_4 = bundled("models") / "reference" / "vmitosis-table-4.json"  # vMitosis, Table 4
+TABLE_4 = read_matrix(FILE_4).ns
 SOCKETS = [(0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11)]
 # Virtual NUMA groups from latency matrices, and what the kernel says to them.
 NAN = np.nan
 
 
 def groups_of(text, **options):
-    cpus, ns = parse_table("latencies", text)
-    return groups(ns, cpus, **options)
+    """Groups of CPUs 0, 1, ... with the latencies of a text, "-" unknown."""
+    ns = text
+    if isinstance(text, str):
+        ns = [[NAN if cell == "-" else float(cell) for cell in row.split()] for row in text.splitlines()]
+    return groups(np.array(ns), range(len(ns)), **options)
 
 
 def matrix_of(partition, rng, within, across, one_way=0.0):
@@ -83,14 +74,12 @@ def partitions(draw, most=12):
     return sorted(tuple(sorted(group)) for group in found.values())
 
 
-@pytest.mark.twin
 def test_table_4_of_the_vmitosis_paper_gives_its_four_groups():
     assert groups_of(TABLE_4) == SOCKETS
-    (found,) = levels(parse_table("Table 4", TABLE_4)[1], range(12))
+    (found,) = levels(TABLE_4, range(12))
     assert (found.within_ns, found.across_ns) == (62, 125)
 
 
-@pytest.mark.twin
 @settings(deadline=None)
 @given(partitions(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 1.0]))
 def test_any_partition_comes_back_through_noise_and_missing_directions(partition, rng, one_way):
@@ -98,7 +87,6 @@ def test_any_partition_comes_back_through_noise_and_missing_directions(partition
     assert groups(ns, cpus) == partition
 
 
-@pytest.mark.twin
 @settings(deadline=None)
 @given(partitions(), st.randoms(use_true_random=False))
 def test_where_also_the_slow_pairs_have_gaps_the_partition_is_one_of_the_levels(partition, rng):
@@ -107,7 +95,6 @@ def test_where_also_the_slow_pairs_have_gaps_the_partition_is_one_of_the_levels(
     assert groups(ns, cpus, nodes=len(partition)) == partition
 
 
-@pytest.mark.twin
 @settings(deadline=None)
 @given(st.integers(2, 3), st.integers(2, 3), st.randoms(use_true_random=False))
 def test_hyperthreads_are_a_finer_level_than_sockets(sockets, cores, rng):
@@ -125,7 +112,6 @@ def test_hyperthreads_are_a_finer_level_than_sockets(sockets, cores, rng):
 LATENCIES = st.sampled_from([10, 12, 20, 25, 50, 60, 70, 100, 120, 150, None])
 
 
-@pytest.mark.twin
 @settings(deadline=None)
 @given(
     st.integers(2, 6).flatmap(
@@ -149,20 +135,21 @@ def test_levels_are_those_of_the_naive_search(values):
     assert found == [each for each in expect if each is not None]
 
 
-@pytest.mark.twin
 def test_a_slow_pair_within_a_group_is_named_with_the_fast_ones_that_join_it():
     with pytest.raises(UsageError, match=r"CPUs 4 and 8 take 126 ns.*\(4-0 50, 0-8 55 ns\)"):
-        groups_of(TABLE_4.replace("-\t125\t125\t126\t62", "-\t125\t125\t126\t126"))
+        slow = TABLE_4.copy()
+        slow[4, 8] = slow[8, 4] = 126
+        groups_of(slow)
 
 
-@pytest.mark.twin
 def test_groups_that_no_pair_tells_apart_are_not_guessed():
-    text = "\n".join(line for line in TABLE_4.splitlines() if not line.startswith(("3", "7")))
+    fewer = TABLE_4.copy()
+    for cpu in (3, 7):  # without the rows of the upper triangle
+        fewer[cpu, cpu:] = fewer[cpu:, cpu] = NAN
     with pytest.raises(UsageError, match="no known pair shows whether CPUs 3 and 7 share a group"):
-        groups_of(text)
+        groups_of(fewer)
 
 
-@pytest.mark.twin
 def test_without_a_gap_there_are_no_groups_unless_one_is_all_right():
     text = "- 50 60\n50 - 62\n60 62 -"
     with pytest.raises(UsageError, match="the matrix has no groups: latencies lie between 50 and 62 ns"):
@@ -170,44 +157,37 @@ def test_without_a_gap_there_are_no_groups_unless_one_is_all_right():
     assert groups_of(text, one_group_ok=True) == [(0, 1, 2)]
 
 
-@pytest.mark.twin
 def test_a_gap_is_30_percent_or_more():
     assert groups_of("- 10 13\n- - 13\n- - -") == [(0, 1), (2,)]
     with pytest.raises(UsageError, match=r"between 10 and 12\.9 ns without a gap of 1\.3 times"):
         groups_of("- 10 12.9\n- - 12.9\n- - -")
 
 
-@pytest.mark.twin
 def test_the_faster_direction_of_a_pair_counts():
     ns = known_pairs([[NAN, 60, 125], [50, NAN, 120], [NAN, 125, NAN]], range(3))
     np.testing.assert_array_equal(ns, [[NAN, 50, 125], [50, NAN, 120], [125, 120, NAN]])
 
 
-@pytest.mark.twin
 def test_groups_that_there_are_stay_where_one_would_be_all_right():
     assert groups_of(TABLE_4, one_group_ok=True) == SOCKETS
 
 
-@pytest.mark.twin
 def test_of_several_contradictions_that_of_the_widest_gap_is_named():
     with pytest.raises(UsageError, match=r"CPUs 0 and 2 take 60 ns.*\(0-1 12, 1-2 12 ns\)"):
         groups_of("- 12 60 60\n- - 12 80\n- - - 60\n- - - -")
 
 
-@pytest.mark.twin
 def test_one_group_is_not_guessed_where_no_pair_joins_its_cpus():
     with pytest.raises(UsageError, match="whether CPUs 0 and 2 share"):
         groups_of("- 50 - -\n- - - -\n- - - 55\n- - - -", one_group_ok=True)
 
 
-@pytest.mark.twin
 def test_one_group_does_not_hide_a_contradiction():
     ns = [[NAN, 50, 125], [NAN, NAN, 50], [NAN, NAN, NAN]]
     with pytest.raises(UsageError, match="CPUs 0 and 2 take 125 ns"):
         groups(ns, range(3), one_group_ok=True)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("ns", "cpus", "why"),
     [
@@ -227,39 +207,32 @@ def test_a_matrix_that_fits_no_cpus_or_itself_is_refused(ns, cpus, why):
         groups(ns, cpus)
 
 
-@pytest.mark.twin
 def test_one_pair_cannot_be_grouped():
     with pytest.raises(UsageError, match=r"two CPUs are one pair \(50 ns\)"):
         groups([[NAN, 50], [50, NAN]], [0, 1])
 
 
-@pytest.mark.twin
 def test_a_number_of_nodes_that_no_level_has_is_refused_with_those_it_has():
     with pytest.raises(UsageError, match="no level has 3 groups; there are levels with 4"):
         groups_of(TABLE_4, nodes=3)
 
 
-@pytest.mark.twin
 def test_mean_latencies_are_of_the_known_pairs():
-    cpus, ns = parse_table("Table 4", TABLE_4)
-    within, across = mean_latencies(ns, cpus, level(ns, cpus).groups)[0]
+    within, across = mean_latencies(TABLE_4, range(12), level(TABLE_4, range(12)).groups)[0]
     assert within == pytest.approx((50 + 55 + 62) / 3) and 125 < across < 126
     assert mean_latencies([[NAN, 50], [50, NAN]], [0, 1], [(0,), (1,)]) == [(None, 50), (None, 50)]
 
 
-@pytest.mark.twin
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 8191), min_size=1, max_size=40))
 def test_cpu_lists_are_read_as_they_are_written(cpus):
     assert parse_cpus(cpu_list(cpus)) == tuple(sorted(cpus))
 
 
-@pytest.mark.twin
 def test_cpu_lists_are_short():
     assert cpu_list([9, 0, 1, 2, 4]) == "0-2,4,9"
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("text", [",", "1-", "-1", "3-1", "0,,1", "a", "0-99999999999", "1.5", "0 1", "٣"])
 def test_a_list_that_names_no_cpus_is_refused(text):
     with pytest.raises(CaptureError, match="in a list such as 0-7,9"):
@@ -283,7 +256,6 @@ def two_sockets(tmp_path):
     return tmp_path
 
 
-@pytest.mark.twin
 def test_groups_are_compared_with_nodes_caches_and_cores_of_the_kernel(two_sockets):
     own = kernel_groups(range(8), two_sockets)
     assert mirrored([(0, 2, 4, 6), (1, 3, 5, 7)], own) == ["NUMA nodes", "sockets", "L3 caches"]
@@ -292,16 +264,13 @@ def test_groups_are_compared_with_nodes_caches_and_cores_of_the_kernel(two_socke
     assert mirrored([(0, 2), (3,)], kernel_groups((0, 2, 3), two_sockets))[0] == "NUMA nodes"
 
 
-@pytest.mark.twin
 def test_a_cpu_that_the_machine_lacks_is_not_compared(two_sockets):
     with pytest.raises(UsageError, match="CPU 8: not of this machine"):
         kernel_groups((0, 8), two_sockets)
 
 
-@pytest.mark.twin
-def test_the_command_prints_a_line_a_group_and_json(tmp_path, capfd):
-    path = str(tmp_path / "table-4")
-    Path(path).write_text(TABLE_4)
+def test_the_command_prints_a_line_a_group_and_json(capfd):
+    path = str(FILE_4)
     assert run(["topology", "groups", path]) == 0
     out = capfd.readouterr().out
     assert all(f" {','.join(map(str, cpus))} " in out for cpus in SOCKETS)
@@ -315,19 +284,18 @@ def test_the_command_prints_a_line_a_group_and_json(tmp_path, capfd):
 
 
 def of_two_sockets():
-    """A table of latencies on `two_sockets`: 12 ns in a core, 50 in a socket, 125 across."""
-    rows = (
-        ["-" if a == b else 12 if a % 4 == b % 4 else 50 if a % 2 == b % 2 else 125 for b in range(8)]
+    """Latencies on `two_sockets`: 12 ns in a core, 50 in a socket, 125 across."""
+    return [
+        [None if a == b else 12 if a % 4 == b % 4 else 50 if a % 2 == b % 2 else 125 for b in range(8)]
         for a in range(8)
-    )
-    return "\n".join(",".join(map(str, row)) for row in rows)
+    ]
 
 
-@pytest.mark.twin
 def test_the_command_says_what_of_the_kernel_the_groups_mirror(tmp_path, two_sockets, monkeypatch, capfd):
-    monkeypatch.setattr(kernel, "kernel_groups", lambda cpus: kernel_groups(cpus, two_sockets))
+    own = kernel_groups(range(8), two_sockets)
+    monkeypatch.setattr(cpu_levels, "kernel_groups", lambda cpus: own)
     path = str(tmp_path / "latencies")
-    Path(path).write_text(of_two_sockets())
+    Path(path).write_text(json.dumps({**MATRIX, "cpus": [*range(8)], "ns": of_two_sockets()}))
     assert run(["topology", "groups", path, "--compare-with-kernel"]) == 0
     out = capfd.readouterr().out
     assert "the groups mirror the kernel's NUMA nodes" in out and "another level: --nodes 4" in out
@@ -338,118 +306,35 @@ def test_the_command_says_what_of_the_kernel_the_groups_mirror(tmp_path, two_soc
     assert "are they the hyperthreads of one core" in capfd.readouterr().out
 
 
-# Files of latencies between CPUs: tables as people have them, records as `topology measure` writes them.
-def groups_in(path, **options):
-    matrix = read_matrix(path)
-    return groups(matrix.ns, matrix.cpus, **options)
+# Files of latencies between CPUs, as `topology measure` writes them.
 
 
-@pytest.mark.parametrize("mark", [",", " ", "  "])
-@pytest.mark.parametrize("corner", ["", "cpu"])
-def test_table_4_may_have_other_separators_and_corners(file, mark, corner):
-    text = TABLE_4.replace("\t", mark)
-    assert groups_in(file(corner + text if corner else text.lstrip(" "))) == SOCKETS
-
-
-def test_table_4_may_have_comments_empty_cells_and_crlf(file):
-    text = "# ns\n\n" + TABLE_4.replace("-", "").replace("\n", "\r\n")
-    assert groups_in(file(text)) == SOCKETS
-    assert groups_in(file("\ufeff" + TABLE_4.replace("-", "NaN"))) == SOCKETS
-
-
-def test_rows_may_stand_in_any_order(file):
-    head, *rows = TABLE_4.splitlines()
-    assert groups_in(file("\n".join([head, *reversed(rows)]))) == SOCKETS
-
-
-def test_a_matrix_without_names_is_of_cpus_from_0(file):
-    assert groups_in(file("- 50 125\n50 - 125\n125 125 -")) == [(0, 1), (2,)]
-    assert groups_in(file("0,50,125\n50,0,125\n125,125,0")) == [(0, 1), (2,)]
-
-
-def test_a_lower_triangle_with_an_empty_first_row_is_read(file):
-    assert groups_in(file(",,\n50,,\n125,126,\n")) == [(0, 1), (2,)]
-
-
-def test_the_other_direction_of_a_pair_may_differ_by_noise_only(file):
-    assert groups_in(file("- 50 125\n60 - 125\n125 125 -")) == [(0, 1), (2,)]
-    with pytest.raises(CaptureError, match=r"given.txt: \[1\]\[0\] = 125.0: but \[0\]\[1\] = 50.0"):
-        read_matrix(file("- 50 125\n125 - 125\n125 125 -"))
+MATRIX = {"format": "ptanalyze-topology", "version": 1}
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "no latencies in it"),
-        ("\n  \n# only words\n", "no latencies in it"),
-        ("5", "a pair needs two"),
-        ("cpu,0\n0,-\n", "a pair needs two"),
-        ("- 1\n1 -\n1 1\n", "CPU = 2: not square: only 2 CPUs have a column"),
-        ("- 50 50\n50 -\n", "line 2: latencies = 2: expected 3"),
-        ("- 50\n50 - 3\n- - -", "line 2: latencies = 3: expected 2"),
-        ("- -50\n50 -\n", r"\[0\]\[1\] = -50.0: expected ns"),
-        ("- 0\n50 -\n", r"\[0\]\[1\] = 0.0: expected ns"),
-        ("- 1e300\n1e300 -\n", r"\[0\]\[1\] = 1e\+300"),
-        ("- 1e400\n- -\n", r"\[0\]\[1\] = inf"),
-        ("- inf\n- -\n", r"\[0\]\[1\] = inf"),
-        ("- 1_0\n- -\n", "line 1 = '1_0': expected a latency"),
-        ("- ٥٠\n- -\n", "line 1 = '٥٠': expected a latency"),
-        ("nan nan\nnan nan\n", "no pair is known"),
-        ("- -\n- -\n", "no pair is known"),
-        (",0,0\n0,-,50\n", "CPU = 0: named twice in the first line"),
-        (",0,1\n0,-,50\n0,-,50\n", "line 3: CPU = 0: a second row"),
-        (",0,1\n2,-,50\n", "line 2: CPU = 2: not square"),
-        (",0,9999\n0,-,50\n", "line 1 = '9999': expected a CPU"),
-        (",0,x\n0,-,50\n", "line 1 = 'x': expected a CPU"),
-        ("hello world\nthis is prose\n", "line 1 = 'world': expected a CPU"),
-        (b"\x00\x01\x02", "neither a ptanalyze-topology file nor a table"),
-        (b"\xff\xfe\x80 50", "neither a ptanalyze-topology file nor a table"),
-        (random.Random(1).randbytes(4000), "neither a ptanalyze-topology file nor a table"),
+        (b"\xff\xfe\x80 50", "not a ptanalyze-topology file"),
         ("{", "not a ptanalyze-topology file"),
-        (
-            '{"format": "ptanalyze-snapshot", "version": 1, "cpus": [], "ns": []}',
-            "expected ptanalyze-topology",
-        ),
-        ('{"format": "ptanalyze-topology", "version": 2, "cpus": [], "ns": []}', "version = 2: this release"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [], "ns": []}', "a pair needs two"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[null, 1]]}', "1 rows of 2"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[], []]}', "2 rows of 0"),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[NaN, 1]]}',
-            "not a ptanalyze",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 0], "ns": [[null, 1], [1, null]]}',
-            "CPU = 0: named twice",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [-1, 0], "ns": [[null, 1], [1, null]]}',
-            "cpus = -1: expected CPU numbers",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[null, -1], [1, null]]}',
-            r"\[0\]\[1\] = -1.0",
-        ),
+        ({"format": "ptanalyze-snapshot", "cpus": [], "ns": []}, "expected ptanalyze-topology"),
+        ({"version": 2, "cpus": [], "ns": []}, "version = 2: this release"),
+        ({"cpus": [], "ns": []}, "a pair needs two"),
+        ({"cpus": [0, 1], "ns": [[None, 1]]}, "1 rows of 2"),
+        ({"cpus": [0, 1], "ns": [[], []]}, "2 rows of 0"),
+        ({"cpus": [0, 1], "ns": [[float("nan"), 1]]}, "not a ptanalyze"),
+        ({"cpus": [0, 0], "ns": [[None, 1], [1, None]]}, "CPU = 0: named twice"),
+        ({"cpus": [-1, 0], "ns": [[None, 1], [1, None]]}, "cpus = -1: expected CPU numbers"),
+        ({"cpus": [0, 1], "ns": [[None, -1], [1, None]]}, r"\[0\]\[1\] = -1.0"),
+        ({"cpus": [0, 1], "ns": [[None, None], [None, None]]}, "no pair is known"),
     ],
 )
 def test_a_file_that_is_no_matrix_is_refused_in_one_line(file, content, why):
-    path = file(content)
+    path = file(json.dumps(MATRIX | content) if isinstance(content, dict) else content)
     with pytest.raises(PtanalyzeError, match=why) as caught:
-        groups_in(path, name=path)
-    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="0125-,.\t\n #eanx{", max_size=60))
-def test_whatever_a_table_holds_it_is_read_or_refused(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "any"
-    path.write_text(text)
-    try:
         matrix = read_matrix(path)
-    except CaptureError as error:
-        assert "\n" not in str(error)
-        return
-    assert matrix.ns.shape == (len(matrix.cpus),) * 2 and np.isnan(matrix.ns.diagonal()).all()
+        groups(matrix.ns, matrix.cpus, name=path)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
 def test_a_measured_matrix_is_read_as_it_was_written(tmp_path):
@@ -462,7 +347,7 @@ def test_a_measured_matrix_is_read_as_it_was_written(tmp_path):
     np.testing.assert_array_equal(found.ns, ns)
     np.testing.assert_array_equal(found.spread, ns / ns)
     assert set(json.loads(path.read_text())) == {"format", "version", "cpus", "ns", "spread", "method"}
-    assert groups_in(path) == [(2, 4), (9,)]
+    assert groups(found.ns, found.cpus) == [(2, 4), (9,)]
 
 
 @pytest.mark.parametrize("cut", [2, 10, 100])
@@ -480,169 +365,49 @@ def test_pairs_that_were_disturbed_most_of_the_time_are_named():
     assert noisy_pairs(LatencyMatrix((2, 4, 9), spread * 50)) == []
 
 
-# Latencies between nodes: our JSON, Intel MLC's text, ACPI SLIT directories, and what cannot be.
-MLC = """Intel(R) Memory Latency Checker - v3.9
-Command line parameters: --latency_matrix
-
-Using buffer size of 2000.000MiB
-Measuring idle latencies (in ns)...
-\t\tNuma node
-Numa node\t     0\t     1\t
-       0\t  78.5\t 134.8\t
-       1\t 133.7\t  79.2\t
-
-Measuring Peak Injection Memory Bandwidths for the system
-\t\tNuma node
-Numa node\t     0\t     1\t
-       0\t 90935.7\t 34457.4\t
-"""
+# Latencies between nodes.
 
 
-def slit(tmp_path, rows):
-    for node, row in enumerate(rows):
-        (tmp_path / f"node{node}").mkdir()
-        (tmp_path / f"node{node}" / "distance").write_text(row + "\n")
-    return tmp_path
+ROWS = [[80.0, 150.0], [150.0, 80.0]]
+RECORD = {
+    "format": "ptanalyze-node-latency",
+    "version": 1,
+    "nodes": [0, 2],
+    "idle_ns": ROWS,
+    "contended_ns": [[120.0, 300.0], [300.0, 120.0]],
+    "source": "here",
+}
+SNC3 = [
+    [139.0, 168.0, 208.0, 394.0, 475.0, 445.0],
+    [160.0, 134.0, 170.0, 415.0, 448.0, 480.0],
+    [156.0, 124.0, 106.0, 508.0, 513.0, 452.0],
+    [396.0, 476.0, 446.0, 102.0, 129.0, 157.0],
+    [420.0, 453.0, 421.0, 122.0, 102.0, 130.0],
+    [445.0, 449.0, 392.0, 148.0, 122.0, 104.0],
+]
 
 
-@pytest.mark.parametrize("text", [MLC, MLC.replace("\t", "    "), MLC.replace("\n", "\r\n"), MLC[:268]])
-def test_the_latency_matrix_of_mlc_is_read(file, text):
-    found = read_latency(file(text))
-    assert found.nodes == (0, 1) and found.contended is None and not found.flags
-    assert found.idle.tolist() == [[78.5, 134.8], [133.7, 79.2]]
+def idle(rows, **more):
+    """Content of a file of idle latencies."""
+    return json.dumps(RECORD | {"nodes": [*range(len(rows))], "idle_ns": rows, "contended_ns": None} | more)
 
 
-TIERED = """Measuring idle latencies for random access (in ns)...
-\t\tNuma node
-Numa node\t     0\t     1\t     2\t
-       0\t  80.0\t 140.0\t 255.0\t
-       1\t 140.0\t  82.0\t 340.0\t
-
-Measuring Memory Bandwidths between nodes within system
-Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)
-Using all the threads from each core if Hyper-threading is enabled
-Using Read-only traffic type
-\t\tNuma node
-Numa node\t     0\t     1\t     2\t
-       0\t200000.0\t90000.0\t 30000.0\t
-       1\t91000.0\t201000.0\t 15000.0\t
-"""
-
-
-def test_a_node_without_cpus_has_a_column_alone(file, tmp_path):
-    found = read_latency(file(TIERED))
-    assert found.memory_nodes == (2,) and found.flags == ("node 2 has no row: taken as a node without CPUs",)
-    assert found.idle.tolist() == [[80.0, 140.0, 255.0], [140.0, 82.0, 340.0], [255.0, 340.0, 255.0]]
-    machine = with_latency(load_machine("sapphire-rapids"), found, "mine")
-    write_machine(tmp_path / "mine.toml", machine)
+def test_a_node_without_cpus_is_kept_by_files_and_machines(tmp_path, file):
+    rows = [[80.0, 140.0, 255.0], [140.0, 82.0, 340.0], [255.0, 340.0, 255.0]]
+    latency = read_latency(file(idle(rows, memory_nodes=[2])))
+    write_machine(tmp_path / "mine.toml", with_latency(load_machine("sapphire-rapids"), latency, "mine"))
     assert load_machine(tmp_path / "mine.toml").memory_nodes == (2,)
-    write_latency(tmp_path / "l.json", found)
+    write_latency(tmp_path / "l.json", latency)
     assert read_latency(tmp_path / "l.json").memory_nodes == (2,)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("       1\t 140.0", "       7\t 140.0", "node 7 = a row: no column"),
-        ("       1\t 140.0\t  82.0\t 340.0", "       1\t 140.0\t  82.0", "idle latencies = 2 rows of"),
-        ("82.0", "-", "a pair that MLC did not measure"),
-        ("       0\t  80.0\t 140.0\t 255.0\t\n       1", "       x", "no row of numbers"),
-    ],
-)
-def test_tiers_that_mlc_cannot_have_printed_are_refused_by_name(file, old, new, why):
-    assert old in TIERED
-    with pytest.raises(CaptureError, match=why):
-        read_latency(file(TIERED.replace(old, new, 1)))
-
-
-def test_blank_lines_and_the_word_socket_change_nothing(file):
-    doubled = MLC.replace("\n", "\n\n"), MLC.replace("Numa node\t ", "Socket\t ")
-    for text in doubled:
-        assert read_latency(file(text)).idle.tolist() == [[78.5, 134.8], [133.7, 79.2]]
-    more = TIERED.replace("Numa node\t ", "Socket\t ")  # of 3 nodes on 2 sockets
-    with pytest.raises(CaptureError, match="line 3 = Socket: 2 sockets read 3 nodes"):
-        read_latency(file(more))
-
-
-SNC3 = """Measuring idle latencies for sequential access (in ns)...
-\t\tNuma node
-Numa node\t     0\t     1\t     2\t     3\t     4\t     5
-       0\t 139.0\t 168.0\t 208.0\t 394.0\t 475.0\t 445.0
-       1\t 160.0\t 134.0\t 170.0\t 415.0\t 448.0\t 480.0
-       2\t 156.0\t 124.0\t 106.0\t 508.0\t 513.0\t 452.0
-       3\t 396.0\t 476.0\t 446.0\t 102.0\t 129.0\t 157.0
-       4\t 420.0\t 453.0\t 421.0\t 122.0\t 102.0\t 130.0
-       5\t 445.0\t 449.0\t 392.0\t 148.0\t 122.0\t 104.0
-"""
 
 
 def test_the_worst_pairs_are_said_when_a_machine_is_written(tmp_path, file, capfd):
     out = ["--write-machine", str(tmp_path / "m.toml")]
-    assert run(["calibrate", "--latency", str(file(SNC3)), *out]) == 0
+    assert run(["calibrate", "--latency", str(file(idle(SNC3))), *out]) == 0
     said = capfd.readouterr().err
     assert "node 1 to 2 takes 170 ns, back 124 ns" in said and "node 0 to 2 takes 208 ns, back 156" in said
     assert "3 more pairs" in said and load_machine(tmp_path / "m.toml").latency.idle[1][2] == 147
     assert "takes 170 ns" in load_machine(tmp_path / "m.toml").sources["oddities"]
-    (tmp_path / "m.toml").unlink()
-    rows = slit(tmp_path, ["10 15 28", "15 10 21", "23 21 10"])
-    assert run(["calibrate", "--latency", str(rows), "--local-ns", "80", *out]) == 0
-    assert "node 0 to 2 takes 224 ns, back 184 ns: asymmetric" in capfd.readouterr().err
-
-
-def test_an_asymmetric_matrix_is_flagged_by_pair(file):
-    found = read_latency(file(MLC.replace("133.7", "213.7")))
-    assert found.flags == ("idle: node 0 to 1 takes 134.8 ns, back 213.7 ns: asymmetric; the mean is used",)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("133.7", "53.7", "idle, node 1 to 0 = 53.7 ns: below node 1's own memory, 79.2 ns"),
-        ("134.8", "0.0", "idle, node 0 to 1 = 0 ns"),
-        ("134.8", "-", "line 8 = -: a pair that MLC did not measure"),
-        (" 134.8", "", "1 rows of|2 rows of"),
-        ("Measuring idle", "Thinking of", "neither ptanalyze-node-latency"),
-        ("Numa node\t     0\t     1", "node", "no line of NUMA nodes"),
-        ("     0\t     1", "     0\t     0", "nodes = "),
-    ],
-)
-def test_what_mlc_cannot_have_printed_is_refused_by_name(file, old, new, why):
-    assert old in MLC
-    with pytest.raises(CaptureError, match=why) as refused:
-        read_latency(file(MLC.replace(old, new, 1)))
-    assert "given.txt" in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_slit_distances_are_scaled_by_the_local_latency(tmp_path):
-    found = read_latency(slit(tmp_path, ["10 21", "21 10"]), local_ns=80.0)
-    assert found.idle.tolist() == [[80.0, 168.0], [168.0, 80.0]]
-    assert "not measurements" in found.source
-
-
-def test_this_machines_own_slit_is_read():
-    found = read_latency("/sys/devices/system/node", local_ns=80.0)
-    assert np.diag(found.idle).tolist() == [80.0] * len(found.nodes)
-
-
-@pytest.mark.parametrize(
-    ("rows", "local_ns", "why"),
-    [
-        (["10 21", "21 10"], None, "relative; say with --local-ns"),
-        (["10 21", "21 10"], float("nan"), "relative"),
-        (["10 21", "21"], 80.0, "expected 2, one for each node"),
-        (["10 9", "9 10"], 80.0, "expected a whole number from 10"),
-        (["10 ten", "21 10"], 80.0, "expected a whole number"),
-        ([], 80.0, "no directory of NUMA nodes"),
-    ],
-)
-def test_a_slit_that_says_too_little_is_refused(tmp_path, rows, local_ns, why):
-    with pytest.raises(PtanalyzeError, match=why):
-        read_latency(slit(tmp_path, rows), local_ns)
-
-
-def test_a_local_latency_is_for_slit_only(file):
-    with pytest.raises(UsageError, match="has latencies of its own"):
-        read_latency(file(MLC), local_ns=80.0)
 
 
 cells_of = st.integers(1, 4).flatmap(lambda n: st.lists(st.floats(1, 1e4), min_size=n * n, max_size=n * n))
@@ -659,16 +424,6 @@ def test_a_file_gives_back_what_was_written(tmp_path_factory, cells, loaded):
     found = read_latency(path)
     assert found.idle.tolist() == idle.tolist() and found.source == "here"
     assert (found.contended is None) == (not loaded)
-
-
-RECORD = {
-    "format": "ptanalyze-node-latency",
-    "version": 1,
-    "nodes": [0, 2],
-    "idle_ns": [[80.0, 150.0], [150.0, 80.0]],
-    "contended_ns": [[120.0, 300.0], [300.0, 120.0]],
-    "source": "here",
-}
 
 
 @pytest.mark.parametrize(

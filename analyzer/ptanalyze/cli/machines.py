@@ -33,7 +33,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 @click.option(
     "--latency",
     type=click.Path(exists=True),
-    help="With --from-host: file of `ptanalyze topology latency` or text of Intel's mlc. Default: HMAT, else "
+    help="With --from-host: file of `ptanalyze topology latency`. Default: HMAT, else "
     "the firmware's distances.",
 )
 @click.option(
@@ -86,8 +86,8 @@ def write_host(path: str, latency: str | None, measure: bool, root: str) -> str:
     """Write the machine file of the host below `root`; returns its path, which is not overwritten."""
     from pathlib import Path
 
-    from ..capture.live.cacheline import measure_nodes, measure_walks, said_of_walks
     from ..capture.live.host import CPUINFO, host_machine
+    from ..capture.live.node_latency import measure_nodes, measure_walks, said_of_walks
     from ..core.errors import UsageError
     from ..core.sysfs import SYSTEM
     from ..formats.measured.latency import read_latency, with_walks

@@ -1,6 +1,6 @@
 """The simulated machine: nodes, TLBs, page-walk caches, data caches, latencies; how its kernel moves data."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform
@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .columns import Finding
-from .errors import MOST_CPUS, MOST_NODES, CaptureError, UsageError, bundled, meant
+from .errors import MOST_CPUS, MOST_NODES, UsageError, bundled, meant
 from .interval import Interval
 from .safe_files import Undecodable, field_and_why, plain_toml, read_given, struct_of
 
@@ -551,33 +551,3 @@ def moves_from(settings: Mapping[str, Any]) -> Moves:
     except msgspec.ValidationError as error:
         key, why = field_and_why(error)
         raise UsageError(f"autonuma: {key} = {settings.get(key)}: {why}") from None
-
-
-# Neighbours in the sorted latencies that differ by less belong to the same level. vMitosis, Table 4:
-# 62 / 50 = 1.24 is the whole spread of the level within sockets, 125 / 62 = 2.02 the gap to the level across.
-GAP = 1.3
-LEAST_NS, MOST_NS = 0.1, 1e9  # below a clock cycle, above a second: no transfer of a cache line
-
-
-def known_pairs(
-    matrix: np.ndarray, cpus: Sequence[int], name: str | PathLike[str] = "latency matrix"
-) -> np.ndarray:
-    """float64[n, n], symmetric: the faster direction of each pair (interference only slows), nan where none
-    is known and on the diagonal. CaptureError names the CPUs of a pair with an impossible latency, or with
-    two different ones."""
-    ns, cpus = np.array(matrix, np.float64), [int(cpu) for cpu in cpus]
-    if ns.shape != (len(cpus), len(cpus)):
-        why = f"must be square, one row and column per CPU ({len(cpus)})"
-        raise CaptureError(name, "shape", ns.shape, why)
-    if len(cpus) < 2:
-        raise CaptureError(name, "CPUs", len(cpus), "a pair needs two")
-    if len(set(cpus)) < len(cpus):
-        raise CaptureError(name, "CPU", next(cpu for cpu in cpus if cpus.count(cpu) > 1), "named twice")
-    np.fill_diagonal(ns, np.nan)
-    for a, b in np.argwhere((ns < LEAST_NS) | (ns > MOST_NS))[:1]:
-        why = f"expected ns from {LEAST_NS} to {MOST_NS:.0e}, or - where a pair was not measured"
-        raise CaptureError(name, f"[{cpus[a]}][{cpus[b]}]", ns[a, b], why)
-    for a, b in np.argwhere(ns > GAP * ns.T)[:1]:
-        why = f"but [{cpus[b]}][{cpus[a]}] = {ns[b, a]}, more than noise ({GAP} times) apart: measure again"
-        raise CaptureError(name, f"[{cpus[a]}][{cpus[b]}]", ns[a, b], why)
-    return np.fmin(ns, ns.T)

@@ -10,10 +10,12 @@ from .capture import PathLike as PathLike
 from .capture import open_capture as open_capture
 from .record import TRACE as TRACE
 from .record import copy_private as copy_private
+from .record import decode_record as decode_record
 from .record import must_be_new as must_be_new
 from .record import new_capture as new_capture
 from .record import read_manifest as read_manifest
 from .record import seal as seal
+from .record import write_record as write_record
 from .snapshot import SNAPSHOT_FILE as SNAPSHOT_FILE
 from .snapshot import TABLE_BYTES as TABLE_BYTES
 from .snapshot import VM_FILE as VM_FILE

@@ -52,20 +52,25 @@ Record = TypeVar("Record", bound=Versioned)
 
 
 def decode_record(
-    path: str | PathLike[str], text: bytes, kind: type[Record], form: str, version: int
+    path: str | PathLike[str],
+    text: bytes,
+    kind: type[Record],
+    form: str,
+    version: int,
+    refused: type[CaptureError] = CaptureError,
 ) -> Record:
     """A struct of type `kind` from the bytes of file `path`.
 
-    CaptureError names file, field and value where the text is damaged, foreign or of another version.
+    `refused`, an error, names file, field and value where the text is damaged, foreign or of another version.
     """
     try:
         record = json_struct(text, kind, form)
     except Undecodable as error:
-        raise error.of(path) from None
+        raise error.of(path, refused) from None
     if record.format != form:
-        raise CaptureError(path, "format", record.format, f"expected {form}")
+        raise refused(path, "format", record.format, f"expected {form}")
     if record.version != version:
-        raise CaptureError(path, "version", record.version, f"this release reads version {version}")
+        raise refused(path, "version", record.version, f"this release reads version {version}")
     return record
 
 

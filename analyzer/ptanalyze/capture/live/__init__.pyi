@@ -1,16 +1,14 @@
 """What captures look at on the running machine: processes, tables, nodes."""
 
-from .cacheline import cpu_list as cpu_list
-from .cacheline import measure_nodes as measure_nodes
 from .dump import alive as alive
 from .dump import descendants as descendants
 from .dump import dump_process as dump_process
 from .dump import move_files as move_files
 from .dump import seal_dump as seal_dump
-from .host import Groups as Groups
-from .host import kernel_groups as kernel_groups
-from .host import mirrored as mirrored
 from .native import native as native
+from .node_latency import cpu_list as cpu_list
+from .node_latency import cpu_model as cpu_model
+from .node_latency import measure_nodes as measure_nodes
 from .process import PAGE as PAGE
 from .process import Process as Process
 from .process import called as called

@@ -7,10 +7,10 @@ file's sources say so.
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -65,7 +65,7 @@ def host_machine(
 
     CPUs of nodes without memory count with the nearest node that has some.
 
-    measured  latencies of `topology latency` or Intel MLC; None: what the firmware says (HMAT, SLIT)
+    measured  latencies of `topology latency`; None: what the firmware says (HMAT, SLIT)
     """
     cpu = cpu_facts(text_of(cpuinfo))
     like, nodes = load_machine(nearest(cpu)), host_nodes(system)
@@ -405,41 +405,3 @@ def disk(place: Path) -> Capability:
     gives = f"traces of {seconds:.0f} s of one thread's own time and more"
     missing = "" if free > ROOMY else "free space, or --max-bytes"
     return Capability("disk", "disk", free > ROOMY, found, gives, missing)
-
-
-# Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel.
-
-SHARED = {  # of /sys/devices/system/cpu/cpuN, Documentation/ABI/stable/sysfs-devices-system-cpu
-    "sockets": "topology/core_siblings_list",
-    "L3 caches": "cache/index3/shared_cpu_list",
-    "cores (hyperthreads)": "topology/thread_siblings_list",
-}
-Groups: TypeAlias = list[tuple[int, ...]]
-
-
-def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Groups]:
-    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
-
-    Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
-    """
-    for cpu in cpus:
-        if not (system / f"cpu/cpu{cpu}").is_dir():
-            raise UsageError(f"CPU {cpu}: not of this machine, so there is nothing to compare its group with")
-    lists = {"NUMA nodes": sorted((system / "node").glob("node[0-9]*/cpulist"))}
-    for kind, name in SHARED.items():
-        lists[kind] = [system / f"cpu/cpu{cpu}" / name for cpu in cpus]
-    return {
-        kind: restricted(paths, cpus)
-        for kind, paths in lists.items()
-        if paths and all(path.exists() for path in paths)
-    }
-
-
-def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
-    lists = {tuple(sorted(set(parse_cpus(text_of(path), path)) & set(cpus))) for path in paths}
-    return sorted(group for group in lists if group)
-
-
-def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
-    """Kinds with exactly these groups."""
-    return [kind for kind, own in kernel.items() if own == groups]
