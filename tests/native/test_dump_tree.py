@@ -6,11 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from naive.trees import compare as compared
-from native.dumping import PROGRAMS, REPOSITORY, pages_of_pagemap, ptdump, running, state, wait_for
+from native.dumping import PROGRAMS, REPOSITORY, ptdump, running, state, wait_for
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import name, program
@@ -19,7 +18,6 @@ from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import new_capture
 from ptanalyze.formats.snapshot import read_snapshot, read_tree
-from ptanalyze.world.trees import shared_pages
 
 # Processes that share memory as one capture: what they share as pagemap tells it, all stopped together.
 
@@ -58,38 +56,6 @@ def test_every_page_of_each_is_where_pagemap_says_and_none_is_missing(captured):
         found = compare(one.directory, pid)
         assert found["other frame"] == found["not dumped"] == 0 < found["equal"]
         assert found["not in pagemap"].keys() <= {"[vvar]", "[vvar_vclock]"}
-
-
-def test_what_they_share_is_what_pagemap_shows(family, captured):
-    of = {pid: one.snapshot for pid, one in captured.members.items()}
-    pages = {pid: pages_of_pagemap(pid, snapshot.vmas) for pid, snapshot in of.items()}
-    found = shared_pages({pid: snapshot.guest for pid, snapshot in of.items()})
-    for pid, mine in pages.items():
-        others = set().union(*(set(of.values()) for other, of in pages.items() if other != pid))
-        expected = {}
-        for address, frame in mine.items():
-            expected.setdefault(address >> 21, []).append(frame in others)
-        base, level = of[pid].guest.base, of[pid].guest.level
-        leaf = {
-            int(base[t]) >> 21: int(n) for t, n in zip(found.tables[pid], found.with_others[pid], strict=True)
-        }
-        small = {int(b) >> 21 for b in base[level == 1]}
-        assert leaf == {region: sum(of) for region, of in expected.items() if any(of) and region in small}
-
-
-def test_the_shared_region_is_one_group_per_2_mib_in_those_who_touched_it(family, captured):
-    words = family[1]
-    of = {pid: one.snapshot.guest for pid, one in captured.members.items()}
-    found, mappers = shared_pages(of), []
-    for region in range(4):
-        group = {}
-        for one, tables in found.tables.items():
-            at = np.flatnonzero(of[one].base[tables] == words["shared"] + region * 2 * MIB)
-            if len(at):
-                group[one] = int(found.group[one][at[0]])
-        assert len(set(group.values())) == 1 and min(group.values()) >= 0
-        mappers.append(len(group))
-    assert mappers == [4, 3, 2, 2]
 
 
 def test_the_command_makes_one_capture(family, tmp_path):

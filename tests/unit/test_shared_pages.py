@@ -1,18 +1,13 @@
-"""Captures of several processes: pages that they share, and answers for all of them."""
+"""Captures of several processes, and answers for all of them."""
 
-import itertools
 import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from captures import make_family
-from naive import classify as naive
 from ptanalyze import classify as classified_capture
 from ptanalyze.analysis.classify import classify
-from ptanalyze.analysis.frames import shared_tables_frame
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
@@ -20,41 +15,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
-from ptanalyze.world.trees import NO_GROUP, shared_pages
-from strategies import REGION, Page, build_snapshot, build_tree
-
-# Pages that several processes map, counted as by a naive reader of lists; captures of several processes.
-
-SMALL = st.tuples(st.integers(0, 3 * 512 - 1), st.integers(0, 1100), st.just(1))
-HUGE = st.tuples(st.integers(4, 6), st.integers(0, 2), st.just(2))
-PROCESS = st.lists(st.one_of(SMALL, SMALL, HUGE), max_size=12, unique_by=lambda one: (one[0], one[2]))
-
-
-def mapping(place, frame, level):
-    return (place << 12, frame, 1) if level == 1 else (place * REGION, frame << 9, 2)
-
-
-@pytest.mark.twin
-@settings(max_examples=30)
-@given(st.lists(PROCESS, min_size=1, max_size=4))
-def test_shared_pages_and_the_tables_that_map_them_are_those_of_a_naive_count(processes):
-    of = {7 + k: [mapping(*one) for one in mine] for k, mine in enumerate(processes)}
-    trees = {
-        pid: build_tree([Page(*one) for one in mine], itertools.count(pid << 30)) for pid, mine in of.items()
-    }
-    found, (pages, common, counted) = shared_pages(trees), naive.shared(of)
-    assert (found.pages, found.shared) == (pages, common)
-    rows, labels = {}, {}
-    for pid, tables in found.tables.items():
-        columns = (found.mapped[pid], found.with_others[pid], found.group[pid])
-        for table, entries, both, group in zip(tables, *columns, strict=True):
-            place = pid, int(trees[pid].base[table]) >> 21
-            rows[place] = int(entries), int(both)
-            labels.setdefault(int(group), set()).add(place)
-    assert rows == counted
-    labels.pop(NO_GROUP, None)
-    assert {frozenset(group) for group in labels.values()} == naive.groups(of)
-    assert sorted(labels) == list(range(len(labels)))
+from strategies import REGION, build_snapshot
 
 
 @pytest.fixture
@@ -68,13 +29,6 @@ def test_a_capture_knows_the_processes_inside_it_and_nothing_else_that_lies_ther
     (family / "pid-10").symlink_to(family / "pid-9")
     (family / "pid-11").write_text("")
     assert [*open_capture(family).processes] == [8, 9] and [*open_capture(family).members] == [7, 8, 9]
-
-
-@pytest.mark.twin
-def test_leaf_tables_of_the_same_pages_stand_together(family):
-    table = shared_tables_frame(open_capture(family))
-    rows = table[["pid", "base", "pages", "shared_pages", "group"]].to_numpy().tolist()
-    assert rows == [[9, REGION, 1, 1, -1], [7, REGION, 2, 2, 0], [8, 4 * REGION, 2, 2, 0]]
 
 
 @pytest.mark.twin
@@ -94,10 +48,9 @@ def test_every_process_is_checked_and_a_missing_or_damaged_one_is_named(family):
 def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also):
     for name in ["pid-9", *also]:
         shutil.rmtree(family / name)
-    for ask in (lambda: classify(family, by="process"), lambda: shared_tables_frame(open_capture(family))):
-        with pytest.raises(CaptureError, match=r"pid-\d.*missing"):
-            ask()
-    assert run(["info", str(family)]) == run(["info", "--shared", str(family)]) == 1
+    with pytest.raises(CaptureError, match=r"pid-\d.*missing"):
+        classify(family, by="process")
+    assert run(["info", str(family)]) == 1
     assert run(["redact", str(family), "-o", str(family.parent / "r")]) == 0, "it copies the first alone"
 
 

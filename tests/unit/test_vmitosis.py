@@ -15,7 +15,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.kernels import LL, LR, RL, TABLE_MOVED
+from ptanalyze.kernels import LL, LR, TABLE_MOVED
 from ptanalyze.policies import find
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
@@ -94,29 +94,6 @@ def test_contradictory_modes_are_refused_in_one_line(params, why):
             Setup.of(machine=small_machine(2), costs=COSTS),
         )
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize(("reserve", "unused", "refills"), [(10, 12, 0), (4, 0, 0), (3, 0, 2)])
-def test_page_caches_say_what_was_reserved_for_nothing_and_what_was_missing(reserve, unused, refills):
-    """Two nodes' replicas of 4 guest tables."""
-    snapshot = build_snapshot([(HEAP, 1)], [])
-    for trace in (build_trace([(0, [HEAP])]), None):
-        params = {"page_cache": reserve, "mode": "no-f", "misplaced": 1.0}
-        _, done = replay_snapshot(
-            snapshot,
-            trace,
-            [(REPLICATE, params)],
-            Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
-        )
-        assert done.facts["gpt_page_cache_bytes_reserved"] == 2 * reserve * PAGE
-        assert done.facts["gpt_page_cache_bytes_unused"] == unused * PAGE
-        assert done.facts["gpt_page_cache_refills"] == refills
-        assert done.facts["gpt_tables_misplaced"] == 4
-        spare = 2 * reserve - done.host_pages
-        assert done.facts["ept_page_cache_bytes_unused"] == max(spare, 0) * PAGE
-        assert done.facts["ept_page_cache_refills"] == max(-spare, 0)
-        assert done.classes[:, RL].sum() == done.walks
 
 
 @pytest.mark.twin

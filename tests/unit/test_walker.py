@@ -14,7 +14,6 @@ from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
-from replay_cases import ask
 from strategies import (
     Page,
     build_snapshot,
@@ -199,15 +198,3 @@ def test_a_huge_page_in_the_host_shortens_the_nested_walks():
     small = build_snapshot([(GIB, 512)], [])
     huge = build_snapshot([(GIB, 512)], [Page(0, 0, 3), Page(4 * GIB, 4 << 18, 3)])
     assert len(cold(small, GIB)) > len(cold(huge, GIB))
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize(
-    ("levels", "host_levels", "reads"), [(4, 0, 4), (5, 0, 5), (4, 4, 24), (5, 4, 29), (4, 5, 29), (5, 5, 35)]
-)
-def test_a_cold_walk_reads_each_level_in_both_dimensions(levels, host_levels, reads):
-    """vMitosis, section 1: 24 with four levels, 35 with five."""
-    snapshot = build_snapshot(
-        [(GIB, 5)], [] if host_levels else None, levels=levels, host_levels=host_levels or 4
-    )
-    assert ask(snapshot, trace=build_trace([(0, [GIB])]))[0].reads.sum() == reads

@@ -15,7 +15,6 @@ from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
 from ..formats.record import TRACE
 from ..world.address_space import tracers_leaves
-from ..world.trees import shared_pages
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -257,18 +256,13 @@ def describe_trace(trace: Trace) -> Rows:
 
 
 def process_rows(capture: Capture) -> dict[int, Rows]:
-    """{PID: its tables, and what it shares with the others} of the processes that have page tables here."""
+    """{PID: its tables} of the processes that have page tables here."""
     of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
-    found = shared_pages({pid: one.snapshot.guest for pid, one in of.items()})
     return {
         pid: {
             "name": name(one),
             "table pages": len(one.snapshot.guest),
             "leaf tables": int(np.count_nonzero(one.snapshot.guest.level == 1)),
-            "with shared pages": len(found.tables[pid]),
-            "with no others": int(np.count_nonzero(found.mapped[pid] == found.with_others[pid])),
-            "4 KiB pages": found.pages[pid],
-            "of them shared": found.shared[pid],
         }
         for pid, one in of.items()
     }

@@ -14,30 +14,22 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..capture.describe import Rows
-    from ..core.columns import Answer, Section
+    from ..core.columns import Section
     from ..formats.capture import Capture
-
-TOP = 20  # leaf tables shown
 
 
 @click.command("info")
 @capture_argument
-@click.option(
-    "--shared",
-    is_flag=True,
-    help="List the leaf tables that map pages which another process of CAPTURE maps too.",
-)
 @output_options("tables", "map")
-def command(capture: str | None, shared: bool, output: Output) -> None:
+def command(capture: str | None, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
-    Without CAPTURE: this directory, or the newest capture in it. Of several processes
-    (dump process --tree, record --follow-fork) also what each shares with the others.
+    Without CAPTURE: this directory, or the newest capture in it.
 
     \b
     Examples:
       ptanalyze info app
-      ptanalyze info postgres --shared --csv
+      ptanalyze info postgres --csv
       ptanalyze info app --plot map.png --plot-kind map
     """
     from ..analysis.frames import facts_frame
@@ -45,9 +37,6 @@ def command(capture: str | None, shared: bool, output: Output) -> None:
     from ..core.columns import Answer
 
     opened = open_or_default(capture)
-    if shared:
-        emit(shared_tables(opened), output)
-        return
     sections = describe(opened)
     emit(
         Answer(
@@ -83,36 +72,6 @@ def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
         )
     yield Section(lines=[""])
     yield further
-
-
-def shared_tables(opened: Capture) -> Answer:
-    """Leaf tables that map pages of other processes too, those of the same pages below each other."""
-    from ..analysis.frames import shared_tables_frame
-    from ..core.columns import Answer, Section
-    from ..core.errors import UsageError
-
-    if not opened.processes and not opened.lost:
-        raise UsageError(
-            f"--shared: {opened.directory} holds a single process; take several with `ptanalyze dump process "
-            "--tree PID`"
-        )
-    table = shared_tables_frame(opened)
-
-    def view() -> Iterator[Section]:
-        shown = table.head(TOP).to_dict("records")
-        rows = [{**row, "base": f"{row['base']:#x}", "pid": str(row["pid"])} for row in shown]
-        more = len(table) - len(rows)
-        yield Section(
-            "Leaf tables with shared pages", rows, [f"{more:,} more: --csv has all"] if more else []
-        )
-
-    return Answer(
-        "shared",
-        lambda: table,
-        lambda: table.to_dict("records"),
-        view,
-        dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
-    )
 
 
 def table_pages(opened: Capture) -> DataFrame:

@@ -92,7 +92,7 @@ TABLE_BYTES = 4096
 # docs/howto/size.md.
 BY_SIZE, BY_SEARCH = 0.15, 0.2
 EVERY_NODE = "every node once"  # placement where there is no trace
-HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
+HELD_FACTS = ("bloat_bytes", "unused_bytes_peak")
 
 
 class CallCost(NamedTuple):

@@ -50,7 +50,6 @@ MISPLACED = (
     "another node's replica (4.2.2)"
 )
 SEED = "which table pages are misplaced"
-CACHE = "pages reserved on each node for replicas, in each dimension (3.3.1); 0: taken when needed"
 
 
 class Params(Strict):
@@ -60,7 +59,6 @@ class Params(Strict):
     groups: Annotated[str, Meta(description=GROUPS)] = ""
     misplaced: Annotated[float, Meta(ge=0, le=1, description=MISPLACED)] = 0.0
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=SEED)] = 0
-    page_cache: Annotated[int, Meta(ge=0, le=2**40, description=CACHE)] = 0
 
 
 class State(NamedTuple):
@@ -204,40 +202,18 @@ def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
 
 
 def guest_facts(state: State, scenario: Scenario, params: Params, pages: np.ndarray) -> dict[str, int]:
-    """Facts of the guest's page caches, and the number of its table pages with misplaced replicas."""
-    facts = _cache_facts("gpt", state.here, params, pages)
-    if params.misplaced:
-        away = state.misplaced[: scenario.space.guest_tables] & scenario.space.program_tables
-        facts["gpt_tables_misplaced"] = int(np.count_nonzero(away))
-    return facts
-
-
-def host_facts(
-    state: static_replicas.State, scenario: Scenario, params: Params, pages: np.ndarray
-) -> dict[str, int]:
-    return _cache_facts("ept", state, params, pages)
-
-
-def _cache_facts(
-    tree: str, state: static_replicas.State, params: Params, pages: np.ndarray
-) -> dict[str, int]:
-    """Bytes of all nodes' page caches, by the peak of replica pages: freed pages go back (3.3.4)."""
-    if not params.page_cache:
+    """Number of table pages with misplaced replicas."""
+    if not params.misplaced:
         return {}
-    copies = len(state.copies)
-    need, have = int(pages[1]), copies * params.page_cache
-    return {
-        f"{tree}_page_cache_bytes_reserved": have * 4096,
-        f"{tree}_page_cache_bytes_unused": max(have - need, 0) * 4096,
-        f"{tree}_page_cache_refills": max(need - have, 0),  # pages that the reserve did not hold
-    }
+    away = state.misplaced[: scenario.space.guest_tables] & scenario.space.program_tables
+    return {"gpt_tables_misplaced": int(np.count_nonzero(away))}
 
 
 POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
     PolicySide(HOOKS, start_guest, implicit_tables, initial_servers, guest_facts, copy_guest),
-    static_replicas.host_part(start_host)._replace(facts=host_facts),
+    static_replicas.host_part(start_host),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
