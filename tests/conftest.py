@@ -54,7 +54,7 @@ LONGEST = (
 )  # first those that wait
 LONG = (  # of unit
     "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
-    "plots_values", "validate", "vmitosis", "hydra",
+    "plots", "validate", "vmitosis", "hydra",
 )  # fmt: skip
 
 

@@ -150,7 +150,6 @@ def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> pt.columns
         table,
         lambda: [record(one) for one in found[:top]],
         lambda: view(found, top or ROWS, nodes),
-        {"survey": table},
     )
 
 

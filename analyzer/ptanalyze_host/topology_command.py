@@ -48,7 +48,7 @@ def command() -> None:
     default=None,
     help="Number of repetitions per pair of CPUs. Default: 7.",
 )
-@pt.output.output_options(file=False)
+@pt.output.output_options("latency", file=False)
 def measure_command(
     matrix_file: str | None,
     cpus: str | None,
@@ -126,7 +126,7 @@ def measure_command(
     show_default=True,
     help="Number of bursts of 20,000 reads per pair of nodes.",
 )
-@pt.output.output_options(file=False)
+@pt.output.output_options("latency", file=False)
 def latency_command(
     latency_file: str | None, mebibytes: int | None, bursts: int, output: pt.output.Output
 ) -> None:
@@ -227,7 +227,7 @@ def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) ->
     is_flag=True,
     help="Compare the groups with this machine's, as the kernel sees them.",
 )
-@pt.output.output_options()
+@pt.output.output_options("latency")
 def groups_command(
     file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: pt.output.Output
 ) -> None:

@@ -108,10 +108,9 @@ def command(
 
     if calibration_file is not None:
         pt.measured.write_calibration(calibration_file, calibration)
-    plots = {"coefficients": table}
     pt.output.emit(
         pt.columns.Answer(
-            "calibration", table, lambda: msgspec.to_builtins(calibration), lambda: view(calibration), plots
+            "calibration", table, lambda: msgspec.to_builtins(calibration), lambda: view(calibration)
         ),
         output,
     )

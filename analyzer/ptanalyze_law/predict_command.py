@@ -20,6 +20,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
     from .predict import Prediction
@@ -83,7 +84,7 @@ ERRORS = (
     is_flag=True,
     help="Show the errors of predictions for published runs, each left out in turn.",
 )
-@pt.output.output_options()
+@pt.output.output_options("prediction")
 def command(
     calibration: str | None,
     local_file: str | None,
@@ -155,11 +156,16 @@ def predicted(
     def table() -> DataFrame:
         return predict(calibration, placements or None, walk_cycles)
 
+    def plot() -> Figure:
+        from .prediction_plot import prediction_plot
+
+        return prediction_plot(table())
+
     def json() -> dict[str, Any]:
         notes = {"assumed": calibration.assumed, "flags": warnings(calibration, runs)}
         return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
 
-    return pt.columns.Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
+    return pt.columns.Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": plot})
 
 
 def view(calibration: pt.law.Calibration, runs: list[Prediction]) -> pt.columns.Section:
@@ -200,7 +206,6 @@ def errors() -> pt.columns.Answer:
         lambda: [
             pt.columns.Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])
         ],
-        {"prediction_errors": lambda: table},
     )
 
 

@@ -10,6 +10,7 @@ import click
 import ptanalyze as pt
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 
@@ -65,10 +66,16 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     def table() -> DataFrame:
         return published_frame([flat(row) for _, rows in compared for row in rows])
 
-    def samples() -> DataFrame:
+    def validation() -> Figure:
+        from .validation_plots import validation
+
+        return validation(table())
+
+    def throughput() -> Figure:
+        from .validation_plots import throughput
         from .vmitosis_moved import samples
 
-        return samples()
+        return throughput(samples())
 
     pt.output.emit(
         pt.columns.Answer(
@@ -76,7 +83,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
             table,
             lambda: summary(compared),
             lambda: sections(compared, pt.terminal.next_steps(following)),
-            {"validation": table, "throughput": samples},
+            {"validation": validation, "throughput": throughput},
         ),
         output,
     )

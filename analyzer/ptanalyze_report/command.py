@@ -24,7 +24,6 @@ import ptanalyze as pt
 @pt.options.question_options
 @pt.options.option("weigh")
 @pt.options.replay_options
-@pt.options.on_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -35,7 +34,6 @@ def command(
     memory: str | None,
     updates: str | None,
     horizon: float,
-    on: str,
     **options: Any,
 ) -> int:
     """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
@@ -59,8 +57,8 @@ def command(
     asked = [pt.options.capture_of(one) for one in captures or (None,)]
     with pt.terminal.progress_bar() as progress:
         setup = pt.options.setup_from(options, progress)
-        found = studies(asked, setup, pt.options.question(memory, updates, horizon, names), on)
+        found = studies(asked, setup, pt.options.question(memory, updates, horizon, names))
         page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
     write(output, page)
     pt.cli.echo(f"ptanalyze: wrote {output}", err=True)
-    return pt.check.exit_code([finding for study in found for finding in study.findings])
+    return pt.check.exit_code([finding for study in found for finding in study.checks])

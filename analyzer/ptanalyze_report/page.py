@@ -20,13 +20,10 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 import ptanalyze as pt
-from ptanalyze.show.whatif import by_size
 
-from . import change, where
-from .cautions import alone, captured, cautions, glance, listed, second_sentence, told
-from .picture import Column, Grid, Picture, count, grid, word
-from .study import Study, studies
-from .where import walkers
+from . import figures
+from .figures import Column, Grid, Picture, count, grid, word
+from .study import Study, cautions, glance, studies
 
 
 def report(
@@ -38,12 +35,10 @@ def report(
     updates: float | str = pt.errors.NO_LIMIT,
     horizon: float = pt.analysis.ranking.HOUR,
     policies: pt.analysis.Policies = (),
-    on: str = "",
     **options: Unpack[pt.analysis.Keywords],
 ) -> str:
     """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
-    on  "dask:HOST:PORT": the captures are studied by the workers of that cluster, with the same numbers
     It holds the advice, its cautions, the locality of page walks, effects and costs of each policy, and
     the provenance of the numbers; its tables sort and filter. It is self-contained. Other arguments as in
     `advise`.
@@ -55,7 +50,7 @@ def report(
     opened = [pt.load(capture) for capture in named]
     asked = pt.analysis.Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
     how = pt.analysis.setup_of(setup, options)
-    studied = studies(opened, how, asked, on)
+    studied = studies(opened, how, asked)
     given = {
         key: value
         for key, value in asked.items()
@@ -183,7 +178,7 @@ def html(page: Page, processes: int, progress: pt.process.Progress = None) -> st
         template.render(
             page=page,
             chapters=chapters,
-            names=listed([study.name for study in page.studies], 3),
+            names=" and ".join(study.name for study in page.studies),
             script=Markup(own),
             library=Markup(library()),
             style=Markup(asset("report.css")),
@@ -198,7 +193,7 @@ def html(page: Page, processes: int, progress: pt.process.Progress = None) -> st
 
 def drawn(studies: Sequence[Study], processes: int, progress: pt.process.Progress) -> list[Chapter]:
     """A Chapter of each study; drawing takes half a second for each picture, side by side in processes."""
-    parts, several = (where.pictures, change.pictures, where.pictures_deeper), len(studies) > 1
+    parts, several = (figures.where, figures.change, figures.deeper), len(studies) > 1
     work = [[list(part(study)) for part in parts] for study in studies]
     draws = [draw for study in work for part in study for draw in part]
     if progress is not None:
@@ -225,23 +220,12 @@ def environment() -> Environment:
     jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable, "coded": coded}
     jinja.globals |= {
         "titles": pt.describe.TITLES,
-        "advice": second_sentence,
-        "placement_alone": alone,
-        "missing": pt.analysis.ranking.missing,
         "cautions": cautions,
-        "told": told,
-        "captured": captured,
         "glance": glance,
-        "walkers": walkers,
-        "where": where,
-        "change": change,
-        "by_size": by_size,
-    }
-    jinja.globals |= {
+        "figures": figures,
         "check_grid": check_grid,
-        "workload_line": workload_line,
-        "notes": notes,
         "made_with": made_with,
+        "refusals": refusals,
     }
     return jinja
 
@@ -259,16 +243,18 @@ def check_grid(study: Study) -> Grid:
         "wrong": Column("Wrong", "", count),
         "reason": Column("Why", "", word),
     }
-    return grid("checks", "Checks of the capture", columns, [asdict(finding) for finding in study.findings])
+    return grid("checks", "Checks of the capture", columns, [asdict(check) for check in study.checks])
 
 
-def workload_line(study: Study) -> str:
-    return f"The workload is {study.workload}: {'; '.join(study.evidence)}."
+def refusals(study: Study) -> dict[str, str]:
+    """{why: names of the policies that the capture does not allow}."""
+    reasons = dict.fromkeys(study.refused.values())
+    return {why: ", ".join(name for name, one in study.refused.items() if one == why) for why in reasons}
 
 
 def made_with(study: Study) -> dict[str, str]:
     """Versions, the machine of the replay and the placement of threads on it."""
-    attrs = study.ranked.attrs
+    attrs = study.frame.attrs
     facts = {what: str(text) for what, text in attrs["provenance"].items()}
     machine = attrs["machine"]
     latencies = [
@@ -277,10 +263,6 @@ def made_with(study: Study) -> dict[str, str]:
         if machine[key] is not None
     ]
     return {**facts, "machine": f"{machine['name']}: {machine['ghz']:g} GHz, {', '.join(latencies)}"}
-
-
-def notes(study: Study) -> list[str]:
-    return [one.line for one in pt.analysis.findings.owned(study.results)]
 
 
 def used(policy: str, studies: Sequence[Study]) -> bool:

@@ -15,7 +15,6 @@ import pytest
 
 from native.dumping import make, wait_for
 from needs import needs_root, needs_two_cpus
-from plot_texts import readable
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.native import native
 from ptanalyze.capture.live.node_latency import (
@@ -28,7 +27,6 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze.show import plots
 from ptanalyze_host import cacheline
 from ptanalyze_host.cacheline import measure, read_matrix
 
@@ -360,20 +358,15 @@ def test_wrong_use_is_refused(words):
 
 
 @needs_root
-def test_the_command_prints_a_table_json_and_a_plot(holder, tmp_path, capsys, monkeypatch):
-    found, save = [], plots.save
-    monkeypatch.setattr(
-        plots, "save", lambda figure, path: (found.append(readable(figure)), save(figure, path))
-    )
+def test_survey_prints_a_table_and_json(holder, tmp_path, capsys):
     prom = tmp_path / "pt.prom"
-    words = ["survey", "--json", "--prometheus", str(prom), "--plot", str(tmp_path / "survey.png")]
+    words = ["survey", "--json", "--prometheus", str(prom)]
     assert run(words) == 0
     rows = json.loads(capsys.readouterr().out)["result"]
     own = next(one for one in rows if one["pid"] == holder)
     assert own["kind"] == "process" and sum(own["leaf_tables"].values()) >= 512
     assert own["pt_bytes"] == 4096 * sum([*own["leaf_tables"].values(), *own["upper_tables"].values()]) - 4096
     assert f'ptanalyze_page_table_bytes{{pid="{holder}"' in prom.read_text()
-    assert found == [True]
     assert run(["survey", "--top", "3"]) == 0
     assert "--top" in capsys.readouterr().out
 

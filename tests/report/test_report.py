@@ -15,9 +15,8 @@ import pytest
 
 import ptanalyze
 import ptanalyze_report
-from ptanalyze.core.columns import Finding as Told
+from ptanalyze_report.figures import memory
 from ptanalyze_report.page import Page, html
-from ptanalyze_report.picture import memory
 from report_page import ReportPage
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
@@ -47,6 +46,13 @@ def test_figures_are_there_when_their_data_are(native_page, untraced_page, all_p
     assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
 
 
+def test_the_advice_is_the_terminals(native_study, native_page):
+    text, lines = native_page.text(), [line.strip() for line in native_study.lines]
+    assert len(lines) > 2 and all(line in text for line in lines)
+    rows = native_page.table("sizes-data")
+    assert len(rows) == 1 + 2 * len(native_study.curve.times) and rows[-1][0] == "256"
+
+
 def test_the_full_table_says_what_advise_says(native, native_page):
     header, *rows = native_page.table("policies")
     frame = ptanalyze.advise(native).frame
@@ -63,7 +69,7 @@ def test_the_full_table_says_what_advise_says(native, native_page):
 def test_without_a_trace_there_is_no_run_time_and_the_page_says_so(untraced_page):
     header, *_ = untraced_page.table("policies")
     assert not any("Interval" in name for name in header)
-    assert "there is no trace, so every mapped page counts alike" in untraced_page.text()
+    assert "no trace: every mapped page counts once" in untraced_page.text()
 
 
 def test_several_captures_are_side_by_side_then_one_by_one(native, vm, twin, all_page):
@@ -125,17 +131,11 @@ def test_a_browser_is_told_to_load_nothing_and_run_one_script(page):
 
 def test_names_are_text_and_never_markup(native_study):
     study = native_study
-    facts = {
-        HOSTILE: {HOSTILE: HOSTILE},
-        **study.facts,
-        "trace": {**study.facts["trace"], "command": HOSTILE},
-    }
-    finding = replace(study.findings[0], name=HOSTILE, reason=HOSTILE, verdict="note")
-    results = [replace(study.results[0], findings=(Told(HOSTILE, HOSTILE),)), *study.results[1:]]
-    refused = {HOSTILE: HOSTILE}
+    facts = {**study.facts, "capture": {HOSTILE: HOSTILE}}
+    check = replace(study.checks[0], name=HOSTILE, reason=HOSTILE, verdict="note")
     hostile = replace(
-        study, name=HOSTILE, facts=facts, findings=[*study.findings, finding], results=results,
-        sentence=HOSTILE, evidence=[HOSTILE], workload=HOSTILE, refused=refused,
+        study, name=HOSTILE, facts=facts, checks=[*study.checks, check], lines=[HOSTILE], evidence=[HOSTILE],
+        workload=HOSTILE, refused={HOSTILE: HOSTILE},
     )  # fmt: skip
     page = ReportPage(html(Page([hostile, hostile], HOSTILE), 1))
     assert len(page.all("script")) == 2 and not [e for e in page.elements if "onerror" in e.attributes]

@@ -6,12 +6,12 @@ import pytest
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.show import plots
 from ptanalyze_papers import mitosis, vmitosis, vmitosis_moved
 from ptanalyze_papers.bench import bench
 from ptanalyze_papers.law_rows import misplaced, predicted, replicated, run_of
 from ptanalyze_papers.row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED
 from ptanalyze_papers.script import million_entries_per_second
+from ptanalyze_papers.validation_plots import throughput
 from ptanalyze_papers.vmitosis_moved import (
     Curve,
     Pace,
@@ -246,7 +246,7 @@ def test_the_command_draws_published_and_predicted_curves(rows, tmp_path, capfd)
 @pytest.mark.full
 def test_the_plot_draws_every_line_that_the_artifact_has_and_no_other(rows):
     table = vmitosis_moved.samples()
-    figure = plots.throughput(table)
+    figure = throughput(table)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert [title.partition(":")[0] for title in titles] == list(vmitosis_moved.CURVES)
     for axis, name in zip(figure.axes, vmitosis_moved.CURVES, strict=True):
@@ -254,7 +254,7 @@ def test_the_plot_draws_every_line_that_the_artifact_has_and_no_other(rows):
         assert np.allclose(paper, 100 * published(name).share)
         assert np.allclose(ours, 100 * vmitosis_moved.predicted()[name][0].share)
     with pytest.raises(UsageError, match="no line is both published and predicted"):
-        plots.throughput(table[table["source"] == "published"])
+        throughput(table[table["source"] == "published"])
 
 
 # The scan period of Linux' NUMA balancing: against its integers, and closed forms of its passes.

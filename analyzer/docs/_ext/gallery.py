@@ -9,7 +9,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import ptanalyze
 from ptanalyze.show import plots
-from ptanalyze_report.picture import image
+from ptanalyze_report.figures import image
 
 
 def pictures(place):
@@ -42,14 +42,14 @@ class Gallery(SphinxDirective):
         made = []
         with tempfile.TemporaryDirectory() as place:
             for command, what, figure in pictures(Path(place)):
-                one = image(figure)
+                source, width, height = image(figure)
                 alt = " ".join(figure.get_suptitle().split()).replace("&", "&amp;").replace('"', "&quot;")
                 made.append(
                     nodes.paragraph(
                         "", "", nodes.literal("", f"ptanalyze {command}"), nodes.Text(f": {what}")
                     )
                 )
-                html = f'<img src="{one.source}" width="{one.width}" height="{one.height}" alt="{alt}">'
+                html = f'<img src="{source}" width="{width}" height="{height}" alt="{alt}">'
                 made.append(nodes.raw("", html, format="html"))
         return made
 

@@ -71,7 +71,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
             further = {"what another placement gains": "advise"} if whole else {"what it holds": "info"}
             yield steps(capture, further)
 
-    emit(Answer("check", table, lambda: [asdict(check) for check in checks], view, {"checks": table}), output)
+    emit(Answer("check", table, lambda: [asdict(check) for check in checks], view), output)
     return exit_code(checks)
 
 

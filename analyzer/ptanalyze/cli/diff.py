@@ -28,7 +28,7 @@ REDACTED = "frames are renumbered there, so an unchanged page may count as moved
 @click.argument("b", type=click.Path(), shell_complete=complete.captures_at)
 @click.option("--exact", is_flag=True, help="Of results: exit with 1 if anything differs.")
 @replay_options
-@output_options()
+@output_options("changes")
 def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None:
     """Compare two captures of the same process or VM, or two results.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Parameter of --after: group or reserve_limit; repeatable. Default: as `ptanalyze policies` lists.",
 )
 @option("machine")
-@output_options()
+@output_options("fragmentation")
 def command(
     capture: str | None,
     by: str,

@@ -62,7 +62,6 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
         table,
         lambda: {name: asdict(share) for name, share in shares.items()},
         lambda: [Section("host and guest", rows)],
-        {"fit": table},
     )
     emit(answer, output)
     for doubt in fit.doubts:

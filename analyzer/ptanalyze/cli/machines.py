@@ -48,7 +48,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     help="With --from-host: directory with a copy of another host's /sys/devices/system and /proc/cpuinfo. "
     "Default: this host.",
 )
-@output_options()
+@output_options("latency")
 def command(
     name: str | None,
     host_file: str | None,
@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
-    --plot draws latencies: local and remote for each machine, or node to node for one.
+    --plot draws the latencies of one machine, from node to node.
 
     \b
     Examples:
@@ -139,7 +139,6 @@ def every() -> Answer:
         table,
         lambda: [msgspec.to_builtins(machine) for machine in machines],
         lambda: [Section("Machines", [dict(zip(columns, row, strict=True)) for row in rows])],
-        {"machines": table},
     )
 
 

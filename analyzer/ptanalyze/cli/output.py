@@ -53,9 +53,10 @@ class Output:
 
 
 def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Command]:
-    """--json, --csv, --columns, -o, --plot and, with several `kinds`, --plot-kind, as `output`.
+    """--json, --csv, --columns, -o and, of an answer that is drawn, --plot, as `output`.
 
-    file  whether -o is for the table; not where -o is for something that the command makes
+    kinds  of plots, the default first; of several, --plot-kind chooses one
+    file   whether -o is for the table; not where -o is for something that the command makes
     """
 
     def add(command: Command) -> Command:
@@ -65,7 +66,7 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             form: str | None,
             sheet: str | None,
             columns: str | None,
-            plot: str | None,
+            plot: str | None = None,
             table_file: str | None = None,
             plot_kind: str | None = None,
             **options: Any,
@@ -109,15 +110,16 @@ def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Com
                 help="Also write the table to a file; JSON holds what --json prints.",
             )
         )
-    options.append(
-        click.option(
-            "--plot",
-            type=click.Path(),
-            callback=must_end_with(*PLOTS),
-            metavar="FILE.{png,svg,pdf}",
-            help="Also draw the table as a plot file.",
+    if kinds:
+        options.append(
+            click.option(
+                "--plot",
+                type=click.Path(),
+                callback=must_end_with(*PLOTS),
+                metavar="FILE.{png,svg,pdf}",
+                help="Also draw the table as a plot file.",
+            )
         )
-    )
     if len(kinds) > 1:
         meanings = "; ".join(f"{kind}: {KINDS[kind]}" for kind in kinds)
         options.append(
@@ -196,9 +198,14 @@ def show(answer: Answer, form: str, line: bool = False) -> None:
 
 def draw(answer: Answer, path: str, kind: str | None) -> None:
     """Write FILE.png, FILE.svg or FILE.pdf; `kind` of answer.plots, None: its first."""
+    from matplotlib.figure import Figure
+
+    from ..core.errors import UsageError
     from ..show import plots
 
+    if not answer.plots:
+        raise UsageError("--plot: this answer has no plot: --csv or --json write its numbers")
     kind = next(iter(answer.plots)) if kind is None else kind
-    figure = getattr(plots, FUNCTIONS.get(kind, kind))(answer.plots[kind]())
-    plots.save(figure, path)
+    drawn = answer.plots[kind]()
+    plots.save(drawn if isinstance(drawn, Figure) else getattr(plots, FUNCTIONS.get(kind, kind))(drawn), path)
     echo(f"ptanalyze: wrote {path}", err=True)

@@ -50,7 +50,6 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
             table,
             lambda: records,
             lambda: view(chosen) if full or names else short(chosen),
-            {"policies": table},
         ),
         output,
     )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @option("baseline")
 @replay_options
 @on_option
-@output_options()
+@output_options("curve")
 def command(
     capture: str | None,
     names: tuple[str, ...],

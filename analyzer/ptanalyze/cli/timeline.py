@@ -26,7 +26,7 @@ from .output import Output, emit, output_options
 @set_option
 @option("windows", "baseline")
 @replay_options
-@output_options()
+@output_options("timeline")
 def command(
     capture: str | None, names: tuple[str, ...], settings: tuple[str, ...], output: Output, **options: Any
 ) -> None:

@@ -35,7 +35,7 @@ def parse(
 @click.argument(
     "where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=complete.captures
 )
-@output_options()
+@output_options("walk")
 def command(where: tuple[str | None, int], output: Output) -> int:
     """Explain how ADDRESS is translated in CAPTURE: every table read, its node, and the nodes it is local to.
 

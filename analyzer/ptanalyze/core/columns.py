@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
     from rich.text import Text
 
@@ -235,7 +236,7 @@ class Answer:
     make_table  its tidy table, with units, findings and provenance in attrs (core.columns.described)
     make_json   its "result" in JSON: plain values, or NumPy's
     make_view   its view for people; None: the table itself
-    plots       {kind of plot: its table}, the default kind first
+    plots       {kind of plot: its table, or a Figure that no function of show.plots draws}, the default first
     refused     {policy: why the capture does not allow it}; a view says it by itself
     """
 
@@ -243,7 +244,7 @@ class Answer:
     make_table: Callable[[], DataFrame]
     make_json: Callable[[], object]
     make_view: Callable[[], Iterable[Section | Matrix]] | None = None
-    plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
+    plots: Mapping[str, Callable[[], DataFrame | Figure]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -1,0 +1,129 @@
+"""Plots of our results beside published figures: ratios row by row, and throughput around a migration."""
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+from pandas import DataFrame
+
+import ptanalyze as pt
+
+KINDS = {  # ptanalyze_papers.row.KINDS: colour, whether it is evidence
+    "law": (pt.style.GREEN, True),
+    "replayed": (pt.style.BLUE, True),
+    "modelled": (pt.style.ORANGE, True),
+    "traced small": (pt.style.SKY, True),
+    "fitted": (pt.style.PURPLE, False),
+    "by definition": (pt.style.GREY, False),
+    "not reproducible": (pt.style.VERMILION, False),
+}
+BANDS = ((0.25, "#eeeeee", "within 25 %"), (0.05, "#cccccc", "within 5 %"))
+MOST_NAMED = 40  # largest number of rows with a line each
+LEAST, MOST = 0.25, 4.0  # ratios beyond are drawn at the edge
+TICKS = (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4)
+
+
+@pt.style.styled
+def validation(table: DataFrame) -> Figure:
+    """Ours / published on a logarithmic axis, with bands of 5 and 25 %.
+
+    Up to 40 rows have a line each, with bars for our intervals; more have a line per paper and kind of row.
+    Rows without a ratio (bounds, published zeros, no number of ours) are counted below; ratios beyond a
+    factor of 4 are at the edge.
+    table    of ptanalyze_papers.run.published_frame, as `ptanalyze validate` prints it
+    columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
+    """
+    rows = table[(table["bound"] == "") & (table["published"] > 0) & (table["ours"] > 0)]
+    pt.style.must_have(len(rows), "no row has a ratio", "see the table for bounds, and reasons of the others")
+    several = len(rows) > MOST_NAMED
+    parts = ["paper", "kind"] if several else ["where", "quantity"]
+    names = rows[parts[0]].str.cat(rows[parts[1]], sep=": ")
+    names = names if several else names + ["\N{ZERO WIDTH SPACE}" * k for k in range(len(rows))]
+    figure, axis = pt.style.row_figure(names.unique(), 2.2)
+    for share, colour, label in BANDS:
+        axis.axvspan(1 - share, 1 + share, color=colour, linewidth=0, zorder=0, label=label)
+    axis.axvline(1, color=pt.style.BLACK, linewidth=1, zorder=1)
+    ratio = rows[["low", "ours", "high"]].div(rows["published"], axis=0).clip(LEAST, MOST)
+    if not several:
+        axis.hlines(
+            range(len(rows)), ratio["low"], ratio["high"], color=pt.style.GREY, linewidth=3, alpha=0.5
+        )
+    palette = {kind: KINDS[kind][0] for kind in rows["kind"].unique()}
+    how = {"jitter": False, "size": 6, "alpha": 0.7, "zorder": 3, "clip_on": False}
+    sns.stripplot(x=ratio["ours"], y=names, hue=rows["kind"], palette=palette, ax=axis, **how)
+    axis.set(xscale="log", xlim=(LEAST, MOST), xlabel="ours / published (1: equal)", ylabel="")
+    axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    pt.style.name_rows(axis, names.unique())
+    pt.style.legend_above(axis)
+    bounds = table.loc[table["bound"] != "", "holds"]
+    left_out = len(table) - len(rows) - len(bounds)
+    held = f"{int(bounds.eq(True).sum())} of {len(bounds)} published bounds hold" if len(bounds) else ""
+    return pt.style.finish(
+        figure, table, headline(table), held, f"{left_out} without a ratio" if left_out else ""
+    )
+
+
+def headline(table: DataFrame) -> str:
+    """Errors of the rows that are evidence, as ptanalyze_papers.row counts them."""
+    evidence = table[table["kind"].map(lambda kind: KINDS[kind][1]) & (table["bound"] == "")]
+    if not len(evidence):
+        return f"{len(table)} rows, none of them evidence"
+    errors = evidence["error"].abs()
+    text = f"{len(evidence)} rows that can fail: median error {100 * errors.median():.1f} %"
+    return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
+
+
+# Throughput over time after a migration, published and predicted: vMitosis, Figure 6.
+
+PUBLISHED, PREDICTED = "published", "predicted"
+BEFORE = -100.0  # s: what is shown of the time before the move
+
+
+@pt.style.styled
+def throughput(table: DataFrame) -> Figure:
+    """Throughput over that before the move, a panel per line of the paper's figure that has samples.
+
+    Black: the paper's samples. Blue, with a band for the cost file's assumptions: ours.
+    table    vmitosis_moved.samples
+    columns  variant, title, source (published or predicted), seconds (since the move), share, low, high
+    """
+    both = {name: of for name, of in table.groupby("variant", sort=False) if of["source"].nunique() == 2}
+    pt.style.must_have(both, "no line is both published and predicted", "keep the rows of both sources")
+    rows = -(-len(both) // 2)
+    figure = pt.style.new_figure(3 * rows + 1)
+    panels = np.atleast_1d(figure.subplots(rows, 2, sharex=True, sharey=True)).ravel()
+    for axis, (name, of) in zip(panels, both.items(), strict=False):
+        draw_throughput(axis, of)
+        axis.set_title(f"{name}: {of['title'].iloc[0]}", loc="left")
+        axis.set(xlabel="s since the move", ylabel="% of the throughput before")
+        axis.label_outer()
+    for axis in panels[len(both) :]:
+        axis.set_visible(False)
+    lasts = table[table["variant"].isin(list(both))].groupby("source")["seconds"].max()
+    panels[0].set(xlim=(BEFORE, lasts.min()), ylim=(0, 112))
+    panels[0].legend(loc="lower right")
+    means, worst = zip(*map(distances, both.values()), strict=True)
+    text = (
+        f"Predicted throughput is {100 * np.mean(means):.0f} points of the throughput before the move off "
+        f"the published samples on average, at most {100 * max(worst):.0f}"
+    )
+    return pt.style.finish(figure, table, text)
+
+
+def draw_throughput(axis: Axes, of: DataFrame) -> None:
+    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
+    axis.plot(paper["seconds"], 100 * paper["share"], color=pt.style.BLACK, linewidth=1, label=PUBLISHED)
+    axis.plot(ours["seconds"], 100 * ours["share"], "--", color=pt.style.BLUE, linewidth=1.8, label=PREDICTED)
+    axis.fill_between(ours["seconds"], 100 * ours["low"], 100 * ours["high"], color=pt.style.BLUE, alpha=0.15)
+
+
+def distances(of: DataFrame) -> tuple[float, float]:
+    """(mean over time, largest) distance of the lines at the published samples after the move that ours
+    reaches; samples of equal work take longer where they are slow."""
+    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
+    paper = paper[(paper["seconds"] > 0) & (paper["seconds"] <= ours["seconds"].max())]
+    there = ours["share"].to_numpy()[np.searchsorted(ours["seconds"], paper["seconds"])]
+    distance = np.abs(there - paper["share"].to_numpy())
+    return float(np.average(distance, weights=np.diff(paper["seconds"], prepend=0))), float(distance.max())
