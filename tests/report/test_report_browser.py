@@ -64,17 +64,6 @@ def test_it_runs_without_errors_and_asks_for_nothing(browser, page):
     assert {url for url in asked if url.startswith("file")} == {page}
 
 
-def test_a_figure_answers_where_the_pointer_is(browser, page):
-    from selenium.webdriver import ActionChains
-
-    opened(browser, page)
-    spot = browser.find_element("css selector", "#c0-figure-locality i")
-    says = "return getComputedStyle(arguments[0], '::after').content"
-    assert browser.execute_script(says, spot) == "none"
-    ActionChains(browser).move_to_element(spot).perform()
-    assert re.search(r"socket \d+: [\d.]+ % \w+", browser.execute_script(says, spot))
-
-
 def test_a_click_or_a_key_on_a_heading_sorts(browser, page):
     opened(browser, page)
     given = column(browser, "c0-policies", "Policy")
