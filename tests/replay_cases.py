@@ -15,7 +15,9 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event, WalkStream
-from ptanalyze.kernels import EVENT_KINDS
+from ptanalyze.cost.counts import Counts
+from ptanalyze.cost.price import price
+from ptanalyze.kernels import CALLS, EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
@@ -244,3 +246,32 @@ def ask(snapshot, *names, params=None, trace=None, machine=None):
         machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux", cold=True
     )
     return replay_snapshot(snapshot, trace, policies, setup)
+
+
+# Prices of Counters that a test makes by hand.
+
+
+def both(count):
+    """int64[sides, ...] of events, as Counts.events of a run."""
+    return np.stack([count.events, count.host_events])
+
+
+def counts_of(runs, machine, executed=0.0, **more):
+    """Counts of Counters of a run, or of [Counters] at several shares of the LLC, the best guess first."""
+    runs = runs if isinstance(runs, list) else [runs]
+    first, nodes = runs[0], runs[0].reads.shape[1]
+    pages = dict.fromkeys(("guest", "guest_peak", "guest_single", "host", "host_single", "aside"), 0)
+    fields = {
+        "policy": "", "params": {}, "machine": machine, "run": None,
+        "reads": np.stack([run.reads for run in runs])[None], "classes": first.classes[None],
+        "events": both(first)[None], "before": 0 * both(first),
+        "calls": np.zeros((1, 4, len(CALLS), nodes), np.int64), "instructions": np.array([float(executed)]),
+        "hits": np.zeros(3, np.int64), "pages": pages,
+    }  # fmt: skip
+    return Counts(**(fields | more))
+
+
+def priced(base, *policies, machine, costs, executed=0.0, calibration=None, contended=(False,), **more):
+    """[Result] of Counters, the baseline's first; more: fields of all Counts."""
+    every = [counts_of(one, machine, executed, **more) for one in (base, *policies)]
+    return price(every, costs, contended, calibration)

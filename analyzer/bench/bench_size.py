@@ -88,7 +88,7 @@ def measured(name, captures, machine):
         return
     for large, smaller in pairwise(TIMES):
         two = replay_two(captures[smaller], captures[large], "mitosis", stands_for=large, **how).results[1]
-        found = two.price.speedup.middle - 1
+        found = two.speedup.middle - 1
         yield f"two sizes, N = {smaller} and {large}", off(found, truth), f"effect {truth:.3f}"
 
 

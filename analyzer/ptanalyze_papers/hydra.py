@@ -277,7 +277,7 @@ def laziness() -> float:
     """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
     machine = pt.load_machine("hydra-haswell")
     results = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
-    lazy = results["hydra"].price.management_cycles - results["linux"].price.management_cycles
+    lazy = results["hydra"].management_cycles - results["linux"].management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)
 
 

@@ -226,7 +226,7 @@ def loop(script: Script, call: str, pages: int, turn: int) -> None:
 
 
 def ns_of(result: pt.Result, call: str) -> float:
-    (ns,) = (cost.ns for cost in result.price.system_calls if cost.call == call)
+    (ns,) = (cost.ns for cost in result.system_calls if cost.call == call)
     return ns
 
 
@@ -254,12 +254,15 @@ def work(before: pt.Result, after: pt.Result, units: int, ghz: float) -> Work:
     `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
     """
     busy = (spent(after) - spent(before)) / ghz
-    return Work(busy / units, (pt.price.held_ns(after.price) - pt.price.held_ns(before.price)) / units)
+    return Work(
+        busy / units,
+        (pt.price.held_ns(after.system_calls) - pt.price.held_ns(before.system_calls)) / units,
+    )
 
 
 def spent(result: pt.Result) -> float:
     """Cycles of all CPUs for page tables: management and walks."""
-    return result.price.management_cycles + result.price.walk_cycles
+    return result.management_cycles + result.walk_cycles
 
 
 # malloc by mmap: segments of random size are mapped, written and unmapped (Hydra, section 5.6.2).
@@ -409,12 +412,11 @@ def million_entries_per_second(machine: pt.Machine, call: str, entries: int, cop
             count.events[at, pt.kernels.TABLE_NEW if call == "mmap" else pt.kernels.TABLE_FREE, 0, node] = (
                 tables
             )
-    made = pt.result.SystemCalls(
-        *(np.zeros((len(pt.kernels.CALLS), machine.nodes), np.int64) for _ in range(4))
-    )
-    made.calls[pt.kernels.CALLS.index(call), 0] = made.flushes[at, 0] = 1
+    made = np.zeros((4, len(pt.kernels.CALLS), machine.nodes), np.int64)
+    made[pt.counts.MADE, pt.kernels.CALLS.index(call), 0] = made[pt.counts.FLUSHES, at, 0] = 1
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages
         count.events[at, [pt.kernels.FAULT, pt.kernels.PAGES_ZEROED], 0, 0] = populated = entries
-    ns = float(pt.price.busy_ns(count, machine, costs, made).sum())
+    events = np.stack([count.events, count.host_events])
+    ns = float(pt.price.busy_ns(events, machine, costs, made).sum())
     return 1e3 * entries / (ns - costs.fault_ns * populated)

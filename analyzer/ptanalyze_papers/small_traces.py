@@ -116,34 +116,37 @@ def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool
     if one.one_node and not interleaved:
         away = np.zeros_like(here)
         away[:, 0] = 1 / machine.nodes
-    missed = np.append(missed, missed[0])  # as traced: not in the interval
-    executed = np.full(len(missed), one.instructions * one.walks)
-
-    def speedup(contended: bool) -> pt.Interval:
-        price: pt.result.Price | None = None
-        for spread, ns in ((away, one.base_ns), (here, one.replicas_ns)):
-            kernel, count = np.full(len(missed), ns * one.walks), _counted(one, missed, spread)
-            price = pt.price.price(count, machine, costs, price, executed, contended, collapsed_ns=kernel)
-        found = price.covering(0).speedup if price else None
-        assert found is not None
-        return found
-
-    idle = speedup(False)
-    busy = speedup(True) if loaded else idle
-    return pt.Interval(min(idle.low, busy.low), idle.middle, max(idle.high, busy.high))
+    base, policy = (_counted(one, machine, missed, spread) for spread in (away, here))
+    law = pt.price.Law(base, pt.counts.STEADY, costs, (False, True) if loaded else (False,), None, None)
+    managed = [ns * one.walks * machine.ghz for ns in (one.base_ns, one.replicas_ns)]
+    return pt.price.over(law.run(law.walks(base), managed[0]) / law.run(law.walks(policy), managed[1]))
 
 
-def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> pt.kernels.Counters:
-    """Counts with this number of reads from DRAM per walk, spread over [reader's node, serving node]."""
+def _counted(one: Replayed, machine: pt.Machine, missed: np.ndarray, spread: np.ndarray) -> pt.counts.Counts:
+    """Counts with this number of reads from DRAM per walk at each share, spread over [reader's node, serving
+    node]."""
     nodes = len(spread)
-    runs = []
-    for each in missed:
-        count = pt.analysis.counters(nodes)
-        count.reads[LEAF, ..., 1] = np.rint(spread * each * one.walks)
-        count.reads[CACHED, ..., 0] = np.rint(np.eye(nodes) / nodes * (one.reads - each) * one.walks)
-        count.classes[:, 0] = one.walks // nodes
-        runs.append(count)
-    return pt.kernels.Counters(*map(np.stack, zip(*runs, strict=True)))
+    reads = np.zeros((1, len(missed), pt.kernels.READ_BITS, nodes, nodes, 2), np.int64)
+    for share, each in enumerate(missed):
+        reads[0, share, LEAF, ..., 1] = np.rint(spread * each * one.walks)
+        reads[0, share, CACHED, ..., 0] = np.rint(np.eye(nodes) / nodes * (one.reads - each) * one.walks)
+    classes = np.zeros((1, nodes, 4), np.int64)
+    classes[..., 0] = one.walks // nodes
+    events = np.zeros((1, 2, len(pt.kernels.CALLS), len(pt.kernels.EVENT_KINDS), nodes, nodes), np.int64)
+    return pt.counts.Counts(
+        policy="",
+        params={},
+        machine=machine,
+        run=None,
+        reads=reads,
+        classes=classes,
+        events=events,
+        before=events[0],
+        calls=np.zeros((1, 4, len(pt.kernels.CALLS), nodes), np.int64),
+        instructions=np.array([one.instructions * one.walks]),
+        hits=np.zeros(3, np.int64),
+        pages={},
+    )
 
 
 class Pair(NamedTuple):
@@ -338,10 +341,8 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
         if not missed:
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
             made = pt.analysis.system_calls(again, still, scenario.steady_from)
-            spent = [
-                float(pt.price.taken_ns(run.counters, machine, setup.costs, made).sum()) / walks
-                for run in runs
-            ]
+            events = [np.stack([run.counters.events, run.counters.host_events]) for run in runs]
+            spent = [float(pt.price.taken_ns(of, machine, setup.costs, made).sum()) / walks for of in events]
         missed.append(float(reads[..., 1].sum()) / walks)
     chunks = scenario.trace.chunks[scenario.steady_from :]
     return Replayed(

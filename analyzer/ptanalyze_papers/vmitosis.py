@@ -136,9 +136,7 @@ def changing(bench: Bench, policies: list[str]) -> dict[str, dict[str, float]]:
         munmap_every=1000,
     )  # fmt: skip
     results = bench.replay(capture, policies, cold=True)
-    return {
-        name: {call.call: call.ns for call in result.price.system_calls} for name, result in results.items()
-    }
+    return {name: {call.call: call.ns for call in result.system_calls} for name, result in results.items()}
 
 
 def migration(bench: Bench) -> Iterator[Row]:

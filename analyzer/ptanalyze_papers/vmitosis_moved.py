@@ -310,5 +310,5 @@ def assumptions(costs: pt.machine.Costs) -> Iterator[pt.machine.Costs]:
 def curve(result: pt.Result, machine: pt.Machine, costs: pt.machine.Costs) -> Curve:
     assert result.series is not None, "no windows were asked for"
     series = pt.analysis.rated(result.series, machine, costs, contended=True)
-    speed = [0.0 if rate is None else rate.accesses.middle for rate in series.rates]
-    return Curve.of(series.time_ns / 1e9, np.array(speed), MOVED)
+    assert series.per_second is not None
+    return Curve.of(series.time_ns / 1e9, np.nan_to_num(series.per_second[:, 1]), MOVED)

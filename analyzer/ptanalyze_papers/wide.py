@@ -77,14 +77,14 @@ def remote(shares: np.ndarray) -> tuple[float, float]:
 
 def speedup(result: pt.Result) -> pt.Interval:
     """Interval of a Result's speed-up over its baseline."""
-    gained = result.price.speedup
+    gained = result.speedup
     assert gained is not None, "a replayed trace has a run time"
     return gained
 
 
 def run_cycles(result: pt.Result) -> float:
     """Cycles of a Result's whole run."""
-    cycles = result.price.run_cycles
+    cycles = result.run_cycles
     assert cycles is not None, "a replayed trace has a run time"
     return cycles
 
@@ -177,8 +177,8 @@ def replays(
 
 def waiting(result: pt.Result, machine: pt.Machine) -> float:
     """ns of walks and page tables, all exposed; what is done before the traversal is not timed."""
-    upkeep = result.price.management_cycles - result.one_time.cycles
-    return (result.price.walk_cycles + upkeep) / machine.ghz
+    upkeep = result.management_cycles - result.once_cycles
+    return (result.walk_cycles + upkeep) / machine.ghz
 
 
 # A graph analysis in a VM whose memory a co-runner scatters (PTEMagnet, sections 3.3 and 6.3).

@@ -19,7 +19,7 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
 from ptanalyze.core.interval import Interval, as_read, gains, interval
-from ptanalyze.cost.price import NEVER, break_even
+from ptanalyze.cost.price import NEVER
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
 from ptanalyze.show.terminal import drawn
@@ -40,13 +40,14 @@ def results(sample):
 
 
 def sped_up(result, low, middle, high):
-    return replace(result, price=replace(result.price, speedup=Interval(low, middle, high)))
+    return replace(result, speedup=Interval(low, middle, high))
 
 
 def earning(result, runs, cycles, seconds=0.5):
     """The same result, faster, with other one-time cycles, recovered after other runs."""
-    once = replace(result.one_time, break_even=runs and Interval(*runs), cycles=cycles, run_seconds=seconds)
-    return sped_up(replace(result, one_time=once), 1.03, 1.052, 1.074)
+    back = runs and Interval(*runs)
+    earned = replace(result, break_even=back, once_cycles=cycles, run_seconds=seconds)
+    return sped_up(earned, 1.03, 1.052, 1.074)
 
 
 @pytest.mark.parametrize("policy", ["mitosis", "hydra"])
@@ -63,7 +64,7 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhe
 def told(result, policy, speedup, pages, once=0.0):
     """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
     more = replace(result, policy=policy, table_pages_peak=result.table_pages_peak + pages)
-    return sped_up(replace(more, one_time=replace(result.one_time, cycles=once)), *speedup)
+    return sped_up(replace(more, once_cycles=once), *speedup)
 
 
 def test_what_is_printed_alike_goes_to_less_memory_then_to_the_lower_one_time_cost_on_every_screen(results):
@@ -85,9 +86,7 @@ def test_what_is_printed_alike_goes_to_less_memory_then_to_the_lower_one_time_co
 
 def test_over_a_horizon_a_one_time_cost_decides_where_it_can_be_read(results):
     def once(result, cycles):
-        return replace(
-            result, one_time=replace(result.one_time, cycles=cycles, run_cycles=1e9, run_seconds=1.0)
-        )
+        return replace(result, once_cycles=cycles, run_cycles=1e9, run_seconds=1.0)
 
     base = once(sped_up(results[0], 1, 1, 1), 0.0)
     fast, slow = (told(base, name, (at,) * 3, 0) for name, at in (("mitosis", 1.5), ("hydra", 1.2)))
@@ -101,15 +100,6 @@ def test_what_no_one_can_read_is_no_gain_and_there_is_one_verdict_for_it(results
     for high in (1.0, 1.0004):
         assert verdict([base, sped_up(results[1], 0.9999, 1.0001, high)]) == NO_GAIN
     assert verdict([base, sped_up(results[1], 0.9999, 1.0, 1.001)]).startswith("Probably not worth it")
-
-
-@pytest.mark.parametrize(("saved", "after"), [(4e5, NEVER), (6e5, 1000 / 6)])
-def test_a_saving_that_cannot_be_read_in_the_speed_up_never_pays_back(results, saved, after):
-    price = replace(results[0].price, management_cycles=0.0)
-    law = (lambda one, z: z + one.management_cycles), (Interval.exactly(1e9),)
-    base = replace(price, management_cycles=saved)
-    assert break_even(1e8, base, price, law).middle == pytest.approx(after)
-    assert break_even(0.0, base, price, law).middle == 0
 
 
 def test_a_policy_that_nobody_can_have_is_never_best(results):
@@ -161,7 +151,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
 def share_of(base, low, middle, high, kernel=(0, 0, 0), both=None):
     walks = low, middle, high
     shares = {"walk_share": walks, "kernel_share": kernel, "table_share": both or walks}
-    return replace(base, price=replace(base.price, **{name: Interval(*of) for name, of in shares.items()}))
+    return replace(base, **{name: Interval(*of) for name, of in shares.items()})
 
 
 def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_intervals(results):
@@ -171,7 +161,7 @@ def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_int
     assert verdict([base, sped_up(results[1], 0.98, 1.02, 1.05)]).startswith("Probably not worth it")
     assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == NO_GAIN
     assert "negligible" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
-    assert verdict([replace(base, price=replace(base.price, table_share=None)), gaining]) is None
+    assert verdict([replace(base, table_share=None), gaining]) is None
 
 
 def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(results):

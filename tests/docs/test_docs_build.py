@@ -13,7 +13,8 @@ from pages import DOCS
 
 from ptanalyze.cli import entries
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS
+from ptanalyze.cost.result import COLUMNS
+from ptanalyze.cost.throughput import WINDOW_COLUMNS
 
 WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-completion", "-dump", "-import", "-topology")}  # groups
 

@@ -182,7 +182,7 @@ def test_a_program_that_forbids_itself_huge_pages_gets_none_from_thp(advised):
     assert (capture.trace.events["kind"] == Event.THP_DISABLE).sum() == 1
     _, thp = whatif_results(capture)
     assert thp.facts["regions_promoted"] == 0 and thp.facts["regions_forbidden"] >= 4
-    assert thp.price.speedup.middle == 1
+    assert thp.speedup.middle == 1
 
 
 def whatif_results(capture):
@@ -283,7 +283,7 @@ def test_a_native_run_narrows_the_share_of_walks(tmp_path):
     setup = Setup.of(machine="vmitosis-cascade-lake")
     untimed = replace(capture.snapshot, facts={**capture.snapshot.facts, "native": None})
     shares = [
-        replay_snapshot(snapshot, capture.trace, [("mitosis", {})], setup)[0].price.walk_share
+        replay_snapshot(snapshot, capture.trace, [("mitosis", {})], setup)[0].walk_share
         for snapshot in (capture.snapshot, untimed)
     ]
     assert shares[0].high - shares[0].low < shares[1].high - shares[1].low

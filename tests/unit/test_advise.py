@@ -71,7 +71,7 @@ def test_sharing_is_counted_table_by_table_as_by_hand(case):
 def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
     scenario = captured([(0, VAS), (1, VAS * 200)])
     free = advise_scenario(scenario, Budget(), Setup.of(machine=scenario.machine, costs=COSTS))
-    times = [one.result.price.speedup.middle for one in free.ranked]
+    times = [one.result.speedup.middle for one in free.ranked]
     assert times == sorted(times, reverse=True) and not any(one.over for one in free.ranked)
     poor = advise_scenario(scenario, Budget(bytes=0), Setup.of(machine=scenario.machine, costs=COSTS))
     split = [bool(one.over) for one in poor.ranked]
@@ -197,12 +197,9 @@ def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
     freed = [(1, 0, Event.MADVISE, (HEAP, 512 * PAGE, 4), 0)]
     linux, thp = results("thp", calls=freed)
     kernel = by_the_kernel(linux, thp)
-    spared = linux.price.management_cycles - thp.price.management_cycles
+    spared = linux.management_cycles - thp.management_cycles
     assert linux.count("faults") == 512 and thp.count("faults") < 10
-    assert (
-        kernel.share > 0.5
-        and abs(kernel.share * (linux.price.run_cycles - thp.price.run_cycles) / spared - 1) < 1e-6
-    )
+    assert kernel.share > 0.5 and abs(kernel.share * (linux.run_cycles - thp.run_cycles) / spared - 1) < 1e-6
     said = because(linux, thp)
     assert f"{thp.count('faults')} page faults instead of 512" in said
     assert "% of what it saves is work of the kernel" in said and "it walks" in said
@@ -210,7 +207,7 @@ def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
 
 def test_a_gain_by_fewer_walks_alone_says_nothing_about_the_kernel():
     linux, thp = results("thp")
-    assert linux.price.walk_cycles > thp.price.walk_cycles
+    assert linux.walk_cycles > thp.walk_cycles
     assert because(linux, thp).startswith(f"it walks {thp.walks:,} times instead of {linux.walks:,}")
 
 
@@ -219,8 +216,8 @@ def test_how_long_a_call_takes_is_one_number_and_what_it_takes_from_other_cpus_a
     assert causes(linux, linux) == []
 
     def with_call(result, **values):
-        [call] = result.price.system_calls
-        return replace(result, price=replace(result.price, system_calls=(call._replace(**values),)))
+        [call] = result.system_calls
+        return replace(result, system_calls=(call._replace(**values),))
 
     linux = with_call(linux, ns=2402.0, stolen_ns=750.0, calls=10**9)
     thp = with_call(thp, ns=1777.0, stolen_ns=0.0, slowdown=1777 / 2402, calls=10**9)
@@ -231,7 +228,7 @@ def test_how_long_a_call_takes_is_one_number_and_what_it_takes_from_other_cpus_a
 def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
     linux, thp = results("thp")
     assert by_the_kernel(linux, linux) is None
-    assert by_the_kernel(linux, replace(thp, price=replace(thp.price, kernel_share=None))) is None
+    assert by_the_kernel(linux, replace(thp, kernel_share=None)) is None
 
 
 # What limits a run: captures made so that one thing does.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive import data_moves as naive
 from naive.memory_manager import Memory
 from naive.vmitosis_migrate import Migrating
-from ptanalyze.analysis.replay import at_own_share, replay_walks, start
+from ptanalyze.analysis.replay import at_shares, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
@@ -26,7 +26,7 @@ from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
-from replay_cases import HEAP, Case, case, cases, events, reads_of, scenario_of
+from replay_cases import HEAP, Case, both, case, cases, events, reads_of, scenario_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
 # What happens over time: windows of a replay, and the NUMA-balancing schedule.
@@ -47,8 +47,8 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
     series = cut.series
     assert len(series.walks) == windows and series.walks.sum() == len(case.stream)
     assert (series.classes.sum(axis=0) == cut.counters.classes).all()
-    own = at_own_share(cut.counters, case.machine)
-    assert (series.dram.sum(axis=(0, 1)) == own.reads[..., 1].sum(axis=0)).all()
+    own = at_shares(cut.counters.reads, case.machine.llc)[0]
+    assert (series.dram.sum(axis=(0, 1)) == own[..., 1].sum(axis=0)).all()
 
 
 @pytest.mark.twin
@@ -522,7 +522,7 @@ def test_a_hypervisor_s_marks_are_not_counted_and_the_note_says_so():
 def test_marks_have_the_price_of_a_rewritten_entry_and_their_shootdowns():
     costs = load_costs(None, "server-2020")
     (scenario, linux), (_, mitosis) = balanced("linux"), balanced("mitosis")
-    ns = [busy_ns(count, scenario.machine, costs)[BALANCING] for count in (linux, mitosis)]
+    ns = [busy_ns(both(count), scenario.machine, costs)[BALANCING] for count in (linux, mitosis)]
     assert of(linux, IPI) == 0, "nobody else runs"
     assert ns[0] == pytest.approx(2 * PAGES * costs.entry.rewrite.first)
     copies = 2 * PAGES * (NODES - 1) * (costs.entry.rewrite.copy + costs.copies_ns)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ptanalyze import whatif
-from ptanalyze.analysis.replay import at_share, replay_steady_state, replay_walks, start
+from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_walks, start
 from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
@@ -20,6 +20,7 @@ from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from replay_cases import priced
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
@@ -259,9 +260,11 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
     for contended, each in ((False, walk), (True, walk + added)):
         cached = 50 * (machine.l2.cycles + machine.llc.cycles)
         expected = (reads * each).sum() * machine.ghz + cached
-        assert sum(cost.walk_cycles(count.reads, machine, contended)) == pytest.approx(expected)
+        found = cost.walk_cycles(count.reads, cost.read_cycles(machine, contended)).sum()
+        assert found == pytest.approx(expected)
     local = (reads.sum(axis=1) * walk.diagonal()).sum() * machine.ghz + cached
-    assert sum(cost.local_walk_cycles(count.reads, machine)) == pytest.approx(local)
+    [found] = priced(count, machine=machine, costs=load_costs(machine))
+    assert found.local_walk_cycles == pytest.approx(local)
     farther = (machine.table_cycles() - machine.latency_cycles()) / machine.ghz
     assert farther == pytest.approx(walk - np.array(plain.latency.idle))
     write_machine(tmp_path / "mine.toml", machine)
@@ -321,11 +324,14 @@ def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_coun
         replay_steady_state([run], again, again.reads(caches=caches), mapped)
         return run
 
-    every = counts(sharing(SMALL, "0.125:0.5"))
-    for number, share in enumerate((0.125, 0.25, 0.5)):
+    shared = sharing(SMALL, "0.125:0.5")
+    every = counts(shared)
+    for number, share in enumerate((0.25, 0.125, 0.5)):
         alone = counts(sharing(SMALL, f"{share}"))
         for together, counted in ((every.first, alone.first), (every.counters, alone.counters)):
-            assert (at_share(together.reads, number) == counted.reads).all() and counted.reads[..., 1].any()
+            assert (at_shares(together.reads, shared.llc)[number] == counted.reads).all() and counted.reads[
+                ..., 1
+            ].any()
             assert (together.events == counted.events).all() and (together.classes == counted.classes).all()
 
 

@@ -101,4 +101,4 @@ def test_a_fill_is_said_and_left_out_as_said(tmp_path):
     assert part[0].finding(FILLS) is None
     for mine, theirs in zip(part, replay(work, "mitosis").results, strict=True):
         assert mine.walks == pytest.approx(theirs.walks, abs=4096), "a part begins with a chunk"
-        assert mine.price.speedup.middle == pytest.approx(theirs.price.speedup.middle, abs=0.005)
+        assert mine.speedup.middle == pytest.approx(theirs.speedup.middle, abs=0.005)

@@ -1,6 +1,5 @@
 """The replay: a region's bounds, the further run, and all policies against their naive twins."""
 
-import math
 import os
 from dataclasses import replace
 
@@ -16,10 +15,8 @@ from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
-from ptanalyze.cost.price import NEVER, break_even
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
@@ -305,50 +302,31 @@ def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
     linux, mitosis, hydra = results([(0, ALL), (1, ALL)])
     for policy in (mitosis, hydra):
         assert policy.count("pte_copies") == policy.count("replica_faults") == policy.count("tables_new") == 0
-        assert policy.one_time.cycles > 0
-    assert (
-        mitosis.one_time.count(TABLE_NEW) == 4 and hydra.one_time.count(TABLE_NEW) == 3
-    )  # each node has its root
-    assert linux.one_time.cycles == 0
-    assert mitosis.one_time.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
-    assert hydra.one_time.count(PTE_COPY) == 32 and hydra.one_time.count(REPLICA_FAULT) == 1
-    assert mitosis.price.walk_cycles == hydra.price.walk_cycles
+        assert policy.once_cycles > 0
+    assert mitosis.once(TABLE_NEW) == 4 and hydra.once(TABLE_NEW) == 3  # each node has its root
+    assert linux.once_cycles == 0
+    assert mitosis.once(PTE_COPY) == 32 + 3  # and an entry of each upper table
+    assert hydra.once(PTE_COPY) == 32 and hydra.once(REPLICA_FAULT) == 1
+    assert mitosis.walk_cycles == hydra.walk_cycles
 
 
 def test_cold_counts_the_run_as_traced():
     cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
-    assert cold[2].count("pte_copies") == warm[2].one_time.count(PTE_COPY) == 32
-    assert cold[2].one_time.count(PTE_COPY) == 0 and cold[2].one_time.break_even is None
-    assert cold[1].one_time.count(PTE_COPY) == 35
+    assert cold[2].count("pte_copies") == warm[2].once(PTE_COPY) == 32
+    assert cold[2].once(PTE_COPY) == 0 and cold[2].break_even is None
+    assert cold[1].once(PTE_COPY) == 35
     assert cold[0].row()["dram_reads"] > 0 == warm[0].row()["dram_reads"]
 
 
 def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those_within_it():
     cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
     for traced, steady in zip(cold, warm, strict=True):
-        assert traced.price.speedup == traced.one_time.traced_speedup
-        assert traced.price.speedup.middle == steady.one_time.traced_speedup.middle
+        assert traced.speedup == traced.traced_speedup
+        assert traced.speedup.middle == steady.traced_speedup.middle
     linux, mitosis, hydra = cold
-    assert mitosis.one_time.cycles > 0 == hydra.one_time.cycles
-    assert mitosis.price.management_cycles == pytest.approx(
-        linux.price.management_cycles + mitosis.one_time.cycles
-    )
-    assert all(one.one_time.within for one in cold) and not any(one.one_time.within for one in warm)
-
-
-def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
-    linux, _, hydra = results([(0, ALL), (1, ALL)])
-    run = lambda price, e: e * price.walk_cycles + price.management_cycles  # noqa: E731
-    law = run, (Interval(0.5, 0.75, 1.0),)
-    saved = linux.price.walk_cycles - hydra.price.walk_cycles
-    if saved <= 0:
-        assert break_even(100.0, linux.price, hydra.price, law).middle == NEVER
-    price = type(linux.price)(**{**vars(linux.price), "walk_cycles": linux.price.walk_cycles - 400.0})
-    found = break_even(1200.0, linux.price, price, law)
-    assert tuple(found) == pytest.approx((3.0, 4.0, 6.0))
-    assert break_even(0.0, linux.price, price, law).middle == 0
-    assert break_even(-1.0, linux.price, linux.price, law).middle == 0
-    assert math.isinf(break_even(1.0, price, linux.price, law).middle)
+    assert mitosis.once_cycles > 0 == hydra.once_cycles
+    assert mitosis.management_cycles == pytest.approx(linux.management_cycles + mitosis.once_cycles)
+    assert all(one.break_even is None for one in cold) and mitosis.run_seconds is None
 
 
 # Where a region of interest begins and ends, and that nothing outside it is walked, replayed or priced.
@@ -395,10 +373,10 @@ def test_teardown_after_the_region_changes_no_count_and_no_price():
     without, after, inside = results_of_two(end), results_of_two(end, teardown), results_of_two(teardown, end)
     for quiet, torn, priced in zip(without, after, inside, strict=True):
         assert (quiet.calls == torn.calls).all()
-        assert quiet.price == torn.price and quiet.table_pages == torn.table_pages
-        assert torn.price.system_calls == ()
-        assert [call.call for call in priced.price.system_calls] == ["munmap"]
-        assert priced.price.management_cycles > torn.price.management_cycles
+        assert quiet.row() == torn.row() and quiet.local_tables == torn.local_tables
+        assert torn.system_calls == ()
+        assert [call.call for call in priced.system_calls] == ["munmap"]
+        assert priced.management_cycles > torn.management_cycles
 
 
 def both_runs(scenario):

@@ -76,9 +76,9 @@ def test_without_a_trace_processes_add_up(family, tmp_path):
             assert np.array_equal(getattr(of_all, name), sum(getattr(part, name) for part in parts))
         for name in ("table_pages", "table_pages_peak", "single_copy"):
             assert getattr(of_all, name) == sum(getattr(part, name) for part in parts)
-        assert np.array_equal(of_all.one_time.events, sum(part.one_time.events for part in parts))
-        assert of_all.one_time.cycles == pytest.approx(sum(part.one_time.cycles for part in parts))
-        assert of_all.price.walk_cycles == pytest.approx(sum(part.price.walk_cycles for part in parts))
+        assert np.array_equal(of_all.once_events, sum(part.once_events for part in parts))
+        assert of_all.once_cycles == pytest.approx(sum(part.once_cycles for part in parts))
+        assert of_all.walk_cycles == pytest.approx(sum(part.walk_cycles for part in parts))
         assert any("3 processes together" in note for note in of_all.notes)
         assert not any("processes together" in note for part in parts for note in part.notes)
 
@@ -88,7 +88,7 @@ def test_a_policy_that_copies_pages_is_refused_for_shared_ones(family):
         heap = [(REGION, 2 * REGION, "[heap]")]
         write_snapshot(place, build_snapshot([(REGION, 512)], vmas=heap), {"pid": pid})
         seal(place, "process", {"pid": pid})
-    assert replay(family / "pid-8", ["thp"]).results[1].one_time.data_copied
+    assert replay(family / "pid-8", ["thp"]).results[1].data_copied
     with pytest.raises(UsageError, match=r"thp: of several processes.* ask about one of them alone"):
         replay(family, ["thp"])
 

@@ -220,10 +220,10 @@ def test_a_larger_run_has_the_least_share_and_loaded_memory_as_an_end(tmp_path):
         for more in ({}, {"contended": True}, {"cache_share": str(machine.llc.every_share[0])})
     )
     assert larger[1].finding("cache-share").numbers["share"] == machine.llc.every_share[0] < machine.llc.share
-    middle = larger[1].price.speedup.middle
-    assert middle == named[1].price.speedup.middle < loaded[1].price.speedup.middle
-    assert larger[1].price.speedup.high == loaded[1].price.speedup.high
-    assert larger[1].price.speedup.low < loaded[1].price.speedup.low
+    middle = larger[1].speedup.middle
+    assert middle == named[1].speedup.middle < loaded[1].speedup.middle
+    assert larger[1].speedup.high == loaded[1].speedup.high
+    assert larger[1].speedup.low < loaded[1].speedup.low
     as_captured = replay(capture, "mitosis", machine=machine).results[1]
     assert as_captured.finding("cache-share").numbers["share"] == machine.llc.share
 
@@ -311,15 +311,15 @@ def test_two_sizes_agree_with_a_direct_trace_and_reach_over_what_each_says(tmp_p
     captures = [made(tmp_path / size, **known | {"size": int(size) * MIB}) for size in ("16", "64", "256")]
     direct = whatif(captures[2], "mitosis", **machine)["speedup"][1]
     by_one = [
-        replay(one, "mitosis", stands_for=StandsFor(times, alone=False), **machine).results[1].price.speedup
+        replay(one, "mitosis", stands_for=StandsFor(times, alone=False), **machine).results[1].speedup
         for one, times in zip(captures, (16, 4), strict=False)
     ]
     first, second = (
         replay_two(*pair, "mitosis", stands_for=how, **machine).results[1]
         for pair, how in ((captures[:2], 4), (captures[1::-1], "256M"))
     )
-    assert first.price.speedup == second.price.speedup, "in any order, by factor or by size"
-    low, middle, high = first.price.speedup
+    assert first.speedup == second.speedup, "in any order, by factor or by size"
+    low, middle, high = first.speedup
     assert middle == pytest.approx(2 * by_one[1].middle - by_one[0].middle)
     assert low <= 1 + 0.98 * (min(one.low for one in by_one) - 1) < 1 + 1.02 * (max(
         one.high for one in by_one) - 1) <= high  # fmt: skip

@@ -98,9 +98,9 @@ def test_a_latency_ratio_changes_what_remote_reads_take_and_nothing_else():
     mitosis = [r for _, r in points if r.policy == "mitosis"]
     local = small_machine(2).latency_cycles().diagonal()[0]
     remote = linux["1"].row()["remote_dram_reads"]
-    assert remote > 0 and len({r.price.walk_cycles for r in mitosis}) == 1
+    assert remote > 0 and len({r.walk_cycles for r in mitosis}) == 1
     for ratio in ("1.5", "3"):
-        more = linux[ratio].price.walk_cycles - linux["1"].price.walk_cycles
+        more = linux[ratio].walk_cycles - linux["1"].walk_cycles
         assert more == pytest.approx(remote * local * (float(ratio) - 1))
         assert linux[ratio].machine == f"small, remote {ratio} times local"
 

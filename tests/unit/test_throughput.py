@@ -10,8 +10,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.cost.result import Series
-from ptanalyze.cost.throughput import farther_cycles, rated
+from ptanalyze.cost.throughput import Series, farther_cycles, rated
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace
 
@@ -40,43 +39,44 @@ def series(**known):
 
 
 def per_second(**known):
-    return rated(series(**known), MACHINE, COSTS).rates[0]
+    """A row of WINDOW_COLUMNS."""
+    return rated(series(**known), MACHINE, COSTS).rows()[0]
 
 
 def test_balancing_takes_its_share_of_native_time():
     busy = {"cycles": np.array([[0.0, 0.0, 1.05e8]])}
-    assert per_second(**busy).walks.middle == pytest.approx(0.95 * per_second().walks.middle)
-    assert per_second(**busy, pace=0.1).walks.middle == pytest.approx(0.5 * per_second().walks.middle)
+    assert per_second(**busy)["walks_per_s"] == pytest.approx(0.95 * per_second()["walks_per_s"])
+    assert per_second(**busy, pace=0.1)["walks_per_s"] == pytest.approx(0.5 * per_second()["walks_per_s"])
 
 
 def test_without_waits_a_cpu_does_as_much_as_its_cycles_per_instruction_allow():
     rate = per_second()
-    assert rate.accesses.middle == pytest.approx(100 * 2.1e9 / 600)
-    assert rate.walks.middle == pytest.approx(rate.accesses.middle / 10)
-    assert per_second(cpus=np.array([3])).walks.middle == pytest.approx(3 * rate.walks.middle)
+    assert rate["accesses_per_s"] == pytest.approx(100 * 2.1e9 / 600)
+    assert rate["walks_per_s"] == pytest.approx(rate["accesses_per_s"] / 10)
+    assert per_second(cpus=np.array([3]))["walks_per_s"] == pytest.approx(3 * rate["walks_per_s"])
 
 
 def test_walks_and_remote_data_wait_for_the_exposed_share_and_calls_for_all_of_it():
     cycles = np.array([[1000.0, 70.0, 0.0]])
     busy = 600 + 0.5 * (1000 + 4 * (REMOTE - LOCAL)) + 70
     data = np.array([[[6, 4], [0, 0]]])
-    assert per_second(cycles=cycles, data=data).accesses.middle == pytest.approx(100 * 2.1e9 / busy)
+    assert per_second(cycles=cycles, data=data)["accesses_per_s"] == pytest.approx(100 * 2.1e9 / busy)
     assert farther_cycles(data, MACHINE).tolist() == pytest.approx([4 * (REMOTE - LOCAL)])
 
 
 def test_a_quarter_of_a_local_dram_read_per_walk_is_waited_for():
     walked = np.zeros((1, 2, 4), int)
     walked[0, 0, 0] = 10
-    found = per_second(classes=walked).accesses.middle
+    found = per_second(classes=walked)["accesses_per_s"]
     assert found == pytest.approx(100 * 2.1e9 / (600 + 0.25 * 10 * LOCAL))
 
 
 def test_balancing_takes_its_share_of_the_time_times_the_scale_and_at_most_all():
     quarter = np.array([[0.0, 0.0, MACHINE.ghz * 1e9 / 4]])
-    whole, left = (per_second(cycles=cycles).walks.middle for cycles in (np.zeros((1, 3)), quarter))
+    whole, left = (per_second(cycles=cycles)["walks_per_s"] for cycles in (np.zeros((1, 3)), quarter))
     assert left == pytest.approx(whole * 3 / 4)
-    assert per_second(cycles=quarter, scale=3).walks.middle == pytest.approx(whole / 4)
-    assert per_second(cycles=quarter, scale=5).walks.middle == 0
+    assert per_second(cycles=quarter, scale=3)["walks_per_s"] == pytest.approx(whole / 4)
+    assert per_second(cycles=quarter, scale=5)["walks_per_s"] == 0
 
 
 def test_each_page_that_moves_takes_a_fault_and_a_copy():
@@ -84,7 +84,7 @@ def test_each_page_that_moves_takes_a_fault_and_a_copy():
     taken = pages * (COSTS.fault_ns + COSTS.table_move_ns) / 1e9
     assert 0.3 < taken < 0.4
     rate = per_second(data_moved=np.array([pages]))
-    assert rate.walks.middle == pytest.approx(per_second().walks.middle * (1 - taken))
+    assert rate["walks_per_s"] == pytest.approx(per_second()["walks_per_s"] * (1 - taken))
 
 
 def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest():
@@ -93,8 +93,8 @@ def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest(
     moved = pages * (COSTS.fault_ns + COSTS.table_move_ns)
     shot = pages * 2 * (COSTS.ipi_local_ns + COSTS.ipi_handler_ns + COSTS.vm_exit_ns)
     three = {"cpus": np.array([3]), "data_moved": np.array([pages])}
-    still = per_second(cpus=np.array([3])).walks.middle
-    by_guest, by_host = (per_second(**three, by_host=by).walks.middle for by in (False, True))
+    still = per_second(cpus=np.array([3]))["walks_per_s"]
+    by_guest, by_host = (per_second(**three, by_host=by)["walks_per_s"] for by in (False, True))
     assert by_guest == pytest.approx(still * (1 - moved / 3e9))
     assert by_host == pytest.approx(still * (1 - (moved + shot) / 3e9))
 
@@ -104,16 +104,18 @@ def test_a_window_that_takes_no_cycles_has_no_rate():
     one = vars(series())
     both = {name: np.repeat(value, 2, axis=0) for name, value in one.items() if isinstance(value, np.ndarray)}
     both |= {"time_ns": np.array([1, 2]) * 1_000_000_000, "instructions": np.array([0, 300])}
-    first, second = rated(series(**both), MACHINE, COSTS).rates
-    assert first is None and second.walks.middle == pytest.approx(per_second().walks.middle)
+    first, second = rated(series(**both), MACHINE, COSTS).rows()
+    assert first["walks_per_s"] is None and second["walks_per_s"] == pytest.approx(
+        per_second()["walks_per_s"]
+    )
 
 
 def test_the_interval_holds_what_the_ends_of_the_assumptions_give():
     costs = load_costs(MACHINE)
-    every = rated(series(cycles=np.array([[1000.0, 0.0, 0.0]])), MACHINE, costs).rates[0].accesses
+    every = rated(series(cycles=np.array([[1000.0, 0.0, 0.0]])), MACHINE, costs).per_second[0]
     slow = 100 * 2.1e9 / (300 * costs.cycles_per_instruction.high + 1000 * costs.exposed.high)
     fast = 100 * 2.1e9 / (300 * costs.cycles_per_instruction.low + 1000 * costs.exposed.low)
-    assert (every.low, every.high) == pytest.approx((slow, fast)) and slow < every.middle < fast
+    assert (every[0], every[2]) == pytest.approx((slow, fast)) and slow < every[1] < fast
 
 
 def replayed(policies, windows, chunks=8, **how):
@@ -131,10 +133,10 @@ def test_cycles_of_windows_add_up_to_those_that_the_run_is_priced_with(windows):
     trace, (linux, mitosis) = replayed([("linux", {}), ("mitosis", {})], windows)
     for result in (linux, mitosis):
         cycles = result.series.cycles.sum(axis=0)
-        assert cycles[0] == pytest.approx(result.price.walk_cycles)
+        assert cycles[0] == pytest.approx(result.walk_cycles)
         assert result.series.instructions.sum() == trace.chunks["instructions"].sum()
         assert result.series.accesses.sum() == trace.accesses
-    assert linux.series.cycles[:, 1].sum() == pytest.approx(linux.price.management_cycles)
+    assert linux.series.cycles[:, 1].sum() == pytest.approx(linux.management_cycles)
 
 
 # What a short region leaves open: the interval of its speed-up has that of a long one in it.
@@ -165,7 +167,7 @@ def speed_ups(tmp_path, machine, accesses, pattern="uniform", sharing="shared", 
 def test_the_interval_of_a_short_region_has_the_speed_up_of_a_long_one_in_it(tmp_path, machine):
     short, long = (speed_ups(tmp_path, machine, accesses)[1] for accesses in (SHORT, LONG))
     assert short.finding("short-region") and not long.finding("short-region")
-    found, truth = short.price.speedup, long.price.speedup
+    found, truth = short.speedup, long.speedup
     assert found.low <= 1.01 < truth.low, "the caches hold all that is read"
     assert found.high >= truth.middle
 
@@ -186,17 +188,15 @@ def test_the_middle_is_near_the_speed_up_of_a_long_one(tmp_path, machine, patter
     """`off`: of the effect. The end where all lines are cached is off by all of it."""
     short, long = (speed_ups(tmp_path, machine, accesses, pattern, sharing) for accesses in (SHORT, 5 * LONG))
     assert short[1].finding("short-region") and not long[1].finding("short-region")
-    found, truth = short[1].price.speedup.middle, long[1].price.speedup.middle
+    found, truth = short[1].speedup.middle, long[1].speedup.middle
     assert abs(found - truth) < off * (truth - 1)
-    assert short[0].price.walk_share.middle == pytest.approx(long[0].price.walk_share.middle, abs=0.09)
-    assert short[1].one_time.when == long[1].one_time.when == "later"
-    assert short[1].price.walk_cycles < long[1].price.walk_cycles * SHORT / LONG, (
-        "counts are the region's own"
-    )
+    assert short[0].walk_share.middle == pytest.approx(long[0].walk_share.middle, abs=0.09)
+    assert short[1].when_earned == long[1].when_earned == "later"
+    assert short[1].walk_cycles < long[1].walk_cycles * SHORT / LONG, "counts are the region's own"
 
 
 def test_the_far_end_is_the_speed_up_of_the_first_run_but_for_what_is_paid_once(tmp_path, machine):
     linux, copied = speed_ups(tmp_path, machine, SHORT, cold=True)
     _, short = speed_ups(tmp_path, machine, SHORT)
-    assert short.price.speedup.high > copied.price.speedup.high, "which pays for its copies"
-    assert short.price.speedup.high <= linux.price.walk_cycles / copied.price.walk_cycles
+    assert short.speedup.high > copied.speedup.high, "which pays for its copies"
+    assert short.speedup.high <= linux.walk_cycles / copied.walk_cycles

@@ -215,16 +215,14 @@ def test_put_right_at_once_on_a_dump_is_a_majority_of_children():
     )
     assert linux.classes.tolist() == [[3, 0, 0, 0], [0, 0, 3, 0]]
     assert right.classes.tolist() == [[1, 0, 2, 0], [2, 0, 1, 0]]
-    assert right.one_time.count(TABLE_MOVED) == 5, (
-        "two leaves, level 2 by majority, level 3 and the root with it"
-    )
+    assert right.once(TABLE_MOVED) == 5, "two leaves, level 2 by majority, level 3 and the root with it"
     never = replay_snapshot(
         snapshot,
         None,
         [(MIGRATE, {"verify": "never"})],
         Setup.of(machine=small_machine(2), costs=SERVER_COSTS),
     )[1]
-    assert (never.classes == linux.classes).all() and never.one_time.count(TABLE_MOVED) == 0
+    assert (never.classes == linux.classes).all() and never.once(TABLE_MOVED) == 0
 
 
 @pytest.mark.twin
@@ -235,7 +233,7 @@ def test_put_right_at_once_in_both_dimensions():
         snapshot, None, [(MIGRATE, {})], Setup.of(machine=small_machine(2), costs=SERVER_COSTS)
     )
     assert linux.classes[1].tolist() == [0, 0, 0, 1] and right.classes[1].tolist() == [1, 0, 0, 0]
-    assert right.one_time.count(TABLE_MOVED) == 4 and right.one_time.count(TABLE_MOVED, host=True) >= 1
+    assert right.once(TABLE_MOVED) == 4 and right.once(TABLE_MOVED, host=True) >= 1
 
 
 @pytest.mark.twin

@@ -22,7 +22,8 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.result import COLUMNS, UPDATES, WINDOW_COLUMNS
+from ptanalyze.cost.result import COLUMNS, UPDATES
+from ptanalyze.cost.throughput import WINDOW_COLUMNS
 from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.show.whatif import groups, sentence
@@ -54,7 +55,7 @@ def ask(snapshot, trace, policies, machine=None, cache_dir=None, **options):
 def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
     found = ask(*process(2), [("hydra", {}), ("mitosis", {})])
     assert [r.policy for r in found] == ["linux", "hydra", "mitosis"]
-    assert found[0].price.speedup.low == found[0].price.speedup.high == 1
+    assert found[0].speedup.low == found[0].speedup.high == 1
 
 
 @pytest.mark.twin
@@ -163,7 +164,7 @@ def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
     )
     assert mitosis.row()["leaf_LL_share"] == ideal.row()["leaf_LL_share"] == 1
     assert mitosis.row()["pt_bytes"] == 2 * linux.row()["pt_bytes"]
-    assert all(r.price.speedup is None for r in found)
+    assert all(r.speedup is None for r in found)
 
 
 @pytest.mark.twin
@@ -337,7 +338,7 @@ def test_of_a_vm_the_lines_of_both_tables_count():
 
 def result(policy, *findings, assumptions="idle latencies"):
     said = [Finding("told", one) if isinstance(one, str) else one for one in findings]
-    return SimpleNamespace(policy=policy, findings=said, price=SimpleNamespace(assumptions=assumptions))
+    return SimpleNamespace(policy=policy, findings=said, assumptions=assumptions)
 
 
 def owned_lines(results, **how):

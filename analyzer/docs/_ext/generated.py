@@ -10,7 +10,8 @@ from ptanalyze.analysis.ranking import COLUMNS as ADVICE
 from ptanalyze.capture.vm.diff import COLUMNS as CHANGES
 from ptanalyze.core.columns import unit_of
 from ptanalyze.core.errors import bundled
-from ptanalyze.cost.result import COLUMNS, WINDOW_COLUMNS
+from ptanalyze.cost.result import COLUMNS
+from ptanalyze.cost.throughput import WINDOW_COLUMNS
 from ptanalyze.policies import parameters, policies
 
 

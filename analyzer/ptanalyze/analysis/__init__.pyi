@@ -11,7 +11,7 @@ from .classify import mapped_locality as mapped_locality
 from .frames import latency_frame as latency_frame
 from .limits import Limits as Limits
 from .limits import limits_of_advice as limits_of_advice
-from .pricing import served as served
+from .counting import served as served
 from .replay import replay_steady_state as replay_steady_state
 from .replay import replay_walks as replay_walks
 from .replay import start as start

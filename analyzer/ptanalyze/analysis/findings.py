@@ -31,9 +31,11 @@ from .replay import missed, sampled_lines
 if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
-    from ..cost.result import Result, Series
+    from ..cost.result import Result
+    from ..cost.throughput import Series
+    from ..policies import Plan
     from ..world.scenario import Scenario
-    from .replay import FinishedRun
+    from .replay import PolicyRun
 
 
 # Nodes whose threads hardly walk: what they touched first is remote to nearly all walks.
@@ -71,13 +73,12 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
 BY_CHANCE = 0.05  # standard deviation of the share of remote walks: below it, it says something
 
 
-def turns_by_chance(done: FinishedRun) -> list[Finding]:
+def turns_by_chance(plan: Plan, scenario: Scenario, steady: Scenario) -> list[Finding]:
     """That the share of remote walks under `interleave` depends on which table came first; native, equal
     weights, and by walks: each is counted at its leaf entry, read from DRAM or not."""
-    scenario, plan = done.scenario, done.run.plan
     if plan.name != "interleave" or plan.params.get("weights") or not scenario.space.native:
         return []
-    walks = walks_by_leaf_table(done.steady)
+    walks = walks_by_leaf_table(steady)
     remote, spread = remote_by_turns(walks)
     if spread < BY_CHANCE:
         return []
@@ -256,22 +257,22 @@ def gone(scenario: Scenario) -> list[Finding]:
     return [Finding(GONE, text, CAREFUL, f"{100 * share:.0f} % of the walks go to freed memory", "", numbers)]
 
 
-def of_run(done: FinishedRun, counted: Finding) -> list[Finding]:
-    """Findings on a run; counted: how its instructions were."""
-    scenario, series = done.scenario, done.run.series
+def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Finding) -> list[Finding]:
+    """Findings on a run; steady: Scenario of the further run, if any; counted: how instructions were."""
+    warm, series = run.first is not None, run.series
     space, history, facts = scenario.space, scenario.history, scenario.trace.facts
-    classes, region = done.counted.classes, region_of_interest(scenario.trace.events)
+    region = region_of_interest(scenario.trace.events)
     found = [
         counted,
         *scenario.findings,
         *region.findings,
-        *moves_told(scenario, done.steady.data_after),
+        *moves_told(scenario, steady.data_after),
     ]
-    found.append(STEADY if done.warm else TRACED)
-    if done.warm and region.begin is None and not scenario.steady_from:
+    found.append(STEADY if warm else TRACED)
+    if warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
-    found += idle_nodes(classes, scenario.placement.cpu_node)
-    found += turns_by_chance(done)
+    found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)
+    found += turns_by_chance(run.plan, scenario, steady)
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
@@ -320,7 +321,7 @@ def owned(results: Sequence[Result], assumptions: bool = True) -> list[Finding]:
     """Findings, and assumptions, in the order of the results: of "thp", of "all but thp" if not of all."""
     owners: dict[Finding, set[str]] = {}
     for result in results:
-        assumed = [Finding(ASSUMED, result.price.assumptions)] * assumptions
+        assumed = [Finding(ASSUMED, result.assumptions)] * assumptions
         for finding in (*result.findings, *assumed):
             owners.setdefault(finding, set()).add(result.policy)
     policies = list(dict.fromkeys(result.policy for result in results))

@@ -22,7 +22,6 @@ from ..core.interval import Interval, faster, over_corners, slower
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
 from ..cost.price import NEVER
-from ..cost.result import Price
 from ..world.address_space import leaves_of
 from ..world.mm_events import DISABLED, allowed
 from ..world.page_homes import single_node
@@ -31,8 +30,7 @@ from ..world.trees import one_anonymous_vma
 if TYPE_CHECKING:
     from ..core.footprint import Footprint
     from ..core.machine import Machine
-    from ..cost.result import OneTimeCost
-    from ..kernels import Counters
+    from ..cost.result import Result
     from ..world.scenario import Scenario
     from .setup import Setup
 
@@ -307,33 +305,40 @@ def captured_at(scenario: Scenario) -> np.ndarray:
 
 
 def with_reads(
-    count: Counters, use: Use, servers: Sequence[np.ndarray], scenarios: Sequence[Scenario]
-) -> Counters:
-    """Counters of estimated walks, of which some read a leaf entry from DRAM, the others from caches.
+    counted: np.ndarray, use: Use, servers: Sequence[np.ndarray], scenarios: Sequence[Scenario]
+) -> np.ndarray:
+    """Counts.reads of estimated walks, of which some read a leaf entry from DRAM, the others from caches.
 
     Each node is taken to walk as much as the processes did.
     """
     dram = use.reads.middle * use.seconds
     readers = scenarios[0].machine.cpu_nodes
-    walks = count.reads.sum() / max(len(readers), 1)
-    reads = np.zeros(count.reads.shape, np.float64)
-    reads[..., 0] = count.reads[..., 1] * max(1 - dram / max(walks, 1), 0.0)
+    walks = counted.sum() / max(len(readers), 1)
+    reads = np.zeros(counted.shape, np.float64)
+    reads[..., 0] = counted[..., 1] * max(1 - dram / max(walks, 1), 0.0)
     for (table, share), server, scenario in zip(use.tables, servers, scenarios, strict=True):
         level = np.minimum(scenario.space.tables.level, 3).astype(np.int64)[table]
         for reader in readers:
-            np.add.at(reads, (8 * level, reader, server[table, reader], 1), dram * share)
-    return count._replace(reads=np.rint(reads).astype(np.int64))
+            np.add.at(reads[0, 0], (8 * level, reader, server[table, reader], 1), dram * share)
+    return np.rint(reads).astype(np.int64)
 
 
 def timed(
-    price: Price, use: Use, captured: np.ndarray, baseline: np.ndarray, policy: np.ndarray, machine: Machine
-) -> Price:
-    """The Price with speed-ups, from latencies of a read in three places: over the baseline, of local tables,
-    and of leaf entries in the LLC where 2 MiB pages could be.
+    row: Result,
+    base: Result | None,
+    use: Use,
+    latency: tuple[np.ndarray, np.ndarray, np.ndarray],
+    machine: Machine,
+) -> Result:
+    """The Result with speed-ups: over the baseline, of local tables, and of leaf entries in the LLC where 2
+    MiB pages could be; and when its one-time cost is earned back, in runs as long as the sampling.
+
+    base     the baseline's, None: this is it
+    latency  float64[nodes that walk] of a read: as captured, under the baseline, under the policy
 
     A process that keeps one CPU busy walks from one node at a time: its intervals reach over all of them.
     """
-    readers = len(policy)
+    captured, _, policy = latency
 
     def over(before: np.ndarray, after: np.ndarray) -> Interval:
         found = use.speedup(*(float(place.mean()) for place in (captured, before, after)))
@@ -343,40 +348,36 @@ def timed(
         each = [found, *(use.speedup(*map(float, at)) for at in places)]
         return Interval(min(one.low for one in each), found.middle, max(one.high for one in each))
 
-    speedup = over(baseline, policy)
+    speedup = over(*latency[1:])
     local = np.minimum(policy, machine.table_cycles().diagonal()[list(machine.cpu_nodes)])
     fewer = use.small * np.minimum(policy, machine.llc.cycles) + (1 - use.small) * policy
     share = use.share(float(policy.mean()))
     here, there = float(captured.mean()), float(policy.mean())
-    longer = use.speedup(here, there, here).middle
+    run_cycles = use.seconds * use.hertz * len(policy) * use.speedup(here, there, here).middle
     taken = (
         f"{use.exposed.low:.2g} to {use.exposed.high:.2g} of the wait for table entries from DRAM stalls the "
         f"program, its cycles are its CPU time at {use.hertz / 1e9:g} GHz"
     )
+    back = None
+    if base is not None and base.run_cycles is not None:
+        more, run = row.once_cycles - base.once_cycles, base.run_cycles
+
+        def runs(ratio: float) -> float:
+            if more <= 0 and not slower(ratio):
+                return 0.0
+            return more / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
+
+        back = speedup.through(runs)
     return replace(
-        price,
+        row,
         speedup=speedup,
-        run_cycles=use.seconds * use.hertz * readers * longer,
+        run_cycles=run_cycles,
+        run_seconds=use.elapsed if base is None or base.run_cycles is not None else None,
         walk_share=share,
         kernel_share=Interval.exactly(0.0),
         table_share=share,
         local_tables=over(policy, local),
         cached_tables=over(policy, fewer),
-        assumptions=f"{taken}; {price.assumptions}",
+        assumptions=f"{taken}; {row.assumptions}",
+        break_even=back,
     )
-
-
-def paid_back(once: OneTimeCost, base: OneTimeCost, price: Price, first: Price, use: Use) -> OneTimeCost:
-    """The cost with its break-even, in runs as long as the sampling; first: of the baseline."""
-    speedup = price.speedup
-    if speedup is None or price.run_cycles is None or first.run_cycles is None:
-        return once
-    run, more = first.run_cycles, once.cycles - base.cycles
-
-    def runs(ratio: float) -> float:
-        if more <= 0 and not slower(ratio):
-            return 0.0
-        return more / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
-
-    back = None if price is first else speedup.through(runs)
-    return replace(once, break_even=back, run_cycles=price.run_cycles, run_seconds=use.elapsed)

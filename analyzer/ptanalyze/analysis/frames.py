@@ -15,7 +15,8 @@ from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.trace import GUEST_BIT
-from ..cost.result import COLUMNS, WINDOW_COLUMNS, CallCost, Result
+from ..cost.result import COLUMNS, CallCost, Result
+from ..cost.throughput import WINDOW_COLUMNS
 from ..formats.capture import CaptureLike, load
 from .findings import owned
 from .setup import provenance_of as setup_provenance_of
@@ -144,7 +145,7 @@ def calls_frame(results: Sequence[Result]) -> DataFrame:
     rows = [
         {"policy": result.policy, "params": result.settings, **call._asdict()}
         for result in results
-        for call in result.price.system_calls
+        for call in result.system_calls
     ]
     columns = ["policy", "params", *CallCost._fields]
     return described(DataFrame(rows, columns=columns), owned(results), provenance_of(results))

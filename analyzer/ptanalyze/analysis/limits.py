@@ -139,20 +139,20 @@ def limits_of(
     besides  further Results over the same baseline, of policies that were not asked for
     unknown  Limits.unknown
     """
-    base, price = results[0], results[0].price
-    if price.local_tables is None or (price.local_data is None and price.cached_tables is None):
+    base = results[0]
+    if base.local_tables is None or (base.local_data is None and base.cached_tables is None):
         return None
     within = [one for one in (*results[1:], *besides) if label_of(one) not in over and one.policy != BOUND]
     within.sort(key=lambda one: standing(one, base))
-    if price.local_data is None:
+    if base.local_data is None:
         return _without_a_trace(base, within, about)
-    huge = next((one for one in within if one.policy == HUGE and one.price.speedup), None)
+    huge = next((one for one in within if one.policy == HUGE and one.speedup), None)
     parts = [
-        Headroom(TABLES, price.local_tables, base.remote_tables),
-        Headroom(DATA, price.local_data, base.remote_data),
+        Headroom(TABLES, base.local_tables, base.remote_tables),
+        Headroom(DATA, base.local_data, base.remote_data),
     ]
-    if huge is not None and huge.price.speedup is not None:
-        parts.append(Headroom(PAGES, huge.price.speedup))
+    if huge is not None and huge.speedup is not None:
+        parts.append(Headroom(PAGES, huge.speedup))
     parts.sort(key=lambda part: -part.gain.middle)
     kind = parts[0].kind if parts[0].noticed else NOTHING
     node, served = _busiest(base)
@@ -233,14 +233,14 @@ def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base:
 
 def _without_a_trace(base: Result, within: Sequence[Result], about: Workload) -> Limits:
     """Limits by accessed bits: of page tables, and of page size at the least; never of data."""
-    price, unknown = base.price, []
-    assert price.local_tables is not None and price.cached_tables is not None
-    parts = [Headroom(TABLES, price.local_tables, base.remote_tables)]
-    if faster(price.cached_tables.middle):
-        parts.append(Headroom(PAGES, price.cached_tables, least=True))
-    elif price.walk_share is not None and price.walk_share.high < 1:
+    unknown = []
+    assert base.local_tables is not None and base.cached_tables is not None
+    parts = [Headroom(TABLES, base.local_tables, base.remote_tables)]
+    if faster(base.cached_tables.middle):
+        parts.append(Headroom(PAGES, base.cached_tables, least=True))
+    elif base.walk_share is not None and base.walk_share.high < 1:
         unknown.append(
-            f"huge pages give at most {1 / (1 - price.walk_share.high):.2f}x, if they spare all walks"
+            f"huge pages give at most {1 / (1 - base.walk_share.high):.2f}x, if they spare all walks"
         )
     else:
         unknown.append("what huge pages give is not known: page walks were not counted")
@@ -358,8 +358,8 @@ def _today_of_a_vm(
         return (f"{guest}{spread}", why) if spread else huge_in_guest
     own = (f"{guest}{relocation()}", "rebuilds the guest's tables near its threads") if about.vm else outside
     reset = next((one for one in within if one.policy == RESET and effect(one, base) > 0), None)
-    if reset is not None and reset.price.speedup is not None:
-        why = f"{interval(reset.price.speedup)}: KVM rebuilds its tables where the vCPUs run"
+    if reset is not None and reset.speedup is not None:
+        why = f"{interval(reset.speedup)}: KVM rebuilds its tables where the vCPUs run"
         rest = f"; the guest's own tables: {own[0]}" if about.thin else ""
         return availability(RESET, reset.params, reset.host_nodes).line, f"{why}{rest}"
     if about.thin:
@@ -369,13 +369,13 @@ def _today_of_a_vm(
 
 def _research(base: Result, within: Sequence[Result], kind: str) -> str:
     asked = [one for one in within if availability(one.policy) == RESEARCH]
-    best = next((one for one in asked if effect(one, base) > 0 and one.price.speedup), None)
-    if best is None or best.price.speedup is None:
+    best = next((one for one in asked if effect(one, base) > 0 and one.speedup), None)
+    if best is None or best.speedup is None:
         return "No research kernel would add anything." if asked else ""
     if kind == NOTHING:
         return ""
-    written = interval(best.price.speedup)
-    alike = [one for one in asked if one.price.speedup and interval(one.price.speedup) == written]
+    written = interval(best.speedup)
+    alike = [one for one in asked if one.speedup and interval(one.speedup) == written]
     names = list(dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)]))
     *first, last = names
     each = f"{', '.join(first)} or {last}, each {written}" if first else f"{last}, {written}"

@@ -23,7 +23,6 @@ from ..core.interval import (
 )
 from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
-from ..cost.price import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from ..policies import BOUND, label, members
 from ..world.address_space import tracers_leaves
@@ -252,7 +251,7 @@ def by_the_kernel(base: Result, result: Result) -> Kernel | None:
 def saved(base: Result, result: Result, part: str) -> float | None:
     """Cycles of the baseline's run less the policy's, of what takes this share of them."""
     cycles = []
-    for one in (base.price, result.price):
+    for one in (base, result):
         share = getattr(one, part)
         if share is None or one.run_cycles is None:
             return None
@@ -266,10 +265,10 @@ def causes(base: Result, result: Result) -> list[str]:
     How long a call takes is what its caller sees, as everywhere; what it takes from CPUs that it interrupts
     is another cause.
     """
-    calls = {call.call: call for call in result.price.system_calls}
+    calls = {call.call: call for call in result.system_calls}
     faults = f"{result.count('faults'):,} page faults instead of {base.count('faults'):,}"
-    said = {faults: base.price.fault_ns - result.price.fault_ns}
-    for was in base.price.system_calls:
+    said = {faults: base.fault_ns - result.fault_ns}
+    for was in base.system_calls:
         now = calls[was.call]
         if now.slowdown is not None:
             said[f"{was.call} takes {shown(now.slowdown)[0]} times as long"] = was.calls * (was.ns - now.ns)
@@ -374,13 +373,13 @@ class Standing(NamedTuple):
 def standing(result: Result, base: Result, gain: float | None = None) -> Standing:
     """Standing of a Result; gain: as Advice.gain."""
     more = size_as_read(peak_bytes(result) - peak_bytes(base))
-    return Standing(-effect(result, base, gain), result is not base, more, result.one_time.cycles)
+    return Standing(-effect(result, base, gain), result is not base, more, result.once_cycles)
 
 
 def effect(result: Result, base: Result, gain: float | None = None) -> float:
     """What is gained, as it is read; 0: nothing."""
-    speedup = result.price.speedup
-    if base.price.speedup is None:
+    speedup = result.speedup
+    if base.speedup is None:
         return 100 - walk_percent(result, base)
     if speedup is None:
         return -1.0
@@ -391,10 +390,10 @@ def effect(result: Result, base: Result, gain: float | None = None) -> float:
 
 def walk_percent(result: Result, base: Result) -> float:
     """Walk cycles in percent of the baseline's, as they are read; 100 where caches hold what is placed."""
-    before = base.price.walk_cycles
+    before = base.walk_cycles
     if not before or (base.finding(CACHED) and not reshapes(result.policy)):
         return 100.0
-    return round(100 * result.price.walk_cycles / before, 1)
+    return round(100 * result.walk_cycles / before, 1)
 
 
 def best_first(results: Sequence[Result]) -> list[Result]:
@@ -438,16 +437,19 @@ def peak_bytes(result: Result) -> int:
 
 
 def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
-    more = result.price.management_cycles - base.price.management_cycles
-    updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
+    more = result.management_cycles - base.management_cycles
+    updates = more / base.run_cycles if base.run_cycles else 0.0
     taken = peak_bytes(result) - peak_bytes(base)
     over = [
         what
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
         if value > limit
     ]
-    speedup = result.price.speedup
-    gain = over_horizon(base.one_time, result.one_time, speedup.middle, horizon) if speedup else None
+    speedup = result.speedup
+    gain = None
+    if speedup and base.run_cycles is not None and base.run_seconds:
+        run = base.run_cycles * horizon / base.run_seconds
+        gain = (base.once_cycles + run) / (result.once_cycles + run / speedup.middle)
     ranked_by = standing(result, base, gain)
     return Advice(result, taken, updates, " and ".join(over), horizon, gain, ranked_by)
 
@@ -463,7 +465,7 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload, nothing
             return held.sentence
         within = " within the budget" if any(advice.over for advice in ranked) else ""
         return f"{none_faster(label_of(base), within)}."
-    speedup = best.result.price.speedup
+    speedup = best.result.speedup
     why = "; ".join(filter(None, (because(base, best.result), takes(best)))) + "."
     if speedup is None:
         rest = f": {why}{careful(best.result)}"
@@ -518,11 +520,11 @@ def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
         return ""
     best = next(advice for advice in ranked if not advice.over).result
     found = [candidate(one.result, base, one.over) for one in ranked]
-    return placement_alone(best.policy, found, base.policy, base.price.speedup is not None)
+    return placement_alone(best.policy, found, base.policy, base.speedup is not None)
 
 
 def candidate(result: Result, base: Result, over: str = "", name: str = "") -> Candidate:
-    speedup = result.price.speedup
+    speedup = result.speedup
     written = interval(speedup) if speedup else fewer(base, result)
     return Candidate(result.policy, name or label_of(result), over, effect(result, base) > 0, written)
 
@@ -577,7 +579,7 @@ SMALL = 1.05  # speed-up, with mid-range assumptions, below which a gain is call
 def share_sentence(base: Result) -> str | None:
     """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
     None without run times. Of shares that leave too much open only the least, and what narrows them."""
-    walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
+    walks, kernel, both = base.walk_share, base.kernel_share, base.table_share
     if walks is None or kernel is None or both is None:
         return None
     if both.high < NOTHING:
@@ -623,12 +625,12 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
     """
     base = results[0]
     others = [one for k, one in enumerate(results) if k and k not in over and one.policy != BOUND]
-    share = base.price.table_share
+    share = base.table_share
     if share is None or not others:
         return None
     if share.high < LITTLE:
         return "Not worth it: page walks and page-table updates are negligible in this run."
-    speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
+    speedups = {label_of(one, others): one.speedup for one in others if one.speedup}
     sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:
         best = next(iter(sure))

@@ -16,7 +16,8 @@ from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
-from ..cost.result import Series, SystemCalls
+from ..cost.counts import BROADCASTS, FLUSHES, MADE, SHOOTDOWNS
+from ..cost.throughput import Series
 from ..kernels import BALANCING, CALLS, TABLE_MOVED, Counters
 from ..kernels.jit import check_types, compile_together
 from ..kernels.replay import (
@@ -40,7 +41,7 @@ from ..world.page_homes import by_host
 from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
-    from ..core.machine import Machine
+    from ..core.machine import Cache
     from ..cost.result import Result
 
 
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
 
 
-def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> SystemCalls:
-    """SystemCalls of a Scenario's region of interest from chunk `first` on; mapped: of kernels.replay."""
+def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> np.ndarray:
+    """int64[what, calls, nodes]: cost.counts.Counts.calls of a Scenario's region of interest from chunk
+    `first` on; mapped: of kernels.replay."""
     events, steps = scenario.trace.events, scenario.history.steps
     region = region_of_interest(events)
     node = scenario.placement.cpu_node[scenario.placement.event_cpu]
@@ -58,32 +60,40 @@ def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> System
     done[: region.first] = done[region.end :] = False
     done &= events["chunk"] >= first
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
-    others = np.zeros(len(steps.kind), bool)
     number, shot = shootdown(steps, flushed), scenario.history.shootdowns
-    others[flushed] = shot.live[number].any(axis=1)
-    broadcast = np.zeros(len(steps.kind), bool)
-    broadcast[flushed] = shot.broadcast[number]
-    return SystemCalls(
-        _table(events["kind"][done], node[done], scenario.nodes),
-        _table(steps.call[flushed], steps.node[flushed], scenario.nodes),
-        _table(steps.call[others], steps.node[others], scenario.nodes),
-        _table(steps.call[broadcast], steps.node[broadcast], scenario.nodes),
-    )
-
-
-def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
-    counts = np.zeros((len(CALLS), nodes), np.int64)
-    np.add.at(counts, (call, node), 1)
+    call, caller = steps.call[flushed], steps.node[flushed]
+    counts = np.zeros((4, len(CALLS), scenario.nodes), np.int64)
+    np.add.at(counts[MADE], (events["kind"][done], node[done]), 1)
+    np.add.at(counts[FLUSHES], (call, caller), 1)
+    np.add.at(counts[SHOOTDOWNS], (call, caller), shot.live[number].any(axis=1))
+    np.add.at(counts[BROADCASTS], (call, caller), shot.broadcast[number])
     return counts
 
 
-# A run that has ended, and what is counted of it.
+# Reads at a share of the LLC.
 
 
-def at_own_share(counted: Counters, machine: Machine) -> Counters:
-    """Counters whose reads are at the share of the LLC that the machine has: [..., 2], 1 = from DRAM."""
-    number = machine.llc.every_share.index(machine.llc.share)
-    return counted._replace(reads=at_share(counted.reads, number))
+def at_shares(reads: np.ndarray, llc: Cache, lines: Mapping[int, Lines] | None = None) -> np.ndarray:
+    """int64[shares, ..., 2], 1 = from DRAM: Counters.reads, or DataReads.counts, the cache's own share first.
+
+    lines  sampled_lines, where walks were sampled: between two samples lie walks that are none, so that
+           replayed caches hold more than those of the program. Leaf entries come from DRAM as often as a
+           closed form has it.
+    """
+    every = llc.every_share
+    cached = np.cumsum(reads, axis=-1)
+    cached, whole = cached[..., : len(every)], cached[..., -1:]
+    found = np.moveaxis(np.stack([cached, whole - cached], axis=-1), -2, 0)
+    shares = sorted(range(len(every)), key=lambda k: every[k] != llc.share)
+    found = found[shares]
+    for at, number in zip(found, shares if lines else (), strict=False):
+        leaf = at[GUEST_BIT] if at.ndim == 4 else at
+        for node, by_server in enumerate(leaf):
+            of, each = (lines or {}).get(node), by_server.sum(axis=-1)
+            share = missed(of, llc.lines_at(every[number])) if of else 0.0
+            by_server[:, 1] = np.rint(each * share).astype(np.int64)
+            by_server[:, 0] = each - by_server[:, 1]
+    return found
 
 
 def at_share(reads: np.ndarray, share: int) -> np.ndarray:
@@ -116,98 +126,6 @@ def missed(of: Lines, held: int) -> float:
     if len(of.counts) <= held:
         return 0.0
     return reads_per_walk(of.counts, held) * float(of.counts.sum()) / of.walks
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run that has ended, its Scenario, and the pages mapped at its end.
-
-    steady, steady_mapped  Scenario of the further run, what it found mapped; where cold, of the first
-    """
-
-    run: PolicyRun
-    scenario: Scenario
-    mapped: PteState
-    steady: Scenario
-    steady_mapped: PteState
-
-    @property
-    def counted(self) -> Counters:
-        """Counts of the run that is priced, at the machine's own share of the LLC."""
-        return self._at(self.run.counters, self._shares[0])
-
-    @property
-    def first(self) -> Counters:
-        """Counts of the first run, at the same share."""
-        return self._at(self.run.first or self.run.counters, self._shares[0])
-
-    @property
-    def data(self) -> np.ndarray | None:
-        """int64[nodes, nodes, 2] of PolicyRun.data at the same share, 1 = the leaf entry comes from DRAM."""
-        return None if self.run.data is None else self.data_at(self._shares[0])
-
-    def data_at(self, share: float) -> np.ndarray:
-        """The same at another share."""
-        assert self.run.data is not None
-        counted = self.run.counters._replace(reads=self.run.data)
-        return self._at(counted, share).reads
-
-    @cached_property
-    def _every_share(self) -> tuple[float, ...]:
-        return self.scenario.machine.llc.every_share
-
-    @cached_property
-    def _shares(self) -> list[float]:
-        """Shares of the LLC that are priced, the best guess first."""
-        return sorted(self._every_share, key=lambda share: share != self.scenario.machine.llc.share)
-
-    def _at(self, counted: Counters, share: float) -> Counters:
-        """Counters at a share of the LLC."""
-        counted = counted._replace(reads=at_share(counted.reads, self._every_share.index(share)))
-        return self._sampled_at(counted, share) if self._sampled else counted
-
-    @cached_property
-    def _sampled(self) -> dict[int, Lines]:
-        """sampled_lines; {} where all walks were traced, or some pages are huge."""
-        if not self.scenario.trace.sampled_walks:
-            return {}
-        return sampled_lines(self.scenario) if (self.scenario.space.regions.tlb_level == 1).all() else {}
-
-    def _sampled_at(self, counted: Counters, share: float) -> Counters:
-        """Counters with the leaf entries from DRAM that a closed form has: between two samples lie walks that
-        are none, so that replayed caches hold more than those of the program."""
-        held, reads = self.scenario.machine.llc.lines_at(share), counted.reads.copy()
-        leaf = reads[GUEST_BIT] if reads.ndim == 4 else reads
-        for node, by_server in enumerate(leaf):
-            of = self._sampled.get(node)
-            every = by_server.sum(axis=-1)
-            by_server[:, 1] = np.rint(every * (missed(of, held) if of else 0.0)).astype(np.int64)
-            by_server[:, 0] = every - by_server[:, 1]
-        return counted._replace(reads=reads)
-
-    @property
-    def shares(self) -> list[tuple[float, Counters, Counters]]:
-        """(share, counts of the run that is priced, of the first) at each share of the LLC, the own first."""
-        further = self.run.counters
-        first = self.run.first or further
-        return [(share, self._at(further, share), self._at(first, share)) for share in self._shares]
-
-    @property
-    def warm(self) -> bool:
-        return self.run.first is not None
-
-    @property
-    def chunk(self) -> int:
-        """First chunk of what is counted."""
-        return self.scenario.steady_from if self.warm else 0
-
-    @property
-    def single_copy(self) -> int:
-        """Guest table pages without further copies; those that the trace's events freed, yet are in the
-        snapshot, were made again."""
-        space, exists = self.scenario.space, self.mapped.exists
-        gone = exists[space.guest_tables + space.host_tables :]
-        return int(np.count_nonzero(space.program_tables)) + int(np.count_nonzero(gone))
 
 
 # Policies that cannot run on a capture: they are named, and the others compared without them.
@@ -338,7 +256,8 @@ class Windows:
         self.data.append(self.reads.counts.sum(axis=-1))
 
     def _of(self, run: SoFar) -> Mark:
-        own = at_own_share(run.counters, self.scenario.machine)
+        now = run.counters
+        own = now._replace(reads=at_shares(now.reads, self.scenario.machine.llc)[0])
         dram = own.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
         so_far = own.events, own.host_events, run.before.events, run.before.host_events

@@ -109,7 +109,6 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.law import Calibration
-    from ..cost.price import Native
     from ..world.scenario import Scenario
 
 
@@ -119,14 +118,10 @@ Settings: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Setup(ScenarioOptions):
-    """Options of a replay, read and checked: the input of every question; `Setup.of` takes names and files.
-
-    native        What the program took outside the tracer, where the capture has it: pricing.native_time.
-    """
+    """Options of a replay, read and checked: the input of every question. Setup.of takes names and files."""
 
     costs: Costs = field()
     calibration: Calibration | None = None
-    native: Native | None = None
 
     @property
     def as_traced(self) -> bool:

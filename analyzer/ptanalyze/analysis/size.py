@@ -88,7 +88,7 @@ class SizeCurve:
             }
             for times, results in zip(self.times, self.results, strict=True)
             for result in results
-            if label_of(result, results) == policy and (speedup := result.price.speedup)
+            if label_of(result, results) == policy and (speedup := result.speedup)
         ]
 
     @property
@@ -332,7 +332,7 @@ def replay_two(
 
 def _extrapolated(small: Result, large: Result, far: float, captures: Sequence[Capture]) -> Result:
     """The larger capture's Result with the speed-up of both."""
-    ours, theirs = large.price.speedup, small.price.speedup
+    ours, theirs = large.speedup, small.speedup
     if ours is None or theirs is None:
         return large
     line = [here + far * (here - there) for here, there in zip(ours, theirs, strict=True)]
@@ -345,8 +345,8 @@ def _extrapolated(small: Result, large: Result, far: float, captures: Sequence[C
     )
     numbers = {"smaller": theirs.middle, "larger": ours.middle, "line": line[1]}
     found = [Finding("of-two-sizes", text, numbers=numbers)] * (large.policy != large.baseline)
-    price, provenance = replace(large.price, speedup=hull), {**large.provenance, "capture": names}
-    return replace(large, price=price, findings=(*large.findings, *found), provenance=provenance)
+    provenance = {**large.provenance, "capture": names}
+    return replace(large, speedup=hull, findings=(*large.findings, *found), provenance=provenance)
 
 
 def two_sizes(

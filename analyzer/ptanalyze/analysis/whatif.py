@@ -14,26 +14,30 @@ from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
-from ..cost.throughput import spent
+from ..cost.price import price, with_data_in_dram
+from ..cost.throughput import rated, spent
 from ..formats.capture import CaptureLike, load
 from ..kernels.jit import compile_beside, compile_together, lacking, say_compiling
 from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
+from ..world.scaling import of_one_size
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
+from .counting import counted, static_results
 from .findings import must_be_enough
 from .frames import Replayed
-from .pricing import priced, static_results
-from .replay import FinishedRun, PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
+from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
 from .setup import Policies, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..core.columns import Finding
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
+    from ..cost.counts import Counts
     from ..cost.law import Calibration
     from ..cost.result import Result
 
@@ -65,17 +69,31 @@ def replay_scenario(
         say_compiling()
         compile_kernels()
     compile_beside(passes)
-    done: dict[int, FinishedRun] = {}
+    done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
-        done |= {id(run.plan): finished for run, finished in _replayed(scenario, runs, setup, data)}
-    return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
+        done |= dict(_replayed(scenario, runs, setup, data))
+    larger, machine = captured.growth, captured.machine
+    loaded = larger.factor > 1 and machine.latency.contended is not None
+    states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
+    every = [done[id(plan)] for plan in plans if id(plan) in done]
+    rows = price(every, setup.costs, states, setup.calibration, known)
+    if setup.windows:
+        costs = with_data_in_dram(setup.costs, every[0].data_in_dram)
+        rows = [
+            replace(row, series=rated(row.series, one.machine, costs, setup.contended)) if row.series else row
+            for row, one in zip(rows, every, strict=True)
+        ]
+    doubts: list[Finding] = []
+    if larger.factor > 1 and larger.alone:
+        doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
+    return [row.of_larger(captured.times_captured, larger.factor, larger.alone, doubts) for row in rows]
 
 
 def _replayed(
     scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool = False
-) -> Iterator[tuple[PolicyRun, FinishedRun]]:
-    """Yield (PolicyRun, FinishedRun): the trace replayed under each Plan, and its steady state unless cold;
+) -> Iterator[tuple[int, Counts]]:
+    """Yield (id of a Plan, its Counts): the trace replayed under it, and its steady state unless cold;
     data: as replay_walks'."""
     caches = scenario.caches()
     tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
@@ -88,7 +106,7 @@ def _replayed(
         tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
         steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
     for run in runs:
-        yield run, FinishedRun(run, scenario, mapped, steady, steady_mapped)
+        yield id(run.plan), counted(run, scenario, mapped, steady, steady_mapped, setup)
 
 
 def compile_kernels() -> int:

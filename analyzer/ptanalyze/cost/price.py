@@ -1,4 +1,4 @@
-"""Counts to cycles to an estimate of run time; array products only, so that new latencies need no replay.
+"""Counts to cycles to speed-ups: one pure function of counts and of what is not known.
 
 The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them
 that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
@@ -12,22 +12,26 @@ calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's
 the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
 baseline. M is the time that faults and system calls keep their callers
 busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
+
+What is not known is one array axis, `corners`: shares of the LLC x idle and loaded latencies x ends of e and
+of the parts of NW, the best guess first. A ratio of two runs is monotone in each, so its least and most are
+at corners.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
 
-from ..core import interval
 from ..core.columns import Finding
-from ..core.interval import Interval, over_corners
+from ..core.errors import UsageError
+from ..core.interval import Interval
 from ..kernels import (
     CALLS,
     FAULT,
@@ -42,37 +46,324 @@ from ..kernels import (
     TABLE_MOVED,
     TABLE_NEW,
     VM_EXIT,
-    Counters,
 )
-from .law import CONTENDED, LOCAL, counted, outside_cycles, placement, run_cycles
-from .result import CallCost, Price, SystemCalls
+from .counts import (
+    AS_TRACED,
+    BROADCASTS,
+    CACHED,
+    DRAM,
+    FLUSHES,
+    GUEST,
+    GUEST_BITS,
+    HOST,
+    MADE,
+    SHOOTDOWNS,
+    STEADY,
+    TRACED,
+    WARM,
+    Counts,
+)
+from .law import CONTENDED, LOCAL, counted, outside_cycles, placement
+from .result import CallCost, Result
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.trace import Trace
     from .law import Calibration
-    from .result import OneTimeCost
 
-
-# (run cycles of a Price, given its unknowns; Interval of each unknown)
-RunLaw: TypeAlias = tuple[Callable[..., Any], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
-Cycles: TypeAlias = Any  # a float, or float64[...] over the leading axes of Counters
-
-LEVEL_BITS = 8
-READS_AXES = 4  # of Counters.reads of a single run
-CLEARING = (
-    "mmap",
-    "munmap",
-    "madvise",
-    "brk",
-)  # calls that clear the entries they change; others rewrite them
-WALK = CALLS.index("walk")
-LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
+NEVER = math.inf
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
-STORES = np.array(
-    [2.0 if call == "mprotect" else 1.0 for call in CALLS]
-)  # of each entry; prices are of entries
+UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
+CLEARING = ("mmap", "munmap", "madvise", "brk")  # calls that clear entries; others rewrite them
+WALK = CALLS.index("walk")
+STORES = np.array([2.0 if call == "mprotect" else 1.0 for call in CALLS])  # of an entry
+
+
+def price(
+    every: Sequence[Counts],
+    costs: Costs,
+    contended: Sequence[bool] = (False,),
+    calibration: Calibration | None = None,
+    provenance: dict[str, str] | None = None,
+) -> list[Result]:
+    """Results of Counts; the others are compared with the first, the baseline's.
+
+    contended  latencies under load, or idle ones; both: best guess first, intervals reach over both
+    No speed-up where neither instructions are known (0) nor a Calibration is given.
+    """
+    base = every[0]
+    costs = with_data_in_dram(costs, base.data_in_dram)
+    if calibration is not None:
+        _must_be_alike(base, calibration, contended[0])
+    native = _native(base, contended[0])
+    law = Law(base, STEADY, costs, contended, calibration, native)
+    traced = law if base.run != WARM else Law(base, TRACED, costs, contended[:1], calibration, native)
+    assumed = assumptions(costs, contended, calibration, bool(np.all(base.instructions)), native)
+    rows = list[Result]()
+    for counts in every:
+        rows.append(_row(counts, rows[0] if rows else None, law, traced, costs, assumed, provenance or {}))
+    return rows
+
+
+def with_data_in_dram(costs: Costs, least: float) -> Costs:
+    """Costs with the least wait for data where those of a share `least` of the walks come from DRAM for sure:
+    a tenth of a read (ADR 20)."""
+    low, middle, high = costs.data_exposed
+    low = min(max(low, least / OVERLAP), high)
+    return structs.replace(costs, data_exposed=Interval(low, max(middle, low), high))
+
+
+def _row(
+    counts: Counts,
+    base: Result | None,
+    law: Law,
+    law_of_traced: Law,
+    costs: Costs,
+    assumed: str,
+    provenance: dict[str, str],
+) -> Result:
+    """base: None for the baseline."""
+    machine, warm = counts.machine, counts.run == WARM
+    own = counts.reads[STEADY, 0]
+    cycles = read_cycles(machine, law.contended[0])
+    guest, host = walk_cycles(own, cycles).tolist()
+    managed_once, managed = (kernel_cycles(counts, run, costs) for run in (TRACED, STEADY))
+    events, made = _events(counts, STEADY), counts.calls[STEADY]
+    calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
+    once = counts.before.sum(axis=1)
+    if warm:
+        by_kind = counts.events.sum(axis=2)
+        once = once + np.maximum(by_kind[TRACED] - by_kind[STEADY], 0)
+        once_cycles = max(managed_once - managed, 0.0)
+    else:
+        once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
+        once_cycles = float(once_ns) * machine.ghz
+    row = Result(
+        policy=counts.policy,
+        params=counts.params,
+        machine=machine.name,
+        host_nodes=machine.host_nodes,
+        placement=counts.placement,
+        baseline=base.baseline if base else counts.policy,
+        run=counts.run if counts.hits.any() else None,
+        walks=counts.walks,
+        hits=counts.hits,
+        reads=own,
+        classes=counts.classes[STEADY],
+        calls=counts.events[STEADY, GUEST],
+        host_calls=counts.events[STEADY, HOST],
+        table_pages=counts.pages["guest"],
+        table_pages_peak=counts.pages["guest_peak"],
+        single_copy=counts.pages["guest_single"],
+        host_pages=counts.pages["host"],
+        host_single_copy=counts.pages["host_single"],
+        unwalked_table_pages=counts.pages["aside"],
+        data=None if base or counts.data is None else counts.data[0],
+        walk_cycles=guest + host,
+        guest_walk_cycles=guest,
+        local_walk_cycles=float(walk_cycles(own, _at_home(read_cycles(machine))).sum()),
+        dram_shares=_dram_shares(own, cycles),
+        management_cycles=managed,
+        fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
+        system_calls=calls,
+        once_events=once[GUEST],
+        host_once_events=once[HOST],
+        data_copied=counts.copied,
+        once_cycles=once_cycles,
+        assumptions=assumed,
+        facts=counts.facts,
+        findings=counts.findings,
+        provenance=provenance,
+        series=counts.series,
+    )
+    if not law.timed:
+        return row
+    walks = law.walks(counts)
+    taken, none = law.run(walks, managed), np.zeros_like(walks)
+    speedup = over(law.base / taken)
+    run_cycles = float(taken[0] / law.factor[0])
+    region = law.base[0] / law.factor[0]
+    row = replace(
+        row,
+        speedup=speedup,
+        run_cycles=run_cycles,
+        walk_share=over(1 - law.run(none, managed) / taken),
+        kernel_share=over(1 - law.run(walks, 0.0) / taken),
+        table_share=over(1 - law.run(none, 0.0) / taken),
+        local_tables=over(taken / law.run(law.walks(counts, home=True), managed)),
+        local_data=None if base else law.local_data(counts, taken),
+        traced_speedup=speedup,
+    )
+    if warm:
+        row = replace(
+            row,
+            traced_speedup=None
+            if not law_of_traced.timed
+            else over(law_of_traced.base / law_of_traced.run(law_of_traced.walks(counts), managed_once)),
+            break_even=law.break_even(once_cycles - base.once_cycles, taken) if base else None,
+            run_seconds=float(region / (counts.cpus * machine.ghz * 1e9)),
+        )
+    lock = [] if law.calibration else lock_held(calls, run_cycles, counts.cpus, machine.ghz)
+    return replace(row, findings=(*row.findings, *lock))
+
+
+def over(corners: np.ndarray) -> Interval:
+    """The Interval of a number at each corner, the best guess first."""
+    return Interval(float(corners.min()), float(corners[0]), float(corners.max()))
+
+
+class Law:
+    """Cycles of a run at each corner: arrays float64[corners], the best guess first.
+
+    timed    whether cycles outside walks are known; else only `contended` and `calibration` are set
+    base     cycles of the baseline's run
+    factor   cycles of the measured run for each of the region that stands for it; 1 without a Calibration
+    own      the corners at the machine's own share of the LLC, the first latencies and the best guess of a
+             longer region: what one-time costs are compared by
+    """
+
+    def __init__(
+        self,
+        base: Counts,
+        run: int,
+        costs: Costs,
+        contended: Sequence[bool],
+        calibration: Calibration | None,
+        native: tuple[Interval, float] | None,
+    ) -> None:
+        self.number, self.contended, self.calibration = run, contended, calibration
+        self.assumed, executed = calibration is None and native is None, float(base.instructions[run])
+        self.timed = calibration is not None or executed > 0
+        if not self.timed:
+            return
+        unknown = (costs.exposed, costs.cycles_per_instruction, costs.data_exposed)
+        if calibration is not None:
+            unknown = (
+                counted(calibration.exposed, "calibration: exposed"),
+                calibration.shared,
+                Interval.exactly(0),
+            )
+        elif native is not None:
+            unknown = (costs.exposed, native[0], Interval.exactly(0))
+        self._corners(base, run, unknown)
+        management = kernel_cycles(base, run, costs)
+        self.shared, self.grown, self.kernel = np.zeros_like(self.exposed), (1.0, 1.0), 0.0
+        self.factor: np.ndarray = np.ones_like(self.exposed)
+        if calibration is not None:
+            self._measured(base, calibration, management)
+        elif native is not None:
+            least = costs.cycles_per_instruction.low
+            self.outside = executed * np.maximum(self.second - self.exposed * native[1], least)
+        else:
+            local = base.classes[run].sum() * base.machine.latency_cycles().diagonal().mean()
+            self.outside = executed * self.second + self.waits * local
+        if self.timed:
+            self.base = self.run(self.walks(base), management)
+
+    def _corners(self, base: Counts, run: int, unknown: Sequence[Interval]) -> None:
+        """Set share, state and part (of the LLC, latencies, what a longer region misses), exposed, second
+        and waits, and whether these three are at their middle."""
+        whole = run == STEADY or base.run != WARM
+        shares, self.parts = range(base.reads.shape[1]) if whole else range(1), [0.0]
+        if whole and base.longer:
+            self.parts = [base.longer, 0.0, 1.0]
+        states = range(len(self.contended))
+        cases = [(0, state, 0) for state in states]
+        cases += product(shares, states, range(len(self.parts))[-2:])
+        middles = tuple(one.middle for one in unknown)
+        ends = [middles, *product(*({one.low, one.high} for one in unknown))]
+        grid = [(*case, *end) for case in dict.fromkeys(cases) for end in ends]
+        columns = list(zip(*grid, strict=True))
+        self.share, self.state, self.part = (np.array(column, int) for column in columns[:3])
+        self.exposed, self.second, self.waits = (np.array(column) for column in columns[3:])
+        self.own, self.middles = slice(0, len(ends)), np.arange(len(grid)) % len(ends) == 0
+
+    def _measured(self, base: Counts, calibration: Calibration, management: float) -> None:
+        """Set what a measured run tells; not timed where the replay has no walks to compare with its."""
+        local = calibration.local
+        cycles = counted(local.cycles, "calibration: cycles")
+        gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
+        placed = [measured_cycles(base.machine, calibration, self.contended[0])]
+        replayed = self._sides(base, np.array(placed))
+        simulated = replayed.sum(axis=0)
+        self.timed = bool(simulated.all())
+        if not self.timed:
+            return
+        self.shared, self.kernel = self.second, management
+        self.grown = tuple(
+            np.divide(measured, own, out=np.zeros_like(own), where=own != 0)
+            for measured, own in zip((gpt, ept), replayed, strict=True)
+        )
+        corners = zip(self.exposed, self.shared, strict=True)
+        self.outside = np.array([outside_cycles(cycles, e * (gpt + ept), s) for e, s in corners])
+        self.factor = (gpt + ept) / simulated
+
+    def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
+        """float64[sides, corners]: walk cycles of the run; cycles: float64[states, sides, nodes, nodes,
+        from]."""
+        every = []
+        for part in self.parts:
+            reads = counts.in_longer(part) if part else counts.reads[self.number]
+            bits = np.einsum("sbnmd,tgnmd->gstb", reads.astype(np.float64), cycles)
+            guest, host = bits[GUEST, ..., GUEST_BITS], bits[HOST]
+            every.append((guest.sum(axis=-1), host.sum(axis=-1) - host[..., GUEST_BITS].sum(axis=-1)))
+        sides: np.ndarray = np.array(every)[self.part, :, self.share, self.state % len(cycles)].T
+        return sides
+
+    def walks(self, counts: Counts, home: bool = False) -> np.ndarray:
+        """float64[corners]: walk cycles, of a measured run as many times more as its own were; `home`: with
+        each table local to every node, idle."""
+        read = [read_cycles(counts.machine, loaded) for loaded in self.contended]
+        if home:
+            read = [_at_home(read_cycles(counts.machine))]
+        guest, host = self._sides(counts, np.stack([[one, one] for one in read]))
+        walks: np.ndarray = self.grown[0] * guest + self.grown[1] * host
+        return walks
+
+    def run(self, walks: np.ndarray, management: float) -> np.ndarray:
+        """float64[corners]: cycles of all CPUs."""
+        waited = self.exposed * walks
+        queued = np.divide(
+            self.shared * waited**2, self.outside + waited, out=np.zeros_like(waited), where=waited != 0
+        )
+        cycles: np.ndarray = self.outside + waited + queued + (management - self.kernel) * self.factor
+        return cycles
+
+    def break_even(self, extra: float, taken: np.ndarray) -> Interval:
+        """Runs until `extra` cycles are earned back: 0 at once, NEVER. A gain counts where it can be read in
+        the speed-up (core.interval)."""
+        before, after, factor = self.base[self.own], taken[self.own], self.factor[self.own]
+        ratio = np.round(np.divide(before, after, out=np.ones_like(after), where=after != 0), 3)
+        saved = np.where(ratio > 1, before - after, 1.0)
+        runs = np.where(ratio > 1, extra * factor / saved, NEVER)
+        return over(np.where((extra <= 0) & (ratio >= 1), 0.0, runs))
+
+    def local_data(self, base: Counts, taken: np.ndarray) -> Interval | None:
+        """Run time / run time with all data local; None where data were not counted, or the caches alone can
+        tell.
+
+        At best guess as many walks wait as have data that the caches cannot hold, at the ends all. An assumed
+        law takes data to be local; a measured one has what they cost in its cycles outside walks.
+        """
+        data = base.data
+        if data is None or (base.beyond > 0 and not data.any()):
+            return None  # data are counted at walks: without any, only the caches can tell that none wait
+        if data[..., DRAM].any(axis=(1, 2)).all():
+            data = data[..., DRAM:]
+        latency = np.stack([base.machine.latency_cycles(one) for one in self.contended])
+        own = np.diagonal(latency, axis1=1, axis2=2)
+        further = np.einsum("tnm,snmd->st", latency - own[..., None], data)
+        further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond > 0)
+        part = np.where(self.middles, max(base.beyond, base.data_in_dram), 1.0)
+        waits = part * further[self.share, self.state] * base.classes[self.number].sum() * self.factor
+        if self.assumed:
+            return over(1 + self.waits * waits / taken)
+        most = (1 - own.mean(axis=1) / latency.max(axis=(1, 2)))[self.state] * self.run(0 * taken, 0.0)
+        return over(taken / (taken - np.minimum(waits, most)))
+
+
+# Reads of table entries.
 
 
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
@@ -86,99 +377,89 @@ def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
     return np.stack([cached, dram], axis=-1)
 
 
-def walk_cycles(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
-    """(guest, host) cycles of all reads; reads of the same walk depend on each other, so they add up."""
-    return _by_dimension(reads, read_cycles(machine, contended))
+def _at_home(cycles: np.ndarray) -> np.ndarray:
+    """read_cycles with every table local to each node."""
+    nodes = np.arange(len(cycles))
+    return np.broadcast_to(cycles[nodes, nodes][:, None], cycles.shape)
 
 
-def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[Cycles, Cycles]:
-    """(guest, host) cycles of the same reads if every table were local."""
-    cycles = read_cycles(machine)
-    own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
-    return _by_dimension(reads, own)
+def walk_cycles(reads: np.ndarray, cycles: np.ndarray, host: np.ndarray | None = None) -> np.ndarray:
+    """float64[2]: cycles of all reads of the guest's tables, and of the host's; reads of the same walk depend
+    on each other, so they add up.
+
+    reads   [bits, nodes, nodes, from]
+    cycles  float64[nodes, nodes, from], of either or, with `host`, of the guest's
+    """
+    guests = float((reads[GUEST_BITS].sum(axis=0) * cycles).sum())
+    hosts = (reads.sum(axis=0) - reads[GUEST_BITS].sum(axis=0)) * (cycles if host is None else host)
+    return np.array([guests, float(hosts.sum())])
 
 
-def calibrated_walk_cycles(
-    reads: np.ndarray, machine: Machine, calibration: Calibration, contended: bool = False
-) -> tuple[Cycles, Cycles]:
-    """(guest, host) cycles of the same reads with the tables where the calibrated run had them: at its `at`
-    (remote: the mean latency of the other sockets), else where they are.
+def measured_cycles(machine: Machine, calibration: Calibration, contended: bool = False) -> np.ndarray:
+    """float64[sides, nodes, nodes, from]: read_cycles with the tables where the calibrated run had them: at
+    its `at` (remote: the mean latency of the other sockets), else where they are.
 
     UsageError where `at` is a loaded node and the machine file has no latencies under load.
     """
     if calibration.at is None:
-        return walk_cycles(reads, machine, contended)
+        return np.stack([read_cycles(machine, contended)] * 2)
     at = placement(calibration.at)
     idle = machine.table_cycles()
     own, far = idle.diagonal(), ~same_socket(machine)
     far[:, list(machine.memory_nodes)] = False
     loaded = machine.table_cycles(contended or at.state == CONTENDED)
     away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)
-    further = np.zeros((*idle.shape, 2))
-    further[..., 1] = (away - own)[:, None]
-    local = local_walk_cycles(reads, machine)
-    shares = [0.0 if state == LOCAL else share for state, share in at.tables()]
-    guest, host = (
-        here + share * more
-        for here, share, more in zip(local, [*shares, 0.0], _by_dimension(reads, further), strict=False)
-    )
-    return guest, host
+    shares = [*(0.0 if state == LOCAL else share for state, share in at.tables()), 0.0][:2]
+    sides = np.stack([_at_home(read_cycles(machine))] * 2)
+    sides[..., DRAM] += np.array(shares)[:, None, None] * (away - own)[:, None]
+    return sides
 
 
-def cycles_per_walk(
-    counters: Counters, machine: Machine, calibration: Calibration, contended: bool = False
-) -> Interval:
-    """Cycles of a walk with the tables where the calibrated run had them: cached entries in L2, in either, or
-    in the LLC with DRAM under load. Without walks: zeros."""
-    walks = max(float(counters.classes.sum()), 1.0)
-    cached = float(counters.reads[..., 0].sum())
-    spread = cached * (machine.llc.cycles - machine.l2.cycles) / 2
-    middle = sum(calibrated_walk_cycles(counters.reads, machine, calibration, contended))
+def _must_be_alike(base: Counts, calibration: Calibration, contended: bool) -> None:
+    """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
+    the LLC: cached entries in L2, in either, or in the LLC with DRAM under load."""
+    local, machine = calibration.local, base.machine
+    if not local.walks or not local.walk or not base.walks:
+        return
     loaded = contended or machine.latency.contended is not None
-    most = sum(calibrated_walk_cycles(counters.reads, machine, calibration, loaded))
-    return Interval((middle - spread) / walks, middle / walks, (max(most, middle) + spread) / walks)
+    placed = [measured_cycles(machine, calibration, state) for state in (contended, loaded)]
+    least, middles, most = [], [], []
+    for run in (STEADY, TRACED) if base.longer else (STEADY,):
+        walks = max(float(base.classes[run].sum()), 1.0)
+        for reads in base.reads[run]:
+            spread = float(reads[..., CACHED].sum()) * (machine.llc.cycles - machine.l2.cycles) / 2
+            middle, busy = (float(walk_cycles(reads, *sides).sum()) for sides in placed)
+            least.append((middle - spread) / walks)
+            middles.append(middle / walks)
+            most.append((max(busy, middle) + spread) / walks)
+    found = local.walk / local.walks
+    if min(least) / UNLIKE <= found <= max(most) * UNLIKE:
+        return
+    raise UsageError(
+        f"calibration {calibration.name or '(unnamed)'}: {found:.0f} cycles per walk counted, "
+        f"{middles[0]:.0f} ({min(least):.0f}-{max(most):.0f}) in the trace: not the same program at the same "
+        "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
+    )
 
 
-def data_cycles(classes: np.ndarray, machine: Machine) -> Cycles:
-    """Cycles of one read of own DRAM per walk; classes as in Counters."""
-    return classes.sum(axis=(-2, -1)) * machine.latency_cycles().diagonal().mean()
+def _native(base: Counts, contended: bool) -> tuple[Interval, float] | None:
+    """(cycles per instruction of the modelled machine over the whole run, walk cycles in them), of a program
+    that was timed outside the tracer (ADR 26). Walks of that run went to tables of its own machine: all local
+    where that has one node."""
+    if base.timed is None:
+        return None
+    measured, one_node = base.timed
+    read = read_cycles(base.machine, contended and not one_node)
+    walks = float(walk_cycles(base.reads[TRACED, 0], _at_home(read) if one_node else read).sum())
+    cycles = Interval(measured / OTHER_CPU, measured, measured * OTHER_CPU)
+    return cycles, walks / float(base.instructions[TRACED])
 
 
-def walks_with_data_in_dram(counters: Counters) -> int:
-    """Walks whose data are in DRAM like their leaf entry, but those that fault: a page just zeroed is cached.
-    The first read of a line says nothing either; to tell these is the caller's."""
-    leaves = max(int(counters.reads[bit, ..., 1].sum()) for bit in LEAVES)
-    faults = sum(int(events[:, FAULT].sum()) for events in (counters.events, counters.host_events))
-    return max(leaves - faults, 0)
-
-
-def with_data_in_dram(costs: Costs, least: float) -> Costs:
-    """Costs with the least wait for data where those of a share `least` of the walks come from DRAM for sure:
-    a tenth of a read (ADR 20)."""
-    low, middle, high = costs.data_exposed
-    low = min(max(low, least / OVERLAP), high)
-    return structs.replace(costs, data_exposed=Interval(low, max(middle, low), high))
-
-
-def dram_shares(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[Cycles, Cycles]:
-    """(guest, host) share of walk cycles that waits for DRAM, f of the law; NaN without reads."""
-    cycles = read_cycles(machine, contended)
-    dram = cycles * np.array([0.0, 1.0])
-    parts = zip(_by_dimension(reads, dram), _by_dimension(reads, cycles), strict=True)
-    guest, host = (_ratio(part, whole, np.nan) for part, whole in parts)
+def _dram_shares(reads: np.ndarray, cycles: np.ndarray) -> tuple[float | None, float | None]:
+    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None without reads."""
+    dram, whole = walk_cycles(reads, cycles * np.array([0.0, 1.0])), walk_cycles(reads, cycles)
+    guest, host = (float(part / all_) if all_ else None for part, all_ in zip(dram, whole, strict=True))
     return guest, host
-
-
-def _by_dimension(reads: np.ndarray, cycles: np.ndarray) -> tuple[Cycles, Cycles]:
-    by_bit = np.einsum("...bnmd,nmd->...b", reads.astype(np.float64), cycles)
-    guest = by_bit[..., ::LEVEL_BITS].sum(axis=-1)
-    return guest, by_bit.sum(axis=-1) - guest
-
-
-def _ratio(part: Cycles, whole: Cycles, without: float) -> Cycles:
-    """part / whole; `without` where the whole is 0."""
-    there = np.asarray(whole) != 0
-    return np.where(there, part / np.where(there, whole, 1.0), without)
 
 
 def same_socket(machine: Machine) -> np.ndarray:
@@ -187,42 +468,77 @@ def same_socket(machine: Machine) -> np.ndarray:
     return latency <= latency.diagonal()[:, None]
 
 
-def busy_ns(
-    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
+# The kernel's work: what faults and system calls take from their callers, and from CPUs that they interrupt.
+
+
+def kernel_cycles(counts: Counts, run: int, costs: Costs) -> float:
+    """Cycles of the program's CPUs for faults, system calls and their shootdowns in a run; of the first, for
+    what is done before it, too."""
+    ns = taken_ns(_events(counts, run), counts.machine, costs, counts.calls[run]).sum()
+    return float(ns + (_huge_ns(counts, costs) if _from_scratch(counts, run) else 0.0)) * counts.machine.ghz
+
+
+def _from_scratch(counts: Counts, run: int) -> bool:
+    """Whether a run includes the way from the captured tables to the policy's."""
+    return counts.run == AS_TRACED or (counts.run == WARM and run == TRACED)
+
+
+def _events(counts: Counts, run: int) -> np.ndarray:
+    """int64[sides, calls, kinds, nodes, nodes] of a run and of what it includes."""
+    events: np.ndarray = counts.events[run]
+    if _from_scratch(counts, run):
+        events = events + counts.before
+    return events
+
+
+def _huge_ns(counts: Counts, costs: Costs) -> float:
+    """ns to make huge pages of small ones (__collapse_huge_page_copy in mm/khugepaged.c)."""
+    return counts.copied * costs.collapse_ns + counts.zeroed * costs.zero_ns
+
+
+def taken_ns(
+    events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None
 ) -> np.ndarray:
-    """float64[..., calls]: ns that CPUs are busy on behalf of each of CALLS, without those they interrupt.
+    """float64[calls]: ns that the program's CPUs are busy or interrupted; arguments as of busy_ns."""
+    taken: np.ndarray = busy_ns(events, machine, costs, made) + stolen_ns(events, costs)
+    return taken
+
+
+def stolen_ns(events: np.ndarray, costs: Costs) -> np.ndarray:
+    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
+    stolen: np.ndarray = costs.ipi_handler_ns * events[GUEST, :, IPI].sum(axis=(-2, -1))
+    return stolen
+
+
+def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None) -> np.ndarray:
+    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those they interrupt.
 
     For a system call, the wait of all its callers; "walk" is faults and other work that a walk causes.
-    made  calls.SystemCalls; without it calls cost only their changes
+    events  int64[sides, calls, kinds, nodes, nodes]
+    made    int64[what, calls, nodes] of Counts.calls; without it calls cost only their changes
     """
-    guest, host = counters.events.astype(np.float64), counters.host_events.astype(np.float64)
-    both, far = guest + host, ~same_socket(machine)
+    far = ~same_socket(machine)
+    guest, host = every = events.sum(axis=(-2, -1), dtype=np.float64)
+    both, away = every.sum(axis=0), (events[GUEST] * far).sum(axis=(-2, -1))
     first, copy = _entries(costs)
-    faults = _total(guest, FAULT)
     busy: np.ndarray = (
-        first * (_total(guest, PTE_WRITE) / STORES - faults)
-        + copy * _total(guest, PTE_FANOUT) / STORES
-        + (costs.fault_ns + costs.entry.fill.first) * faults
-        + costs.zero_ns * _total(guest, PAGES_ZEROED)
-        + costs.remote_entry_ns * guest[..., PTE_WRITE, :, :][..., far].sum(axis=-1) / STORES
-        + costs.entry.rewrite.first * _total(host, PTE_WRITE)
-        + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
-        + costs.pte_copy_ns * _total(both, PTE_COPY)
-        + costs.replica_fault_ns * _total(guest, REPLICA_FAULT)
-        + costs.vm_exit_ns * (_total(guest, VM_EXIT) + _total(host, PTE_WRITE, FAULT, REPLICA_FAULT))
-        + costs.table_ns * _total(both, TABLE_NEW, TABLE_FREE)
-        + costs.table_move_ns * _total(both, TABLE_MOVED)
-        + costs.ipi_local_ns * guest[..., IPI, :, :][..., ~far].sum(axis=-1)
-        + costs.ipi_remote_ns * guest[..., IPI, :, :][..., far].sum(axis=-1)
-        + _fixed_ns(guest, costs, made)
+        first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
+        + copy * guest[:, PTE_FANOUT] / STORES
+        + (costs.fault_ns + costs.entry.fill.first) * guest[:, FAULT]
+        + costs.zero_ns * guest[:, PAGES_ZEROED]
+        + costs.remote_entry_ns * away[:, PTE_WRITE] / STORES
+        + costs.entry.rewrite.first * host[:, PTE_WRITE]
+        + costs.entry.rewrite.copy * host[:, PTE_FANOUT]
+        + costs.pte_copy_ns * both[:, PTE_COPY]
+        + costs.replica_fault_ns * guest[:, REPLICA_FAULT]
+        + costs.vm_exit_ns * (guest[:, VM_EXIT] + host[:, [PTE_WRITE, FAULT, REPLICA_FAULT]].sum(axis=1))
+        + costs.table_ns * both[:, [TABLE_NEW, TABLE_FREE]].sum(axis=1)
+        + costs.table_move_ns * both[:, TABLE_MOVED]
+        + costs.ipi_local_ns * (guest[:, IPI] - away[:, IPI])
+        + costs.ipi_remote_ns * away[:, IPI]
+        + _fixed_ns(events[GUEST], costs, made)
     )
     return busy
-
-
-def _total(events: np.ndarray, *kinds: int) -> np.ndarray:
-    """float64[..., calls]: events of these kinds, to any node."""
-    total: np.ndarray = events[..., kinds, :, :].sum(axis=(-3, -2, -1))
-    return total
 
 
 def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
@@ -233,329 +549,96 @@ def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     return first, copy
 
 
-def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.ndarray:
-    """float64[..., calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
+def _fixed_ns(events: np.ndarray, costs: Costs, made: np.ndarray | None) -> np.ndarray:
+    """float64[calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
 
     The numbers of copies started, and of shootdowns that interrupt any CPU, are not counted: the smallest of
     their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
     every call; never in favour of a policy that spares some.
     """
-    begun, shootdowns = _begun(events, made)
-    ns: np.ndarray = costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shootdowns.sum(axis=-1)
-    if made is None:
-        return ns
-    with_calls: np.ndarray = ns + costs.broadcast_ns * made.broadcasts.sum(axis=-1)
-    with_calls += np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=-1)
-    return with_calls
-
-
-def _begun(events: np.ndarray, made: SystemCalls | None) -> tuple[np.ndarray, np.ndarray]:
-    """(copies started on, float64[..., calls, nodes, nodes]; shootdowns, float64[..., calls, nodes])."""
-    fanned = events[..., PTE_FANOUT, :, :] / STORES[:, None, None]
-    interrupted = events[..., IPI, :, :].sum(axis=-1)
-    if made is None:
-        return fanned, interrupted
-    flushed = made.flushes.sum(axis=-1) > 0
-    begun = np.where(flushed[..., None, None], np.minimum(fanned, made.flushes[..., None]), fanned)
-    return begun, np.minimum(interrupted, made.shootdowns)
-
-
-def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
-    """float64[..., calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
-    stolen: np.ndarray = costs.ipi_handler_ns * counters.events[..., IPI, :, :].sum(axis=(-2, -1))
-    return stolen
-
-
-def taken_ns(
-    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
-) -> np.ndarray:
-    """float64[..., calls]: ns that the program's CPUs are busy or interrupted."""
-    taken: np.ndarray = busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs)
-    return taken
-
-
-def management_cycles(
-    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
-) -> Cycles:
-    """Cycles of the program's CPUs for faults, system calls and their shootdowns."""
-    return taken_ns(counters, machine, costs, made).sum(axis=-1) * machine.ghz
+    begun, shot = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=-1)
+    of_calls = np.zeros(len(CALLS))
+    if made is not None:
+        flushed = made[FLUSHES].sum(axis=-1) > 0
+        begun = np.where(flushed[:, None, None], np.minimum(begun, made[FLUSHES][..., None]), begun)
+        shot = np.minimum(shot, made[SHOOTDOWNS])
+        each = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
+        of_calls = each * made[MADE].sum(axis=-1) + costs.broadcast_ns * made[BROADCASTS].sum(axis=-1)
+    ns: np.ndarray = (
+        costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shot.sum(axis=-1) + of_calls
+    )
+    return ns
 
 
 def call_costs(
-    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls, baseline: Sequence[CallCost] = ()
+    events: np.ndarray,
+    made: np.ndarray,
+    machine: Machine,
+    costs: Costs,
+    baseline: Sequence[CallCost] | None = None,
 ) -> tuple[CallCost, ...]:
-    """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS.
+    """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS; events, made: as of
+    busy_ns.
 
-    baseline  CallCosts of the policy to compare with
+    baseline  CallCosts of the policy to compare with; None: these are its own
     """
-    busy, stolen = busy_ns(counters, machine, costs, made), stolen_ns(counters, costs)
+    busy, stolen = busy_ns(events, machine, costs, made), stolen_ns(events, costs)
     near = same_socket(machine)
-    before = {cost.call: cost.ns for cost in baseline}
+    before = {cost.call: cost.ns for cost in baseline or ()}
     priced = []
-    for k in np.flatnonzero(made.calls.any(axis=1)).tolist():
-        events, calls = counters.events[k], int(made.calls[k].sum())
-        kinds = events.sum(axis=(1, 2)).tolist()
+    for k in np.flatnonzero(made[MADE].any(axis=1)).tolist():
+        own, calls = events[GUEST, k], int(made[MADE, k].sum())
+        kinds = own.sum(axis=(1, 2)).tolist()
         ns = float(busy[k]) / calls
+        was = ns if baseline is None else before.get(CALLS[k])
         priced.append(
             CallCost(
                 CALLS[k], calls, kinds[PTE_WRITE], kinds[PTE_FANOUT], kinds[TABLE_FREE],
-                int(events[IPI, near].sum()), int(events[IPI, ~near].sum()),
-                int(events[IPI_SAVED, near].sum()), int(events[IPI_SAVED, ~near].sum()),
-                ns, float(stolen[k]) / calls, ns / before[CALLS[k]] if before.get(CALLS[k]) else None,
+                int(own[IPI, near].sum()), int(own[IPI, ~near].sum()),
+                int(own[IPI_SAVED, near].sum()), int(own[IPI_SAVED, ~near].sum()),
+                ns, float(stolen[k]) / calls, ns / was if was else None,
             )
         )  # fmt: skip
     return tuple(priced)
 
 
-def price(
-    counters: Counters,
-    machine: Machine,
-    costs: Costs,
-    baseline: Price | None = None,
-    instructions: Cycles = 0.0,
-    contended: bool = False,
-    made: SystemCalls | None = None,
-    calibration: Calibration | None = None,
-    collapsed_ns: Cycles = 0.0,
-    native: Native | None = None,
-    away: Away | None = None,
-    loaded: bool = False,
-) -> Price:
-    """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
+# The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
 
-    collapsed_ns  of making huge pages of small ones, besides
-    away          what data on other nodes cost, where it was counted
-    loaded        whether speed-ups will reach from idle to loaded memory
-    No speed-up where neither instructions are known (0) nor a Calibration is given. Of several runs, along a
-    leading axis of all arrays, `instructions` and `collapsed_ns` too, each number is float64[runs]: Price.of.
-    """
-    guest, host = walk_cycles(counters.reads, machine, contended)
-    taken: Cycles = taken_ns(counters, machine, costs, made)
-    priced = Price(
-        walk_cycles=guest + host,
-        guest_walk_cycles=guest,
-        host_walk_cycles=host,
-        local_walk_cycles=local_walk_cycles(counters.reads, machine),
-        calibrated_walk_cycles=None
-        if calibration is None
-        else calibrated_walk_cycles(counters.reads, machine, calibration, contended),
-        data_cycles=data_cycles(counters.classes, machine),
-        dram_shares=dram_shares(counters.reads, machine, contended),
-        management_cycles=taken.sum(axis=-1) * machine.ghz + collapsed_ns * machine.ghz,
-        speedup=None,
-        run_cycles=None,
-        walk_share=None,
-        assumptions=assumptions(costs, contended, calibration, bool(np.all(instructions)), native, loaded),
-        system_calls=() if made is None else _call_costs(counters, machine, costs, made, baseline),
-        fault_ns=taken[..., WALK],
+WRITERS = ("mmap", "munmap", "mprotect", "mremap", "brk")  # of mmap_sem, in Linux 4.17 for all of the call
+BUSY = 0.3  # of the run: above, calls of other threads find the lock taken often enough to matter
+
+
+def held_ns(calls: Sequence[CallCost]) -> float:
+    """Time that the lock is held for writing by all calls."""
+    return sum(call.ns * call.calls for call in calls if call.call in WRITERS)
+
+
+def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: float) -> list[Finding]:
+    """Warns of mmap_lock contention, which estimates do not include."""
+    if cpus < 2 or not run_cycles:
+        return []
+    share = held_ns(calls) * ghz * cpus / run_cycles
+    if share < BUSY:
+        return []
+    text = (
+        f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
+        "would wait for each other, which speed-ups leave out"
     )
-    base = baseline or priced
-    law = run_law(base, costs, instructions, calibration, native)
-    local = _local(priced)
-    if law is not None:
-        run, unknown = law
-        walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
-
-        def share_beyond(less: Price) -> Interval:
-            return _extremes(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
-
-        priced = replace(
-            priced,
-            speedup=_extremes(lambda *at: run(base, *at) / run(priced, *at), *unknown),
-            run_cycles=run(priced, *(interval.middle for interval in unknown)),
-            walk_share=share_beyond(walkless),
-            kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
-            table_share=share_beyond(replace(walkless, management_cycles=0.0)),
-            local_tables=_extremes(lambda *at: run(priced, *at) / run(local, *at), *unknown),
-            local_data=away
-            and away.speedup(
-                priced,
-                walkless,
-                law,
-                calibration is None and native is None,
-                counters.classes.sum(axis=(-2, -1)),
-            ),
-        )
-    return priced if counters.reads.ndim > READS_AXES else priced.of(())
+    return [Finding("lock", text, numbers={"share": min(share, 1)})]
 
 
-def _local(price: Price) -> Price:
-    """The Price with every table local."""
-    guest, host = price.local_walk_cycles
-    return replace(price, walk_cycles=guest + host, guest_walk_cycles=guest, host_walk_cycles=host)
-
-
-class Away(NamedTuple):
-    """What data on other nodes cost.
-
-    further  float64[runs]: cycles of a wait beyond those of local data
-    beyond   share of the walks whose data the caches cannot hold, which wait at best guess; at the ends all
-    most     share of the cycles outside walks that may be such waits, of a run that was measured
-    """
-
-    further: np.ndarray
-    beyond: float
-    most: float
-
-    def speedup(self, base: Price, walkless: Price, law: RunLaw, assumed: bool, walks: Cycles) -> Interval:
-        """Run time / run time with all data local, over the unknowns of a law.
-
-        An `assumed` law takes data to be local, and has waits for data as its third unknown; a measured one
-        has whatever the data cost in its cycles outside walks.
-        """
-        run, unknown = law
-        middles = [of.middle for of in unknown]
-        whole = run(base, *middles)
-        more = replace(base, management_cycles=base.management_cycles + whole)
-        times = (run(more, *middles) - whole) / whole  # the measured run over the region
-        user = replace(walkless, management_cycles=0.0)
-
-        def gained(at: Sequence[float], part: float) -> Cycles:
-            cycles, waits = run(base, *at), part * self.further * walks * times
-            if assumed:
-                return 1 + at[2] * waits / cycles
-            return cycles / (cycles - np.minimum(waits, self.most * run(user, *at)))
-
-        middle = gained(middles, self.beyond)
-        ends = [gained(corner, 1.0) for corner in product(*({of.low, of.high} for of in unknown))]
-        found = np.array(np.broadcast_arrays(middle, *ends))
-        return Interval(found.min(axis=0), middle, found.max(axis=0))
-
-
-def _call_costs(
-    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls, baseline: Price | None
-) -> tuple[CallCost, ...]:
-    """Of the first run, where there are several."""
-    if counters.reads.ndim > READS_AXES:
-        counters = Counters(*(array[0] for array in counters))
-        made = SystemCalls(*(array[0] for array in made))
-    return call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ())
-
-
-def _extremes(function: Callable[..., Cycles], *unknown: Interval) -> Interval:
-    """interval.over_corners of several runs: float64[runs] in place of numbers."""
-    middle = function(*(of.middle for of in unknown))
-    found = [function(*corner) for corner in product(*({of.low, of.high} for of in unknown))]
-    ends = np.array(np.broadcast_arrays(middle, *found))
-    return Interval(ends.min(axis=0), middle, ends.max(axis=0))
-
-
-def run_law(
-    base: Price,
-    costs: Costs,
-    instructions: Cycles,
-    calibration: Calibration | None = None,
-    native: Native | None = None,
-) -> RunLaw | None:
-    """Run cycles as a function of a Price and of what is not known; None where nothing is known.
-
-    base  the baseline's Price, whose run a Calibration is taken to be of
-    """
-    if calibration:
-        return _measured(base, calibration)
-    return _timed(instructions, costs, native) if native else _assumed(base, instructions, costs)
-
-
-def region_cycles(price: Price, law: RunLaw) -> float:
-    """Run cycles of a Price with mid-range assumptions, in cycles of the region that was replayed.
-
-    A calibrated law gives those of the measured run, of which the region stands for a part.
-    """
-    run, unknown = law
-    middles = [interval.middle for interval in unknown]
-    whole = run(price, *middles)
-    more = replace(price, management_cycles=price.management_cycles + whole)
-    return float(whole * whole / (run(more, *middles) - whole)) if whole else 0.0
-
-
-def moving_ns(pages: int, costs: Costs) -> float:
-    """ns to move data pages of 4 KiB to another node, each with its entry: as for a table page."""
-    return pages * costs.table_move_ns
-
-
-def collapse_ns(copied: int, zeroed: int, costs: Costs) -> float:
-    """ns to make huge pages of small ones: pages of 4 KiB that are copied into them, and zeroed in them
-    (__collapse_huge_page_copy in mm/khugepaged.c)."""
-    return copied * costs.collapse_ns + zeroed * costs.zero_ns
-
-
-def _assumed(base: Price, instructions: Cycles, costs: Costs) -> RunLaw | None:
-    """By e, cycles per instruction and waits for data; None where instructions are not known."""
-    if not np.all(instructions):
-        return None
-    unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
-
-    def run(priced: Price, exposed: float, cycles: float, waits: float) -> Cycles:
-        outside = instructions * cycles + waits * base.data_cycles
-        return outside + exposed * priced.walk_cycles + priced.management_cycles
-
-    return run, unknown
-
-
-class Native(NamedTuple):
-    """User time of the captured program outside the tracer (ADR 26), in cycles per instruction.
-
-    cycles  over the whole run, on the modelled machine; walks: walk cycles in them, by the replay
-    """
-
-    cycles: Interval
-    walks: float
-
-    @classmethod
-    def of(cls, seconds: float, ghz: float, instructions: float, walk_cycles: float) -> Native:
-        """From user seconds of all threads at `ghz`, which ran `instructions`; walk_cycles: of as many."""
-        measured = seconds * ghz * 1e9 / instructions
-        low, high = measured / OTHER_CPU, measured * OTHER_CPU
-        return cls(Interval(low, measured, high), walk_cycles / instructions)
-
-
-def _timed(instructions: Cycles, costs: Costs, native: Native) -> RunLaw | None:
-    """By e and the measured cycles per instruction: outside walks is what they leave, at least the least that
-    the cost file assumes."""
-    if not np.all(instructions):
-        return None
-    least = costs.cycles_per_instruction.low
-
-    def run(priced: Price, exposed: float, cycles: float) -> Cycles:
-        outside = instructions * max(cycles - exposed * native.walks, least)
-        return outside + exposed * priced.walk_cycles + priced.management_cycles
-
-    return run, (costs.exposed, native.cycles)
-
-
-def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
-    """By e and s: the replay's changes, in the proportions of the calibrated run; None without walks."""
-    local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
-    cycles = counted(local.cycles, "calibration: cycles")
-    gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
-    replayed = counted(base.calibrated_walk_cycles, "replay: walk cycles of the calibrated run")
-    simulated = sum(replayed)
-    if not np.all(simulated):
-        return None
-    grown = [_ratio(measured, own, 0.0) for measured, own in zip((gpt, ept), replayed, strict=True)]
-
-    def run(priced: Price, exposed: float, shared: float) -> Cycles:
-        walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
-        extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
-        outside = outside_cycles(cycles, exposed * (gpt + ept), shared)
-        return np.vectorize(run_cycles, [float])(outside, exposed * walks, shared) + extra
-
-    return run, (e, calibration.shared)
+# What is assumed.
 
 
 def assumptions(
     costs: Costs,
-    contended: bool = False,
-    calibration: Calibration | None = None,
-    timed: bool = True,
-    native: Native | None = None,
-    loaded: bool = False,
+    contended: Sequence[bool],
+    calibration: Calibration | None,
+    timed: bool,
+    native: tuple[Interval, float] | None,
 ) -> str:
-    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles.
-
-    loaded  whether speed-ups reach from idle to loaded memory
-    """
-    latencies = "idle to loaded" if loaded else "contended" if contended else "idle"
+    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
+    latencies = "idle to loaded" if len(contended) > 1 else "contended" if contended[0] else "idle"
     taken = f"{latencies} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
@@ -569,17 +652,18 @@ def assumptions(
         )
     if not timed:
         return taken
+    e = costs.exposed
+    stalled = f"{e.low:g} to {e.high:g} of walk cycles stall the program"
     if native is not None:
-        e, cycles = costs.exposed, native.cycles
+        cycles = native[0]
         return (
-            f"{e.low:g} to {e.high:g} of walk cycles stall the program; {cycles.low:.2g} to "
-            f"{cycles.high:.2g} cycles per instruction with walks, as timed outside the tracer; {taken}"
+            f"{stalled}; {cycles.low:.2g} to {cycles.high:.2g} cycles per instruction with walks, as timed "
+            f"outside the tracer; {taken}"
         )
-    e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
+    cpi, data = costs.cycles_per_instruction, costs.data_exposed
     return (
-        f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "
-        f"{cpi.high:g} cycles per instruction and {data.low:.2g} to {data.high:g} waits for DRAM per walk; "
-        f"{taken}"
+        f"{stalled}; outside walks {cpi.low:g} to {cpi.high:g} cycles per instruction and {data.low:.2g} to "
+        f"{data.high:g} waits for DRAM per walk; {taken}"
     )
 
 
@@ -593,66 +677,3 @@ def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Fin
     ratio = costs.instructions_per_access
     text = f"instructions not counted: {ratio:g} per access assumed"
     return float(chunks["accesses"].sum()) * ratio, Finding("instructions", text)
-
-
-# The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
-
-WRITERS = ("mmap", "munmap", "mprotect", "mremap", "brk")  # of mmap_sem, in Linux 4.17 for all of the call
-BUSY = 0.3  # of the run: above, calls of other threads find the lock taken often enough to matter
-
-
-def held_ns(price: Price) -> float:
-    """Time that the lock is held for writing by all calls."""
-    return sum(call.ns * call.calls for call in price.system_calls if call.call in WRITERS)
-
-
-def lock_held(price: Price, cpus: int, ghz: float) -> list[Finding]:
-    """Warns of mmap_lock contention, which estimates do not include."""
-    if cpus < 2 or not price.run_cycles:
-        return []
-    share = held_ns(price) * ghz * cpus / price.run_cycles
-    if share < BUSY:
-        return []
-    text = (
-        f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
-        "would wait for each other, which speed-ups leave out"
-    )
-    return [Finding("lock", text, numbers={"share": min(share, 1)})]
-
-
-# When a one-time cost is earned back, and what a policy takes over a longer time.
-#
-# A run of the region costs W walk cycles and M management cycles each time (Price); getting to the
-# policy's tables and touching memory for the first time costs O once. Over n runs a policy takes O + n C
-# cycles (C: price.price), so that it has paid for itself after n = (O - O_base) / (C_base - C) runs.
-
-NEVER = math.inf
-
-
-def break_even(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
-    """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER.
-
-    A gain counts where it can be read in the speed-up (core.interval).
-    """
-    run, unknown = law
-
-    def runs(*at: float) -> float:
-        paid = replace(price, management_cycles=price.management_cycles + extra)
-        before, after = run(base, *at), run(price, *at)
-        ratio = before / after if after else 1.0
-        if extra <= 0 and not interval.slower(ratio):
-            return 0.0
-        return float((run(paid, *at) - after) / (before - after)) if interval.faster(ratio) else NEVER
-
-    return over_corners(runs, *unknown)
-
-
-def over_horizon(base: OneTimeCost, once: OneTimeCost, speedup: float, seconds: float) -> float | None:
-    """Speed-up while the baseline runs for `seconds`, one-time costs included; None if unknown.
-
-    speedup  of each further run
-    """
-    if base.run_cycles is None or not base.run_seconds:
-        return None
-    run = base.run_cycles * seconds / base.run_seconds
-    return (base.cycles + run) / (once.cycles + run / speedup)

@@ -1,4 +1,5 @@
-"""Walks and data accesses per second of each window of a run, by the additive law of cost/price.py.
+"""Counts in windows of equal time, and walks and data accesses per second of each, by the additive law of
+cost/price.py.
 
 Cycles of a window = instructions x cycles per instruction + waits for local data + e (walk cycles + cycles
 that data are farther) + M. Walk cycles are the window's reads at the machine's latencies; M is what the
@@ -11,23 +12,128 @@ the window are taken to be busy; NUMA balancing goes by the clock and takes its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace as changed
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import structs
 
-from ..core.interval import over_corners
-from ..kernels import BALANCING
-from .price import data_cycles, moving_ns, taken_ns, walk_cycles
-from .result import Rate
+from ..core.columns import Column
+from ..kernels import BALANCING, LL, LR, RL, RR
+from .price import read_cycles, taken_ns, walk_cycles
 
 if TYPE_CHECKING:
-    from ..core.interval import Interval
     from ..core.machine import Costs, Machine
     from ..kernels import Counters
-    from .result import Series
+
+
+@dataclass(frozen=True)
+class Series:
+    """Counts in each of N windows of equal time.
+
+    time_ns       int64[N]  end of each window, from the trace's first chunk
+    walks         int64[N]
+    classes       int64[N, sockets, 4]  as kernels.Counters
+    dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
+    tables_moved  int64[N]  table pages moved so far, of both dimensions
+    data_moved    int64[N]  data pages moved so far; pages  mapped in the end
+    by_host       whether the hypervisor moved them
+    data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
+    data_remote   int64[N]  walks whose data are on another socket
+    cycles        float64[N, 3]  as `spent`: of walks, of faults and calls, of NUMA balancing
+    accesses, instructions  int64[N]  of the program; cpus  int64[N]  that run at a time
+    scale         Snapshot.scale; pace  TracedProgram.pace
+    per_second    float64[N, 3]  data accesses at least, at best guess and at most; NaN where there are none,
+                  and where rates were not computed
+    """
+
+    time_ns: np.ndarray
+    walks: np.ndarray
+    classes: np.ndarray
+    dram: np.ndarray
+    tables_moved: np.ndarray
+    data_moved: np.ndarray
+    pages: int
+    data: np.ndarray
+    data_remote: np.ndarray
+    cycles: np.ndarray
+    accesses: np.ndarray
+    instructions: np.ndarray
+    cpus: np.ndarray
+    scale: int
+    by_host: bool = False
+    pace: float = 1.0
+    per_second: np.ndarray | None = None
+
+    def rows(self) -> list[dict[str, int | float | None]]:
+        """[{column: value}] of WINDOW_COLUMNS, one per window; shares are of its walks or DRAM reads, None
+        without any."""
+        columns = {one.key: one.of(self).tolist() for one in WINDOW_COLUMNS}
+        return [
+            {key: None if value != value else value for key, value in zip(columns, row, strict=True)}
+            for row in zip(*columns.values(), strict=True)
+        ]
+
+
+def _share(part: np.ndarray, whole: np.ndarray | int) -> np.ndarray:
+    """float64[N]: part / whole, NaN where there is none."""
+    there = np.broadcast_to(whole, part.shape) != 0
+    share: np.ndarray = np.divide(part, whole, out=np.full(part.shape, np.nan), where=there)
+    return share
+
+
+def _leaf(s: Series, kind: int) -> np.ndarray:
+    return _share(s.classes[:, :, kind].sum(axis=1), s.walks)
+
+
+def _dram(s: Series, side: int) -> np.ndarray:
+    reads: np.ndarray = s.dram[:, side].sum(axis=(1, 2))
+    return reads
+
+
+def _remote(s: Series, side: int) -> np.ndarray:
+    reads = _dram(s, side)
+    return _share(reads - np.trace(s.dram[:, side], axis1=1, axis2=2), reads)
+
+
+def _per_second(s: Series, end: int, walks: bool = False) -> np.ndarray:
+    if s.per_second is None:
+        return np.full(len(s.walks), np.nan)
+    accesses: np.ndarray = s.per_second[:, end]
+    return accesses * _share(s.walks, s.accesses) if walks else accesses
+
+
+WINDOW_COLUMNS = (
+    Column("time_ns", "end of the window", lambda s: s.time_ns, "windows", "ms", form="ms"),
+    Column("walks", "page walks", lambda s: s.walks, "windows", "walks", unit="walks"),
+    Column("leaf_LL_share", "as of `whatif`", partial(_leaf, kind=LL),
+           "windows", "LL", "local", form="share"),
+    Column("leaf_LR_share", "", partial(_leaf, kind=LR), "windows", "LR", "", form="share"),
+    Column("leaf_RL_share", "", partial(_leaf, kind=RL), "windows", "RL", "remote", form="share"),
+    Column("leaf_RR_share", "", partial(_leaf, kind=RR), "windows", "RR", "", form="share"),
+    Column("guest_dram_reads", "reads of the guest's tables from DRAM", partial(_dram, side=0)),
+    Column("guest_remote_share", "share of them from another node", partial(_remote, side=0),
+           "windows", "gPT DRAM remote", "DRAM remote", form="share"),
+    Column("host_dram_reads", "of the host's tables", partial(_dram, side=1)),
+    Column("host_remote_share", "share of them from another node", partial(_remote, side=1),
+           "windows", "ePT DRAM remote", "", form="share"),
+    Column("data_remote_share", "share of walks whose data are on another socket",
+           lambda s: _share(s.data_remote, s.walks), "windows", "data remote", form="share"),
+    Column("walks_per_s", "", partial(_per_second, end=1, walks=True),
+           "windows", "M walks/s", form="millions", unit="1/s"),
+    Column("accesses_per_s_low", "at least", partial(_per_second, end=0), unit="1/s"),
+    Column("accesses_per_s", "data accesses", partial(_per_second, end=1),
+           "windows", "M accesses/s", form="millions", unit="1/s"),
+    Column("accesses_per_s_high", "at most", partial(_per_second, end=2), unit="1/s"),
+    Column("tables_moved", "table pages moved so far", lambda s: s.tables_moved,
+           "windows", "tables moved", rank=10, unit="pages"),
+    Column("data_moved", "data pages moved so far", lambda s: s.data_moved,
+           "windows", "data moved", unit="pages"),
+    Column("data_moved_share", "share of those mapped in the end",
+           lambda s: _share(s.data_moved, s.pages), "windows", "of data", form="share"),
+)  # fmt: skip
 
 
 def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = False) -> np.ndarray:
@@ -35,10 +141,10 @@ def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = 
 
     What system calls and shootdowns cost however much they change is left out: windows add up to the whole.
     """
-    marginal = replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
-    ns = taken_ns(counters, machine, marginal)
+    marginal = structs.replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
+    ns = taken_ns(np.stack([counters.events, counters.host_events]), machine, marginal)
     balancing = float(ns[BALANCING])
-    walks = sum(walk_cycles(counters.reads, machine, contended))
+    walks = walk_cycles(counters.reads, read_cycles(machine, contended)).sum()
     return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
 
 
@@ -50,28 +156,25 @@ def farther_cycles(data: np.ndarray, machine: Machine, contended: bool = False) 
 
 
 def rated(series: Series, machine: Machine, costs: Costs, contended: bool = False) -> Series:
-    """The Series with its rates; None for a window that accesses nothing, or whose work takes no cycles."""
-    return changed(series, rates=tuple(_rates(series, machine, costs, contended)))
-
-
-def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> Iterator[Rate | None]:
+    """The Series with its rates; NaN for a window that accesses nothing, or whose work takes no cycles."""
     waits = series.cycles[:, 0] + farther_cycles(series.data, machine, contended)
-    own, balancing = series.cycles[:, 1], series.cycles[:, 2] + _following(series, machine, costs)
+    balancing = series.cycles[:, 2] + _following(series, machine, costs)
     seconds = np.diff(series.time_ns, prepend=0) * series.pace / 1e9
     counted = series.instructions.any()  # as price.instructions has it
-    instructions = series.instructions if counted else series.accesses * costs.instructions_per_access
-    hertz = series.cpus * machine.ghz * 1e9
-    for k, accesses in enumerate(series.accesses.tolist()):
-        left, clocked = 1.0, seconds[k] > 0
-        if clocked and hertz[k]:
-            left = max(1 - series.scale * balancing[k] / (hertz[k] * seconds[k]), 0.0)
-        local = data_cycles(series.classes[k], machine)
-        window = Window(instructions[k], local, waits[k], own[k] + (0.0 if clocked else balancing[k]))
-        if not accesses or window.cycles(*(unknown.low for unknown in unknowns(costs))) <= 0:
-            yield None
-            continue
-        per_s = window.per_second(hertz[k] * left, costs)
-        yield Rate(times(per_s, int(series.walks[k])), times(per_s, accesses))
+    executed = series.instructions if counted else series.accesses * costs.instructions_per_access
+    hertz, clocked = series.cpus * machine.ghz * 1e9, seconds > 0
+    left = np.where(clocked, np.maximum(1 - series.scale * _share(balancing, hertz * seconds), 0.0), 1.0)
+    own = series.cycles[:, 1] + np.where(clocked, 0.0, balancing)
+    local = series.classes.sum(axis=(1, 2)) * machine.latency_cycles().diagonal().mean()
+    unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
+    ends = [[one.middle for one in unknown], *product(*({one.low, one.high} for one in unknown))]
+    exposed, cpi, data = np.array(ends).T[..., None]
+    cycles = executed * cpi + data * local + exposed * waits + own  # [corners, N]
+    works = (series.accesses > 0) & (cycles.min(axis=0) > 0)
+    none = np.full(cycles.shape, np.nan)
+    speed = np.divide(hertz * np.nan_to_num(left, nan=1.0), cycles, out=none, where=works)
+    found = np.stack([speed.min(axis=0), speed[0], speed.max(axis=0)], axis=-1)
+    return replace(series, per_second=found * series.accesses[:, None])
 
 
 def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
@@ -79,41 +182,11 @@ def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
 
     A guest's shootdowns are counted by the replay. A page that a hypervisor moves is flushed alone too
     (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process, as vCPUs do in the guest, and each
-    that is interrupted there leaves it and comes back.
+    that is interrupted there leaves it and comes back. A data page moves with its entry, as a table page.
     """
     pages: np.ndarray = np.diff(series.data_moved, prepend=0)
-    ns: np.ndarray = pages * (costs.fault_ns + moving_ns(1, costs))
+    ns: np.ndarray = pages * (costs.fault_ns + costs.table_move_ns)
     if series.by_host:
         each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns
         ns = ns + pages * (series.cpus - 1) * each
     return ns * machine.ghz
-
-
-class Window(NamedTuple):
-    """local  cycles of a read of own DRAM per walk; waits  cycles of walks, and of farther data; own  cycles
-    of the kernel on behalf of the program."""
-
-    instructions: float
-    local: float
-    waits: float
-    own: float
-
-    def cycles(self, exposed: float, cpi: float, data: float) -> float:
-        return float(self.instructions * cpi + data * self.local + exposed * self.waits + self.own)
-
-    def per_second(self, hertz: float, costs: Costs) -> Interval:
-        """Units of work per second at a given number of cycles per second."""
-
-        def speed(*at: float) -> float:
-            return float(hertz / self.cycles(*at))
-
-        return over_corners(speed, *unknowns(costs))
-
-
-def unknowns(costs: Costs) -> tuple[Interval, Interval, Interval]:
-    """Of Window.cycles."""
-    return costs.exposed, costs.cycles_per_instruction, costs.data_exposed
-
-
-def times(per_second: Interval, work: int) -> Interval:
-    return per_second.through(lambda often: often * work)

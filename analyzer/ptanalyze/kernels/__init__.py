@@ -59,7 +59,7 @@ class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
     reads        int64[48, nodes, nodes, shares + 1]  [bit of Reads.read, reader's node, serving node, shares
-                                             of the LLC at which it comes from DRAM]: at_share
+                                             of the LLC at which it comes from DRAM]
     classes      int64[nodes, 4]             walks by [reader's node, LL LR RL RR] of the leaf entries that
                                              they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table

@@ -101,7 +101,7 @@ def everything(report: Report) -> Iterator[Section]:
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
-    row, speedup = advice.result.row(), advice.result.price.speedup
+    row, speedup = advice.result.row(), advice.result.speedup
     return {
         "policy": label_of(advice.result),
         "estimated speed-up": interval(speedup) if speedup else "-",

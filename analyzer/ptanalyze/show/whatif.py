@@ -34,7 +34,8 @@ from ..core.interval import FROM_DRAM, NOTICED, faster
 from ..core.interval import interval as interval_interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
-from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, WINDOW_COLUMNS, Result
+from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result
+from ..cost.throughput import WINDOW_COLUMNS
 from ..kernels import KINDS
 from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members
 from .terminal import SCREEN, next_steps, number
@@ -79,7 +80,7 @@ def table(
     explained  say what the baseline is, and of which time the memory is, too
     """
     base = next(iter(named.values()))
-    head = WITHOUT_RUN_TIME if base.price.speedup is None else HEAD
+    head = WITHOUT_RUN_TIME if base.speedup is None else HEAD
     rows = [row_of(name, result, base) for name, result in named.items()]
     yield Section(lines=aligned([head, *rows]))
     lines = [f"at most: {FROM_DRAM}."] if any(MOST in cell for row in rows for cell in row) else []
@@ -117,7 +118,7 @@ def doc(policy: str) -> str:
 
 
 def may_gain(result: Result) -> bool:
-    speedup = result.price.speedup
+    speedup = result.speedup
     return speedup is None or faster(speedup.high)
 
 
@@ -137,9 +138,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.price.speedup, availability(result.policy, result.params, result.host_nodes)
+    speedup, how = result.speedup, availability(result.policy, result.params, result.host_nodes)
     needs = "nothing" if result is base else TODAY if how.line else str(how)
-    if base.price.speedup is None:
+    if base.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval_interval(speedup)
     back = "-" if result is base else earned(result.row())
@@ -149,7 +150,7 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
 def walk_cycles(result: Result, base: Result) -> str:
     """Beside the baseline's, "at most -40.3 %"; "about 0 %" where the caches hold what is placed; of the
     baseline, all."""
-    before, after = base.price.walk_cycles, result.price.walk_cycles
+    before, after = base.walk_cycles, result.walk_cycles
     if result is base or not before:
         return cycles(after)
     change = f"{walk_percent(result, base) - 100:+z.1f} %"
@@ -198,7 +199,7 @@ def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = 
         steps["the answer for that host"] = "the same with -m host.toml"
     if capture is None:
         steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
-    elif base.price.speedup is not None and not calibrated:
+    elif base.speedup is not None and not calibrated:
         steps["narrower, by perf counters"] = f"{this} calibrate --help"
     return next_steps(steps)
 
@@ -301,7 +302,7 @@ def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
     if all(one.policy == BOUND for one in ranked):
         return sentence(results)
     candidates = [candidate(one, base, name=label_of(one, results)) for one in ranked]
-    timed = base.price.speedup is not None
+    timed = base.speedup is not None
     named = label_of(base, results)
     placed = (
         "" if base.finding(CACHED) or limits else placement_alone(ranked[0].policy, candidates, named, timed)
@@ -320,10 +321,10 @@ def sentence(results: Sequence[Result], nothing: bool = False) -> str:
     if not ranked:
         return f"Only {label_of(base)}: name another policy to compare it with."
     best = ranked[0]
-    name, speedup = label_of(best, results), best.price.speedup
+    name, speedup = label_of(best, results), best.speedup
     if speedup is None:
         return without_run_time(base, best, name)
-    warm = "" if best.one_time.break_even is None else " in steady state"
+    warm = "" if best.break_even is None else " in steady state"
     if effect(best, base) <= 0:
         same = not any(map(interval.differs, speedup))
         how = "" if same else f"; {name}: {interval_interval(speedup)}"
@@ -337,7 +338,7 @@ def sentence(results: Sequence[Result], nothing: bool = False) -> str:
 
 def costs_once(best: Result, base: Result) -> str:
     """One-time cost beyond the baseline's, and when it is recovered; "" where that is not known."""
-    seconds = best.one_time.break_even_seconds
+    seconds = best.break_even_seconds
     if seconds is None:
         return ""
     if not seconds.middle:
@@ -345,7 +346,7 @@ def costs_once(best: Result, base: Result) -> str:
     earned = (
         "never recovered" if isinf(seconds.middle) else f"recovered after {show_duration(seconds.middle)}"
     )
-    return f"; its one-time cost, {cycles(best.one_time.cycles - base.one_time.cycles)} cycles, is {earned}"
+    return f"; its one-time cost, {cycles(best.once_cycles - base.once_cycles)} cycles, is {earned}"
 
 
 def without_run_time(base: Result, best: Result, name: str) -> str:
@@ -368,8 +369,8 @@ def takes(best: Result, base: Result) -> str:
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
-    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].one_time.within
-    steady = any(result.one_time.break_even is not None for result in results)
+    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].run == "as traced"
+    steady = any(result.break_even is not None for result in results)
     over = f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}"
     more = {LOCALITY: remote(rows), READS: reads(results, nested)}
     for group in (TIME, LOCALITY, READS, MEMORY, UPDATES):
@@ -377,7 +378,7 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
         yield over if group == TIME else group, kept(quantities)
     when = "Before the first walk" if as_traced else "Once"
     yield "Once, before the further run" if steady else when, kept(once(results))
-    for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
+    for call in dict.fromkeys(one.call for result in results for one in result.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
 
@@ -440,14 +441,14 @@ def once(results: Sequence[Result]) -> Iterator[Quantity]:
     """What happens once: to get to the policy's tables, and where memory is touched for the first time."""
     for k, kind in enumerate(KINDS):
         if kind.once:
-            yield Quantity(kind.once, [result.one_time.count(k) for result in results])
-            yield Quantity(f"ePT: {kind.once}", [result.one_time.count(k, host=True) for result in results])
-    yield Quantity("data pages copied", [result.one_time.data_copied for result in results])
+            yield Quantity(kind.once, [result.once(k) for result in results])
+            yield Quantity(f"ePT: {kind.once}", [result.once(k, host=True) for result in results])
+    yield Quantity("data pages copied", [result.data_copied for result in results])
 
 
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
     """What one kind of call changes, whom it interrupts, and how long that takes."""
-    costs = [next((o for o in result.price.system_calls if o.call == call), None) for result in results]
+    costs = [next((o for o in result.system_calls if o.call == call), None) for result in results]
     for field, name in CALLS.items():
         yield Quantity(name, [None if cost is None else getattr(cost, field) for cost in costs])
     yield Quantity("ns per call", [None if cost is None else cost.ns for cost in costs], "mean")
