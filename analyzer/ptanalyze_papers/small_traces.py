@@ -342,7 +342,7 @@ def counted(directory: str, name: str, scale: int, program: str, graph: str) -> 
             served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
             made = pt.analysis.system_calls(again, still, scenario.steady_from)
             events = [np.stack([run.counters.events, run.counters.host_events]) for run in runs]
-            spent = [float(pt.price.taken_ns(of, machine, setup.costs, made).sum()) / walks for of in events]
+            spent = [float(pt.cycles.taken_ns(of, machine, setup.costs, made).sum()) / walks for of in events]
         missed.append(float(reads[..., 1].sum()) / walks)
     chunks = scenario.trace.chunks[scenario.steady_from :]
     return Replayed(

@@ -8,10 +8,10 @@ from . import ranking as ranking
 from .advise import Advised as Advised
 from .advise import Question as Question
 from .classify import mapped_locality as mapped_locality
+from .counting import served as served
 from .frames import latency_frame as latency_frame
 from .limits import Limits as Limits
 from .limits import limits_of_advice as limits_of_advice
-from .counting import served as served
 from .replay import replay_steady_state as replay_steady_state
 from .replay import replay_walks as replay_walks
 from .replay import start as start

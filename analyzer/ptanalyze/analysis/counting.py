@@ -14,7 +14,8 @@ from ..core.errors import RefusedError
 from ..core.interval import share_bounds
 from ..core.snapshot import Node, Topology
 from ..cost.counts import AS_TRACED, STEADY, TRACED, WARM, Counts
-from ..cost.price import instructions, price
+from ..cost.cycles import instructions
+from ..cost.price import price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, Counters
 from ..kernels.replay import PteState, counters
@@ -75,7 +76,6 @@ def counted(
         longer=LONGER if short else 0.0,
         timed=_timed(scenario),
         findings=(*of_run(run, scenario, steady, executed[0][1]), *short, *run.plan.findings),
-        series=run.series,
     )
 
 

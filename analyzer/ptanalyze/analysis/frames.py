@@ -15,7 +15,8 @@ from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.trace import GUEST_BIT
-from ..cost.result import COLUMNS, CallCost, Result
+from ..cost.cycles import CallCost
+from ..cost.result import COLUMNS, Result
 from ..cost.throughput import WINDOW_COLUMNS
 from ..formats.capture import CaptureLike, load
 from .findings import owned

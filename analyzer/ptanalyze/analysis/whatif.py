@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..cost.counts import Counts
     from ..cost.law import Calibration
     from ..cost.result import Result
+    from ..cost.throughput import Series
 
 
 # Plans replayed on a Scenario: one filter pass, one cache pass, many replays; then the same once more, warm.
@@ -69,21 +70,20 @@ def replay_scenario(
         say_compiling()
         compile_kernels()
     compile_beside(passes)
-    done: dict[int, Counts] = {}
+    done: dict[int, tuple[Counts, Series | None]] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
         done |= dict(_replayed(scenario, runs, setup, data))
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
-    every = [done[id(plan)] for plan in plans if id(plan) in done]
+    every, series = zip(*(done[id(plan)] for plan in plans if id(plan) in done), strict=True)
     rows = price(every, setup.costs, states, setup.calibration, known)
-    if setup.windows:
-        costs = with_data_in_dram(setup.costs, every[0].data_in_dram)
-        rows = [
-            replace(row, series=rated(row.series, one.machine, costs, setup.contended)) if row.series else row
-            for row, one in zip(rows, every, strict=True)
-        ]
+    costs = with_data_in_dram(setup.costs, every[0].data_in_dram)
+    for k, windows in enumerate(series):
+        if windows is not None:
+            rated_series = rated(windows, every[k].machine, costs, setup.contended)
+            rows[k] = replace(rows[k], series=rated_series)
     doubts: list[Finding] = []
     if larger.factor > 1 and larger.alone:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
@@ -92,9 +92,9 @@ def replay_scenario(
 
 def _replayed(
     scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool = False
-) -> Iterator[tuple[int, Counts]]:
-    """Yield (id of a Plan, its Counts): the trace replayed under it, and its steady state unless cold;
-    data: as replay_walks'."""
+) -> Iterator[tuple[int, tuple[Counts, Series | None]]]:
+    """Yield (id of a Plan, (its Counts, those of windows)): the trace replayed under it, and its steady state
+    unless cold; data: as replay_walks'."""
     caches = scenario.caches()
     tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
     reads, warm = scenario.reads(caches=caches), not setup.as_traced
@@ -106,7 +106,7 @@ def _replayed(
         tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
         steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
     for run in runs:
-        yield id(run.plan), counted(run, scenario, mapped, steady, steady_mapped, setup)
+        yield id(run.plan), (counted(run, scenario, mapped, steady, steady_mapped, setup), run.series)
 
 
 def compile_kernels() -> int:

@@ -13,7 +13,6 @@ from ..kernels import FAULT
 if TYPE_CHECKING:
     from ..core.columns import Finding
     from ..core.machine import Machine
-    from .throughput import Series
 
 TRACED, STEADY = 0, -1  # axis `runs`
 GUEST, HOST = 0, 1  # axis `sides`
@@ -76,7 +75,6 @@ class Counts:
     placement: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    series: Series | None = None
 
     @property
     def walks(self) -> int:

@@ -29,55 +29,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.interval import Interval
-from ..kernels import (
-    CALLS,
-    FAULT,
-    IPI,
-    IPI_SAVED,
-    PAGES_ZEROED,
-    PTE_COPY,
-    PTE_FANOUT,
-    PTE_WRITE,
-    REPLICA_FAULT,
-    TABLE_FREE,
-    TABLE_MOVED,
-    TABLE_NEW,
-    VM_EXIT,
-)
 from .counts import (
     AS_TRACED,
-    BROADCASTS,
     CACHED,
     DRAM,
-    FLUSHES,
     GUEST,
     GUEST_BITS,
     HOST,
-    MADE,
-    SHOOTDOWNS,
     STEADY,
     TRACED,
     WARM,
     Counts,
 )
+from .cycles import WALK, at_home, call_costs, lock_held, read_cycles, same_socket, taken_ns, walk_cycles
 from .law import CONTENDED, LOCAL, counted, outside_cycles, placement
-from .result import CallCost, Result
+from .result import Result
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
-    from ..core.trace import Trace
     from .law import Calibration
 
 NEVER = math.inf
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
-CLEARING = ("mmap", "munmap", "madvise", "brk")  # calls that clear entries; others rewrite them
-WALK = CALLS.index("walk")
-STORES = np.array([2.0 if call == "mprotect" else 1.0 for call in CALLS])  # of an entry
 
 
 def price(
@@ -162,7 +139,7 @@ def _row(
         data=None if base or counts.data is None else counts.data[0],
         walk_cycles=guest + host,
         guest_walk_cycles=guest,
-        local_walk_cycles=float(walk_cycles(own, _at_home(read_cycles(machine))).sum()),
+        local_walk_cycles=float(walk_cycles(own, at_home(read_cycles(machine))).sum()),
         dram_shares=_dram_shares(own, cycles),
         management_cycles=managed,
         fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
@@ -175,7 +152,6 @@ def _row(
         facts=counts.facts,
         findings=counts.findings,
         provenance=provenance,
-        series=counts.series,
     )
     if not law.timed:
         return row
@@ -316,7 +292,7 @@ class Law:
         each table local to every node, idle."""
         read = [read_cycles(counts.machine, loaded) for loaded in self.contended]
         if home:
-            read = [_at_home(read_cycles(counts.machine))]
+            read = [at_home(read_cycles(counts.machine))]
         guest, host = self._sides(counts, np.stack([[one, one] for one in read]))
         walks: np.ndarray = self.grown[0] * guest + self.grown[1] * host
         return walks
@@ -363,38 +339,6 @@ class Law:
         return over(taken / (taken - np.minimum(waits, most)))
 
 
-# Reads of table entries.
-
-
-def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
-    """float64[nodes, nodes, 2]: cycles of a read by [reader's node, serving node, 1 = from DRAM].
-
-    Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own L2 or
-    LLC, wherever the table is: the mean of both.
-    """
-    dram = machine.table_cycles(contended)
-    cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
-    return np.stack([cached, dram], axis=-1)
-
-
-def _at_home(cycles: np.ndarray) -> np.ndarray:
-    """read_cycles with every table local to each node."""
-    nodes = np.arange(len(cycles))
-    return np.broadcast_to(cycles[nodes, nodes][:, None], cycles.shape)
-
-
-def walk_cycles(reads: np.ndarray, cycles: np.ndarray, host: np.ndarray | None = None) -> np.ndarray:
-    """float64[2]: cycles of all reads of the guest's tables, and of the host's; reads of the same walk depend
-    on each other, so they add up.
-
-    reads   [bits, nodes, nodes, from]
-    cycles  float64[nodes, nodes, from], of either or, with `host`, of the guest's
-    """
-    guests = float((reads[GUEST_BITS].sum(axis=0) * cycles).sum())
-    hosts = (reads.sum(axis=0) - reads[GUEST_BITS].sum(axis=0)) * (cycles if host is None else host)
-    return np.array([guests, float(hosts.sum())])
-
-
 def measured_cycles(machine: Machine, calibration: Calibration, contended: bool = False) -> np.ndarray:
     """float64[sides, nodes, nodes, from]: read_cycles with the tables where the calibrated run had them: at
     its `at` (remote: the mean latency of the other sockets), else where they are.
@@ -410,7 +354,7 @@ def measured_cycles(machine: Machine, calibration: Calibration, contended: bool 
     loaded = machine.table_cycles(contended or at.state == CONTENDED)
     away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)
     shares = [*(0.0 if state == LOCAL else share for state, share in at.tables()), 0.0][:2]
-    sides = np.stack([_at_home(read_cycles(machine))] * 2)
+    sides = np.stack([at_home(read_cycles(machine))] * 2)
     sides[..., DRAM] += np.array(shares)[:, None, None] * (away - own)[:, None]
     return sides
 
@@ -450,7 +394,7 @@ def _native(base: Counts, contended: bool) -> tuple[Interval, float] | None:
         return None
     measured, one_node = base.timed
     read = read_cycles(base.machine, contended and not one_node)
-    walks = float(walk_cycles(base.reads[TRACED, 0], _at_home(read) if one_node else read).sum())
+    walks = float(walk_cycles(base.reads[TRACED, 0], at_home(read) if one_node else read).sum())
     cycles = Interval(measured / OTHER_CPU, measured, measured * OTHER_CPU)
     return cycles, walks / float(base.instructions[TRACED])
 
@@ -460,15 +404,6 @@ def _dram_shares(reads: np.ndarray, cycles: np.ndarray) -> tuple[float | None, f
     dram, whole = walk_cycles(reads, cycles * np.array([0.0, 1.0])), walk_cycles(reads, cycles)
     guest, host = (float(part / all_) if all_ else None for part, all_ in zip(dram, whole, strict=True))
     return guest, host
-
-
-def same_socket(machine: Machine) -> np.ndarray:
-    """bool[nodes, nodes]: nodes whose memory is no farther than a node's own."""
-    latency = machine.latency_cycles()
-    return latency <= latency.diagonal()[:, None]
-
-
-# The kernel's work: what faults and system calls take from their callers, and from CPUs that they interrupt.
 
 
 def kernel_cycles(counts: Counts, run: int, costs: Costs) -> float:
@@ -494,137 +429,6 @@ def _events(counts: Counts, run: int) -> np.ndarray:
 def _huge_ns(counts: Counts, costs: Costs) -> float:
     """ns to make huge pages of small ones (__collapse_huge_page_copy in mm/khugepaged.c)."""
     return counts.copied * costs.collapse_ns + counts.zeroed * costs.zero_ns
-
-
-def taken_ns(
-    events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None
-) -> np.ndarray:
-    """float64[calls]: ns that the program's CPUs are busy or interrupted; arguments as of busy_ns."""
-    taken: np.ndarray = busy_ns(events, machine, costs, made) + stolen_ns(events, costs)
-    return taken
-
-
-def stolen_ns(events: np.ndarray, costs: Costs) -> np.ndarray:
-    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
-    stolen: np.ndarray = costs.ipi_handler_ns * events[GUEST, :, IPI].sum(axis=(-2, -1))
-    return stolen
-
-
-def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None) -> np.ndarray:
-    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those they interrupt.
-
-    For a system call, the wait of all its callers; "walk" is faults and other work that a walk causes.
-    events  int64[sides, calls, kinds, nodes, nodes]
-    made    int64[what, calls, nodes] of Counts.calls; without it calls cost only their changes
-    """
-    far = ~same_socket(machine)
-    guest, host = every = events.sum(axis=(-2, -1), dtype=np.float64)
-    both, away = every.sum(axis=0), (events[GUEST] * far).sum(axis=(-2, -1))
-    first, copy = _entries(costs)
-    busy: np.ndarray = (
-        first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
-        + copy * guest[:, PTE_FANOUT] / STORES
-        + (costs.fault_ns + costs.entry.fill.first) * guest[:, FAULT]
-        + costs.zero_ns * guest[:, PAGES_ZEROED]
-        + costs.remote_entry_ns * away[:, PTE_WRITE] / STORES
-        + costs.entry.rewrite.first * host[:, PTE_WRITE]
-        + costs.entry.rewrite.copy * host[:, PTE_FANOUT]
-        + costs.pte_copy_ns * both[:, PTE_COPY]
-        + costs.replica_fault_ns * guest[:, REPLICA_FAULT]
-        + costs.vm_exit_ns * (guest[:, VM_EXIT] + host[:, [PTE_WRITE, FAULT, REPLICA_FAULT]].sum(axis=1))
-        + costs.table_ns * both[:, [TABLE_NEW, TABLE_FREE]].sum(axis=1)
-        + costs.table_move_ns * both[:, TABLE_MOVED]
-        + costs.ipi_local_ns * (guest[:, IPI] - away[:, IPI])
-        + costs.ipi_remote_ns * away[:, IPI]
-        + _fixed_ns(events[GUEST], costs, made)
-    )
-    return busy
-
-
-def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(float64[calls], float64[calls]): ns per entry in its first copy, without faults, and in others."""
-    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
-    first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
-    copy[WALK] = costs.entry.fill.copy
-    return first, copy
-
-
-def _fixed_ns(events: np.ndarray, costs: Costs, made: np.ndarray | None) -> np.ndarray:
-    """float64[calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
-
-    The numbers of copies started, and of shootdowns that interrupt any CPU, are not counted: the smallest of
-    their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
-    every call; never in favour of a policy that spares some.
-    """
-    begun, shot = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=-1)
-    of_calls = np.zeros(len(CALLS))
-    if made is not None:
-        flushed = made[FLUSHES].sum(axis=-1) > 0
-        begun = np.where(flushed[:, None, None], np.minimum(begun, made[FLUSHES][..., None]), begun)
-        shot = np.minimum(shot, made[SHOOTDOWNS])
-        each = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
-        of_calls = each * made[MADE].sum(axis=-1) + costs.broadcast_ns * made[BROADCASTS].sum(axis=-1)
-    ns: np.ndarray = (
-        costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shot.sum(axis=-1) + of_calls
-    )
-    return ns
-
-
-def call_costs(
-    events: np.ndarray,
-    made: np.ndarray,
-    machine: Machine,
-    costs: Costs,
-    baseline: Sequence[CallCost] | None = None,
-) -> tuple[CallCost, ...]:
-    """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS; events, made: as of
-    busy_ns.
-
-    baseline  CallCosts of the policy to compare with; None: these are its own
-    """
-    busy, stolen = busy_ns(events, machine, costs, made), stolen_ns(events, costs)
-    near = same_socket(machine)
-    before = {cost.call: cost.ns for cost in baseline or ()}
-    priced = []
-    for k in np.flatnonzero(made[MADE].any(axis=1)).tolist():
-        own, calls = events[GUEST, k], int(made[MADE, k].sum())
-        kinds = own.sum(axis=(1, 2)).tolist()
-        ns = float(busy[k]) / calls
-        was = ns if baseline is None else before.get(CALLS[k])
-        priced.append(
-            CallCost(
-                CALLS[k], calls, kinds[PTE_WRITE], kinds[PTE_FANOUT], kinds[TABLE_FREE],
-                int(own[IPI, near].sum()), int(own[IPI, ~near].sum()),
-                int(own[IPI_SAVED, near].sum()), int(own[IPI_SAVED, ~near].sum()),
-                ns, float(stolen[k]) / calls, ns / was if was else None,
-            )
-        )  # fmt: skip
-    return tuple(priced)
-
-
-# The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
-
-WRITERS = ("mmap", "munmap", "mprotect", "mremap", "brk")  # of mmap_sem, in Linux 4.17 for all of the call
-BUSY = 0.3  # of the run: above, calls of other threads find the lock taken often enough to matter
-
-
-def held_ns(calls: Sequence[CallCost]) -> float:
-    """Time that the lock is held for writing by all calls."""
-    return sum(call.ns * call.calls for call in calls if call.call in WRITERS)
-
-
-def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: float) -> list[Finding]:
-    """Warns of mmap_lock contention, which estimates do not include."""
-    if cpus < 2 or not run_cycles:
-        return []
-    share = held_ns(calls) * ghz * cpus / run_cycles
-    if share < BUSY:
-        return []
-    text = (
-        f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
-        "would wait for each other, which speed-ups leave out"
-    )
-    return [Finding("lock", text, numbers={"share": min(share, 1)})]
 
 
 # What is assumed.
@@ -665,15 +469,3 @@ def assumptions(
         f"{stalled}; outside walks {cpi.low:g} to {cpi.high:g} cycles per instruction and {data.low:.2g} to "
         f"{data.high:g} waits for DRAM per walk; {taken}"
     )
-
-
-def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:
-    """(instructions of a Trace from chunk `first` on, their source): counted, or from its accesses by an
-    assumed ratio."""
-    chunks = trace.chunks[first:]
-    executed = int(chunks["instructions"].sum())
-    if executed:
-        return float(executed), Finding("instructions", "instructions as counted")
-    ratio = costs.instructions_per_access
-    text = f"instructions not counted: {ratio:g} per access assumed"
-    return float(chunks["accesses"].sum()) * ratio, Finding("instructions", text)

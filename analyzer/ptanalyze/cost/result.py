@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 from .counts import DRAM, GUEST_BITS
-
-if TYPE_CHECKING:
-    from .throughput import Series
+from .cycles import CallCost
+from .throughput import Series
 
 TABLE_BYTES = 4096
 # Of the effect, for each factor of four that a run is larger than its trace, and of one that searches:
@@ -29,31 +28,6 @@ GROWING = (
     "unwalked_table_pages", "data_copied",
 )  # fmt: skip
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak")
-
-
-class CallCost(NamedTuple):
-    """Effects of a kind of system call on page tables, from price.call_costs.
-
-    calls            successful calls in the region of interest, the same under every policy
-    entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
-    tables_freed     table pages
-    ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
-    ns               per call, as its caller sees it; stolen_ns: lost per call by interrupted CPUs
-    slowdown         ns / the baseline's, None without a baseline
-    """
-
-    call: str
-    calls: int
-    entries: int
-    copies: int
-    tables_freed: int
-    ipis_local: int
-    ipis_remote: int
-    saved_local: int
-    saved_remote: int
-    ns: float
-    stolen_ns: float
-    slowdown: float | None
 
 
 @dataclass(frozen=True)
