@@ -96,11 +96,6 @@ def at_shares(reads: np.ndarray, llc: Cache, lines: Mapping[int, Lines] | None =
     return found
 
 
-def at_share(reads: np.ndarray, share: int) -> np.ndarray:
-    """int64[..., 2], 1 = from DRAM: Counters.reads at one of the shares, numbered from the least."""
-    return np.stack([reads[..., : share + 1].sum(axis=-1), reads[..., share + 1 :].sum(axis=-1)], axis=-1)
-
-
 class Lines(NamedTuple):
     """Sampled walks of a node's CPUs: int64[N] by line of leaf entries, bursts counted once; walks: all."""
 
