@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.locate import native
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_formats.ptdump_text import import_ptdump
 

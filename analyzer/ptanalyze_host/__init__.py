@@ -1,6 +1,9 @@
 """The running host: survey of its processes, samples of the pages they use, relocation of their tables."""
 
 COMMANDS = {
+    "Capture": {
+        "doctor": ("ptanalyze_host.doctor_command", "Check what this host supports."),
+    },
     "Inspect": {
         "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
         "relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to a process's threads."),

@@ -17,6 +17,7 @@ import numpy as np
 import ptanalyze as pt
 
 from .cpu_levels import known_pairs
+from .node_latency import cpu_list, cpu_model
 
 FORMAT = "ptanalyze-topology"
 VERSION = 1
@@ -137,7 +138,7 @@ def measure(
                 if progress:
                     progress(done, samples.size, "measuring pairs of CPUs")
     fastest = samples.min(axis=0)
-    method = Method(rounds=rounds, repeat=repeat, cpu=pt.live.cpu_model(), kernel=platform.release())
+    method = Method(rounds=rounds, repeat=repeat, cpu=cpu_model(), kernel=platform.release())
     spread = both_ways(len(cpus), pairs, np.median(samples, axis=0) / fastest)
     return LatencyMatrix(cpus, both_ways(len(cpus), pairs, fastest), spread, method)
 
@@ -153,9 +154,9 @@ def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
     cpus = tuple(sorted(allowed if cpus is None else set(cpus)))
     for cpu in cpus:
         if cpu not in allowed:
-            raise pt.UsageError(f"CPU {cpu}: this process may only run on {pt.live.cpu_list(allowed)}")
+            raise pt.UsageError(f"CPU {cpu}: this process may only run on {cpu_list(allowed)}")
     if len(cpus) < 2:
-        raise pt.UsageError(f"CPUs {pt.live.cpu_list(cpus)}: a pair needs two")
+        raise pt.UsageError(f"CPUs {cpu_list(cpus)}: a pair needs two")
     return cpus
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ptanalyze as pt
 
 from .cacheline import LatencyMatrix
+from .node_latency import cpu_list
 
 if TYPE_CHECKING:
     from .survey import Surveyed
@@ -39,7 +40,7 @@ def groups(result: Mapping[str, Any]) -> pt.columns.Section:
     rows = [
         {
             "group": number,
-            "CPUs": pt.live.cpu_list(group["cpus"]),
+            "CPUs": cpu_list(group["cpus"]),
             "mean ns within": group["within_ns"],
             "mean ns across": group["across_ns"],
         }
@@ -63,7 +64,7 @@ def beside_the_kernel(result: Mapping[str, Any]) -> Iterator[str]:
     if "NUMA nodes" in result["mirrors"]:
         yield "the groups mirror the kernel's NUMA nodes"
         return
-    nodes = " ".join(f"({pt.live.cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
+    nodes = " ".join(f"({cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
     others = f"; they mirror its {' and '.join(result['mirrors'])}" if result["mirrors"] else ""
     yield f"the groups do not mirror the kernel's NUMA nodes {nodes or '(it shows none)'}{others}"
 

@@ -140,8 +140,10 @@ def latency_command(
       ptanalyze topology latency -o latency.json
     """
 
+    from .node_latency import measure_nodes
+
     with pt.terminal.progress_bar() as progress:
-        latency = pt.live.measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
+        latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
     if latency_file is not None:
         pt.measured.write_latency(latency_file, latency)
     states = {"idle": latency.idle, "contended": latency.contended}
@@ -171,44 +173,6 @@ def latency_command(
     if latency_file is not None:
         then = pt.cli.next_step("calibrate", "--latency", latency_file, "--local", "FILE")
         pt.cli.echo(f"{latency_file}: written; {then}", err=True)
-
-
-@command.command("walks", short_help="Measure walks by their leaf table's node.")
-@click.argument("capture", type=click.Path(), shell_complete=pt.complete.captures)
-@click.argument("samples", type=click.Path())
-@click.option(
-    "--pid", type=click.IntRange(1), default=None, help="Process of the capture. Default: the only one."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def walks_command(capture: str, samples: str, pid: int | None, as_json: bool) -> None:
-    """Cycles of TLB refills by the node of the CPU and that of the leaf table, without any model.
-
-    SAMPLES is the text of `perf report -D` of raw IBS samples, CAPTURE a dump of the same native process as
-    it ran. Entries found in caches are part of the means. Written from perf's source and documentation: no
-    AMD machine with several nodes was at hand.
-
-    \b
-    Examples:
-      ptanalyze topology walks app ibs.txt
-    """
-    import numpy as np
-
-    from ptanalyze_law.ibs import refill_times, refills
-
-    times = refill_times(pt.options.capture_of(capture).snapshot, refills(samples), pid)
-
-    if as_json:
-        values = {name: np.asarray(value).tolist() for name, value in times._asdict().items()}
-        pt.terminal.print_json("topology walks", values, {})
-        return
-    shown = {"mean": times.mean, "standard error": times.error, "samples": times.samples}
-    pt.terminal.print_view(
-        pt.terminal.matrices("cycles of a TLB refill by the leaf table's node", times.nodes, shown)
-    )
-    if times.left_out:
-        pt.cli.echo(
-            f"ptanalyze: {times.left_out} samples of addresses without a table in the capture", err=True
-        )
 
 
 @command.command("groups", short_help="Group CPUs by a latency matrix.")

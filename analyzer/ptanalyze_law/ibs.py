@@ -1,7 +1,6 @@
 """AMD's samples of instructions (IBS): cycles of walks, and latencies by the node of the leaf table."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -137,57 +136,3 @@ def with_refills(
         f"({refills.samples:,} IBS samples by {drawn}); the law was fitted on Intel's CPUs"
     )
     return msgspec.structs.replace(run, gpt=walks * refills.mean, ept=0.0, walks=walks), why
-
-
-# What walks take by the node of their leaf table: samples of a CPU's own timing beside dumped tables.
-
-
-class RefillTimes(NamedTuple):
-    """Cycles of TLB refills, float64[n, n] by [node of the CPU, node of the leaf table]; NaN without samples.
-
-    nodes     numbers of the nodes
-    error     standard error of each mean; samples  int64[n, n]
-    left_out  samples of other addresses: no table of the dump leads there, or its node is not known
-    """
-
-    nodes: tuple[int, ...]
-    mean: np.ndarray
-    error: np.ndarray
-    samples: np.ndarray
-    left_out: int
-
-
-def refill_times(snapshot: pt.Snapshot, refills: Sequence[Refill], pid: int | None = None) -> RefillTimes:
-    """RefillTimes of a native Snapshot and the `refills` of its process.
-
-    A sample's refill may have found its entry in a cache. UsageError: a VM; samples of several processes and
-    no `pid`; samples without a CPU or an address.
-    """
-    if not snapshot.native:
-        raise pt.UsageError("a refill's latency does not tell nested walks apart: name a native capture")
-    placed = [refill for refill in refills if min(refill.cpu, refill.address) >= 0]
-    if not placed:
-        why = "record with -d and -a (or --sample-cpu), and keep IbsDCLinAd and PERF_RECORD_SAMPLE"
-        raise pt.UsageError(f"samples: no CPU and address in any of {len(refills)}: {why}")
-    pids = sorted({refill.pid for refill in placed})
-    if pid is None and len(pids) > 1:
-        raise pt.UsageError(f"samples of {len(pids)} processes, {pids[0]} to {pids[-1]}: name one with --pid")
-    rows = [refill[:3] for refill in placed if pid in (None, refill.pid)]
-    cycles, address, cpu = np.array(rows, np.uint64).reshape(-1, 3).T
-    regions, which = np.unique(address >> np.uint64(pt.trace.REGION_SHIFT), return_inverse=True)
-    leaf = pt.address_space.address_space(snapshot, regions).regions.leaf[which]
-    inside = leaf < len(snapshot.guest)
-    server = np.where(inside, snapshot.guest.node[np.where(inside, leaf, 0)], pt.errors.UNKNOWN_NODE)
-    by_cpu = snapshot.topology.node_of_cpu()
-    reader = np.where(cpu < len(by_cpu), by_cpu[np.minimum(cpu, len(by_cpu) - 1)], pt.errors.UNKNOWN_NODE)
-    nodes = tuple(node.id for node in snapshot.topology.nodes)
-    shape = len(nodes), len(nodes)
-    mean, error, samples = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64)
-    for at in np.ndindex(*shape):
-        here = cycles[(reader == nodes[at[0]]) & (server == nodes[at[1]])]
-        samples[at] = len(here)
-        if len(here):
-            mean[at] = here.mean()
-        if len(here) > 1:
-            error[at] = here.std(ddof=1) / len(here) ** 0.5
-    return RefillTimes(nodes, mean, error, samples, len(refills) - int(samples.sum()))

@@ -72,7 +72,6 @@ NO_TABLE = {
     "import": "one line: what was imported",
     "doctor": "lines about the host, or JSON for a fleet",
     "hugepages": "mappings and lines to type, or JSON",
-    "topology walks": "matrices, or JSON",
     "redact": "one line: what was written",
     "relocate": "lines about one process",
     "trial": "a line per measurement; -o is a calibration",
@@ -83,7 +82,7 @@ NO_TABLE = {
 TABLES_ALONE = {"check", "join", "policies", "calibrate", "survey"}  # their few numbers need no plot
 DRAWN = {*EXAMPLES, *ELSEWHERE} - TABLES_ALONE
 DRAWN_HERE = {*EXAMPLES} & DRAWN - {"machines"}  # one of them is drawn, not the list
-ONLY_JSON = {"doctor", "hugepages", "topology walks"}
+ONLY_JSON = {"doctor", "hugepages"}
 OTHER_NAMES = {"calibrate": "calibration"}
 OWN_FILE = {"synth", "join", "calibrate", "topology measure", "topology latency"}  # -o is what they make
 FORMS = {"table": "json", "json": "csv", "csv": "json"}  # what is printed, what -o writes; json also draws

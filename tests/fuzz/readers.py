@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptanalyze.capture.live import host
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
@@ -31,6 +30,7 @@ from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
 from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_host.cpu_levels import kernel_groups
+from ptanalyze_host.machine_file import host_machine
 from ptanalyze_law.ibs import read_refills
 from ptanalyze_law.perf_stat import read_run
 
@@ -127,15 +127,13 @@ def trees_changed(files, r):
 
 def host_of(root):
     """A machine file is written only of what load_machine reads again."""
-    machine = host.host_machine("m", system=root / "sys/devices/system", cpuinfo=root / "proc/cpuinfo")
+    machine = host_machine("m", system=root / "sys/devices/system", cpuinfo=root / "proc/cpuinfo")
     (root / "m.toml").unlink(missing_ok=True)
     write_machine(root / "m.toml", machine)
     assert load_machine(root / "m.toml") == machine
 
 
-def parts_of(root):
-    for part in (host.btf, host.counters, host.nodes, host.huge_pages):
-        part(root)
+def groups_in(root):
     cpus = [int(place.name[3:]) for place in root.glob("sys/devices/system/cpu/cpu[0-9]")]
     kernel_groups(cpus, root / "sys/devices/system")
 
@@ -165,7 +163,7 @@ champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
 dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
 
 READERS = {
-    "host": Reader((host_of, parts_of), trees_changed),
+    "host": Reader((host_of, groups_in), trees_changed),
     "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),

@@ -270,7 +270,7 @@ def test_emptied_leaf_tables_go_from_linux_6_14_on(kernel, programs, place, requ
 
 WALKS = """
 import subprocess
-from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.locate import native
 from ptanalyze_host.relocate import leaf_tables
 probe = subprocess.Popen([native("ptchase"), "4", "3"], stdin=-1, stdout=-1, text=True)
 for node in (0, 1):

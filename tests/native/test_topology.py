@@ -16,19 +16,19 @@ import pytest
 from native.dumping import make, wait_for
 from needs import needs_root, needs_two_cpus
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.native import native
-from ptanalyze.capture.live.node_latency import (
-    cpu_list,
-    measure_walks,
-    said_of_walks,
-    usable_nodes,
-)
+from ptanalyze.capture.live.locate import native
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_host import cacheline
 from ptanalyze_host.cacheline import measure, read_matrix
+from ptanalyze_host.node_latency import (
+    cpu_list,
+    measure_walks,
+    usable_nodes,
+    walk_source,
+)
 
 # The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology measure`.
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
 
 @needs_two_cpus
 def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
+    monkeypatch.setattr("ptanalyze.capture.live.locate.BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="ptpingpong: not found; build it: `make native`"):
         measure(PAIR)
@@ -228,10 +228,10 @@ def test_near_and_far_walks_are_measured_and_cited(chaser):
     found = measure_walks(mebibytes=4, bursts=3)
     nodes = sorted(usable_nodes())
     assert sorted(found) == [(a, b) for a in nodes for b in nodes] and min(found.values()) > 0
-    assert said_of_walks({(0, 0): 101.2}) == (
+    assert walk_source({(0, 0): 101.2}) == (
         "measured, ns of a page walk: 101 to 101 over near leaf tables; one node: none over far ones"
     )
-    told = said_of_walks({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
+    told = walk_source({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
     assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
 
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.ranking import Workload
-from ptanalyze.capture.live.host import examine, host_machine, nearest
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
@@ -27,6 +26,7 @@ from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
 from ptanalyze_host import survey
 from ptanalyze_host.cpu_groups import prometheus_text
+from ptanalyze_host.machine_file import host_machine, nearest
 from ptanalyze_host.survey_command import view
 from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
@@ -362,18 +362,6 @@ def test_numbers_that_no_host_has_are_refused(tmp_path, given):
     write_machine(tmp_path / "m.toml", msgspec.structs.replace(load_machine("epyc-milan"), host_nodes=given))
     with pytest.raises(UsageError, match="host_nodes = "):
         load_machine(tmp_path / "m.toml")
-
-
-def test_a_copied_tree_is_examined(tmp_path, capfd):
-    host_tree(tmp_path, *LAYOUTS["no node 0"][0])
-    assert run(["machines", "--from-host", str(tmp_path / "m.toml"), "--root", str(tmp_path)]) == 0
-    assert load_machine(tmp_path / "m.toml").host_nodes == ((4,), (5,), (6,), (7,))
-    assert {one.id: one.found for one in examine(root=tmp_path)}["nodes"] == "4"
-    write(tmp_path / "sys/devices/system/node/has_memory", "4-x")
-    assert (
-        run(["doctor", "--root", str(tmp_path)]) == 2 and "has_memory: list = '4-x'" in capfd.readouterr().err
-    )
-    assert run(["machines", "--root", str(tmp_path)]) == 2
 
 
 def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):

@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
-from ptanalyze.capture.live.node_latency import cpu_list
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
 from ptanalyze.core.machine import load_machine
@@ -29,6 +28,7 @@ from ptanalyze_host.cpu_levels import (
     mean_latencies,
     mirrored,
 )
+from ptanalyze_host.node_latency import cpu_list
 
 # Published latencies of cache-line transfers, and the groups they give.
 

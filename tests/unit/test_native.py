@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from native.dumping import wait_for
-from ptanalyze.capture.live import native, tracers
+from ptanalyze.capture.live import locate, tracers
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import RssPeak
 from ptanalyze.core import errors
@@ -141,8 +141,8 @@ def places(monkeypatch, tmp_path):
         (package / name).touch()
     (tmp_path / "path").mkdir()
     (tmp_path / "named").mkdir()
-    monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
-    monkeypatch.setattr(native, "PACKAGE", package.name)
+    monkeypatch.setattr(locate, "CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(locate, "PACKAGE", package.name)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -207,10 +207,10 @@ TOOLS = {"ptdump": "dumps/build", "libpt_qemu.so": "pintool/build", "pin_tool.so
 
 @pytest.fixture
 def nothing_built(monkeypatch, tmp_path):
-    monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(locate, "CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
-    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
+    monkeypatch.setattr(locate, "PACKAGE", "native_tools_of_a_test")
 
 
 @pytest.mark.parametrize("as_checkout", [True, False])
@@ -222,7 +222,7 @@ def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path / "here"))
-    assert {native.native(name).name for name in TOOLS} == set(TOOLS)
+    assert {locate.native(name).name for name in TOOLS} == set(TOOLS)
 
 
 def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package_and_that_before_the_path(
@@ -241,7 +241,7 @@ def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package
         (place / "ptdump").touch(0o755)
     (places[2] / "__init__.py").touch()
     for place in places:
-        assert native.native("ptdump") == place / "ptdump"
+        assert locate.native("ptdump") == place / "ptdump"
         (place / "ptdump").unlink()
 
 
@@ -250,7 +250,7 @@ def test_who_has_no_checkout_is_told_how_to_get_a_tool(nothing_built, name):
     with pytest.raises(
         UsageError, match=r"in a checkout of ptanalyze, then set PTANALYZE_NATIVE to that"
     ) as told:
-        native.native(name)
+        locate.native(name)
     assert ("pip install 'ptanalyze[native]'" in str(told.value)) == (name != "pin_tool.so")
 
 

@@ -2,12 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.law import MeasuredRun
-from ptanalyze_law.ibs import read_refills, refill_times, refills, with_refills
+from ptanalyze_law.ibs import read_refills, with_refills
 from ptanalyze_law.perf_stat import (
     WALKS,
     one_walker,
@@ -17,7 +16,6 @@ from ptanalyze_law.perf_stat import (
     walk_events,
     what_is_missing,
 )
-from strategies import build_snapshot
 
 # The totals of a run as perf stat -x, and -j print them, and what of them cannot be used.
 
@@ -222,12 +220,6 @@ IbsDCLinAd:\tff110008a5398920
 """
 
 
-def ibs_of(latency, address, cpu=0, pid=7, **other):
-    """With address, CPU and process."""
-    who = f"{cpu} 118629299983995 0x17e310 [0xd8]: PERF_RECORD_SAMPLE(IP, 0x2): {pid}/9: 0x401000 period: 9"
-    return f"{ibs(latency, **other)}IbsDCLinAd:\t{address:016x}\nIbsDCPhysAd:\t{4096:016x}\n{who}\n"
-
-
 def ibs(latency, l2_miss=1, valid=1, rip=0x401000, control=1 << 19, printed=None):
     data3 = 1 | 1 << 2 | l2_miss << 3 | valid << 18 | latency << 48
     shown = latency if printed is None else printed
@@ -254,34 +246,6 @@ def test_refills_are_those_of_ops_that_missed_both_tlbs(file):
     assert found.error == pytest.approx(200 / 12**0.5 / 200**0.5, rel=0.01)  # of a uniform distribution
     assert read_refills(path, user=False).samples == 202
     assert read_refills(file("".join(map(ibs, kept)), "ops")).by_ops
-
-
-def test_refills_by_the_node_of_cpu_and_leaf_table_are_the_means_of_their_samples(file):
-    """Two leaf tables, each on a node: near refills take 100 and 200 cycles, far ones 300 and 500."""
-    at = [1 << 30, (1 << 30) + (1 << 21)]
-    snapshot = build_snapshot([(at[0], 1), (at[1], 2)], nodes=2, table_nodes=(1, 0))
-    home = dict(zip(snapshot.guest.base.tolist(), snapshot.guest.node.tolist(), strict=True))
-    cpus = [node.cpus[0] for node in snapshot.topology.nodes]
-    text = [
-        ibs_of(cycles, address + 4096 * k, cpus[cpu])
-        for address in at
-        for cpu in (0, 1)
-        for k, cycles in enumerate((100, 200) if home[address] == cpu else (300, 500))
-    ]
-    away = ibs_of(9999, 1 << 40) + ibs(70) + ibs_of(9999, at[0], l2_miss=0) + IBS_EXAMPLE
-    path = file("".join(text) * 20 + away, "ibs")
-    found = refill_times(snapshot, refills(path))
-    assert found.mean.tolist() == [[150, 400], [400, 150]] and (found.samples == 40).all()
-    assert found.error == pytest.approx(np.array([[50, 100], [100, 50]]) / 39**0.5)
-    assert (found.nodes, found.left_out) == ((0, 1), 2)
-    others = refills(file("".join(text) * 20 + ibs_of(9999, at[0], pid=8), "two"))
-    with pytest.raises(UsageError, match="samples of 2 processes, 7 to 8: name one with --pid"):
-        refill_times(snapshot, others)
-    assert (refill_times(snapshot, others, 7).mean == found.mean).all()
-    with pytest.raises(UsageError, match="no CPU and address in any of 100"):
-        refill_times(snapshot, refills(file(ibs(70) * 100, "plain")))
-    with pytest.raises(UsageError, match="nested walks"):
-        refill_times(build_snapshot([(at[0], 1)], []), others)
 
 
 @pytest.mark.parametrize("event", ["l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss"])

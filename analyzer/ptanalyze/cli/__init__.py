@@ -32,7 +32,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "record": Entry(".record", "Run a program; record trace and page tables."),
         "dump": Entry(".dump", "Dump the page tables of a process or VM."),
         "join": Entry(".join", "Join a VM's host dump and guest capture."),
-        "doctor": Entry(".doctor", "Check what this host supports."),
         "cache": Entry(".cache", "List or clear the caches on disk."),
         "redact": Entry(".redact", "Copy a capture without identifying data."),
     },

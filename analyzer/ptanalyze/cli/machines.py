@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..core.columns import Answer, Cell, Section
     from ..core.machine import Array, Cache, Machine
 
+HOSTS = "ptanalyze.hosts"  # entry point: write_machine_file of ptanalyze_host
 NOT_THERE = "none"
 PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 
@@ -42,19 +43,12 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     help="With --from-host: measure latencies between nodes, idle and loaded, and page walks over near and "
     "far tables, in about a minute. Default: not measured.",
 )
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False),
-    help="With --from-host: directory with a copy of another host's /sys/devices/system and /proc/cpuinfo. "
-    "Default: this host.",
-)
 @output_options("latency")
 def command(
     name: str | None,
     host_file: str | None,
     latency: str | None,
     measure: bool,
-    root: str | None,
     output: Output,
 ) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
@@ -67,57 +61,23 @@ def command(
       ptanalyze machines sapphire-rapids
       ptanalyze machines --from-host mine.toml --measure
     """
+    from importlib.metadata import entry_points
+    from pathlib import Path
+
     from ..core.machine import load_machine
 
-    if (latency or measure or root) and not host_file:
-        option = "--measure" if measure else "--latency" if latency else "--root"
-        raise click.UsageError(f"{option} goes with --from-host FILE.toml")
-    if measure and (latency or root):
-        other = "--latency FILE: both are latencies of this host" if latency else "--root DIR: it is a copy"
-        raise click.UsageError(f"give either --measure or {other}")
+    if (latency or measure) and not host_file:
+        raise click.UsageError(f"{'--measure' if measure else '--latency'} goes with --from-host FILE.toml")
+    if measure and latency:
+        raise click.UsageError("give either --measure or --latency FILE: both are latencies of this host")
     if host_file:
         if name:
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
-        name = write_host(host_file, latency, measure, root or "/")
+        (writer,) = entry_points(group=HOSTS)
+        for line in writer.load()(host_file, latency, measure):
+            echo(f"ptanalyze: {line}", err=True)
+        name = str(Path(host_file).resolve())
     emit(every() if name is None else single(load_machine(name)), output)
-
-
-def write_host(path: str, latency: str | None, measure: bool, root: str) -> str:
-    """Write the machine file of the host below `root`; returns its path, which is not overwritten."""
-    from pathlib import Path
-
-    from ..capture.live.host import CPUINFO, host_machine
-    from ..capture.live.node_latency import measure_nodes, measure_walks, said_of_walks
-    from ..core.errors import UsageError
-    from ..core.sysfs import SYSTEM
-    from ..formats.measured.latency import read_latency, with_walks
-    from ..formats.measured.machine import write_machine
-    from ..show.terminal import progress_bar
-
-    if Path(path).exists():
-        raise UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    known, walks = read_latency(latency) if latency else None, {}
-    if measure:
-        with progress_bar() as progress:
-            known = measure_nodes(progress=progress)
-            walks = measure_walks(progress=progress)
-        if len(known.nodes) == 1:
-            echo(
-                "ptanalyze: one node: local memory and walks over near tables were measured; remote memory, "
-                "loaded or not, and walks over far tables need a second node",
-                err=True,
-            )
-    system, cpuinfo = (Path(root, where.relative_to("/")) for where in (SYSTEM, CPUINFO))
-    machine = host_machine(Path(path).stem, known, system, cpuinfo)
-    if known and walks:
-        machine, odd = with_walks(machine, known.nodes, walks, said_of_walks(walks))
-        if odd:
-            echo(f"ptanalyze: page walks are left out of the file: {odd}", err=True)
-    write_machine(path, machine)
-    if "oddities" in machine.sources:
-        echo(f"ptanalyze: {machine.sources['oddities']}", err=True)
-    echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
-    return str(Path(path).resolve())
 
 
 def every() -> Answer:

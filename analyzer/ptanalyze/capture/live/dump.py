@@ -16,7 +16,7 @@ from ...core.sysfs import shown, text_of, whole
 from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
-from .native import native
+from .locate import native
 from .process import command_line
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear

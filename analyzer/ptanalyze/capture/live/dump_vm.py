@@ -11,7 +11,7 @@ from ...formats.record import new_capture, seal
 from ...formats.snapshot import HostDump, read_vm
 from .dump import RETRIES, collecting, run_ptdump, stopping
 from .guests import dump_guest_tables
-from .native import native
+from .locate import native
 from .process import Process, open_process
 
 KIND = "vm-host"

@@ -25,7 +25,7 @@ from ...core.safe_files import Undecodable, plain_json
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
 from ...formats.record import seal
 from ...formats.snapshot import Slot, now, write_snapshot
-from .native import native
+from .locate import native
 from .process import Process, open_process, paused
 
 # QEMU's machine protocol, the part needed to read a guest from outside. Nothing here changes the guest.

@@ -22,7 +22,7 @@ from ...formats.atomic import atomic_write
 from ...formats.record import TRACE, new_capture, seal, write_sites
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import INDEX, read_index, trace_of, write_index
-from .native import native
+from .locate import native
 from .process import huge_pages
 from .supervise import (
     Account,

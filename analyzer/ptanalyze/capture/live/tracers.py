@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from ...core.errors import Strip, UsageError
 from ...core.safe_files import open_inside
 from ...formats.record import Site, SiteFrame
-from .native import first, named, native, packaged
+from .locate import first, named, native, packaged
 from .supervise import Account
 
 # Choose QEMU's user mode, and the build of the plugin that it takes.

@@ -10,18 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...core.errors import UsageError
-from ...core.process import Progress
-from ...core.sysfs import SYSTEM, found, groups_of, nodes_of
-from ...formats.measured.latency import NodeLatency, checked
-from .native import native
-from .process import NODES
+import ptanalyze as pt
 
+NODES = pt.sysfs.SYSTEM / "node"
 TOOL = "ptchase"
 BURSTS = 100  # of 20,000 reads
 LEAST_MEBIBYTES = 256
 CACHES = 6  # times the last-level cache, whose part of the buffer then hardly counts
-CACHE_SIZE = SYSTEM / "cpu/cpu0/cache/index3/size"
+CACHE_SIZE = pt.sysfs.SYSTEM / "cpu/cpu0/cache/index3/size"
 MOSTLY_HUGE = 90  # percent of the buffer; below, page walks are part of the latency
 
 Places: TypeAlias = Mapping[int, list[int]]  # usable CPUs of each node
@@ -29,8 +25,11 @@ Line: TypeAlias = tuple[int, int, bool, str]  # reader, server, loaded?, CPUs th
 
 
 def measure_nodes(
-    nodes: Path = NODES, mebibytes: int | None = None, bursts: int = BURSTS, progress: Progress = None
-) -> NodeLatency:
+    nodes: Path = NODES,
+    mebibytes: int | None = None,
+    bursts: int = BURSTS,
+    progress: pt.process.Progress = None,
+) -> pt.measured.NodeLatency:
     """NodeLatency of this machine's nodes that have CPUs and memory.
 
     A CPU of the reader's node reads. Idle: the fastest of `bursts`, as interference only slows. Contended:
@@ -55,7 +54,9 @@ def measure_nodes(
     if lonely:
         flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
     contended = None if lonely else np.maximum(busy, idle)
-    latency: NodeLatency = checked("this machine", tuple(places), idle, contended, _method())
+    latency: pt.measured.NodeLatency = pt.measured.checked(
+        "this machine", tuple(places), idle, contended, _method()
+    )
     return replace(latency, flags=(*latency.flags, *sorted(flags)))
 
 
@@ -63,7 +64,10 @@ MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 6
 
 
 def measure_walks(
-    nodes: Path = NODES, mebibytes: int | None = None, bursts: int = BURSTS, progress: Progress = None
+    nodes: Path = NODES,
+    mebibytes: int | None = None,
+    bursts: int = BURSTS,
+    progress: pt.process.Progress = None,
 ) -> dict[tuple[int, int], float]:
     """{(reader's node, node of the leaf tables): ns of a page walk} of this machine, data near and in caches.
 
@@ -81,20 +85,20 @@ def measure_walks(
     return found
 
 
-def said_of_walks(walks: Mapping[tuple[int, int], float]) -> str:
+def walk_source(walks: Mapping[tuple[int, int], float]) -> str:
     """The source of a machine file: what a page walk takes over near and over far tables."""
     near = [ns for (reader, tables), ns in walks.items() if reader == tables]
     far = [ns for (reader, tables), ns in walks.items() if reader != tables]
-    told = f"measured, ns of a page walk: {min(near):.0f} to {max(near):.0f} over near leaf tables"
+    text = f"measured, ns of a page walk: {min(near):.0f} to {max(near):.0f} over near leaf tables"
     if not far:
-        return f"{told}; one node: none over far ones"
-    return f"{told}, {min(far):.0f} to {max(far):.0f} over far ones; {_method()}"
+        return f"{text}; one node: none over far ones"
+    return f"{text}, {min(far):.0f} to {max(far):.0f} over far ones; {_method()}"
 
 
 def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
     """{node: CPUs that this process may run on} of the nodes with memory, with those of nodes without."""
-    allowed, known = os.sched_getaffinity(0), nodes_of(nodes)
-    groups = groups_of(nodes, known)
+    allowed, known = os.sched_getaffinity(0), pt.sysfs.nodes_of(nodes)
+    groups = pt.sysfs.groups_of(nodes, known)
     places = {
         group[0]: [cpu for node in group for cpu in known[node].cpus if cpu in allowed] for group in groups
     }
@@ -103,7 +107,7 @@ def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
 
 def default_mebibytes() -> int:
     """Size of the buffer: several times the last-level cache."""
-    size = re.fullmatch(r"(\d{1,9})K", found(CACHE_SIZE) or "", re.ASCII)
+    size = re.fullmatch(r"(\d{1,9})K", pt.sysfs.found(CACHE_SIZE) or "", re.ASCII)
     return max(LEAST_MEBIBYTES, CACHES * int(size[1]) // 1024) if size else LEAST_MEBIBYTES
 
 
@@ -116,7 +120,7 @@ def _answers(
     asked: Sequence[Line], places: Places, mebibytes: int, bursts: int
 ) -> Iterator[tuple[Line, tuple[float, float, int]]]:
     """((reader, server, loaded, load), (fastest ns, median ns, percent huge)), in order."""
-    argv, pipe = [str(native(TOOL)), str(mebibytes), str(bursts)], subprocess.PIPE
+    argv, pipe = [str(pt.live.native(TOOL)), str(mebibytes), str(bursts)], subprocess.PIPE
     with subprocess.Popen(argv, text=True, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin and process.stdout and process.stderr
         try:
@@ -129,7 +133,7 @@ def _answers(
                 yield line, (float(answer[2]), float(answer[3]), int(answer[4]))
         except BrokenPipeError:
             why = process.stderr.read().splitlines()
-            raise UsageError(why[-1] if why else f"{TOOL}: ended with {process.wait()}") from None
+            raise pt.UsageError(why[-1] if why else f"{TOOL}: ended with {process.wait()}") from None
         finally:
             process.kill()
 
@@ -151,5 +155,5 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 def cpu_model() -> str:
     """Name of the CPU by /proc/cpuinfo, "" unknown."""
-    named = re.search(r"^model name\s*:(.*)", found(Path("/proc/cpuinfo")) or "", re.MULTILINE)
+    named = re.search(r"^model name\s*:(.*)", pt.sysfs.found(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return named[1].strip() if named else ""

@@ -1,0 +1,235 @@
+"""`ptanalyze doctor`: what of this host can be used, and what each missing part would give."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+import ptanalyze as pt
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
+COUNTERS = Path("/sys/bus/event_source/devices")
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+STATUS = Path("/proc/self/status")
+ROOMY = 20 << 30
+# include/uapi/linux/capability.h: what dumps/privileges.c asks for
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+
+
+@click.command("doctor")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON, for a fleet: host, kernel, version, and for each part id, what, there, found, gives, "
+    "missing.",
+)
+@click.option(
+    "--require",
+    "required",
+    metavar="ID,...",
+    help="Exit with 1 unless all of these can be used: trace, dump, btf, rights, counters, kvm, nodes, thp, "
+    "disk. Default: none.",
+)
+def command(as_json: bool, required: str | None) -> int:
+    """Check what this host supports: tracer, dumper, rights, counters, KVM, nodes, disk.
+
+    For anything missing, it prints what that would enable and how to get it. What needs root is missing
+    without root. It changes nothing; as root it reads its own page tables as a test. Analysis alone needs
+    none of this. The manual's page on permissions lists the rights that each command needs.
+
+    \b
+    Examples:
+      ptanalyze doctor
+      sudo ptanalyze doctor --json
+      sudo ptanalyze doctor --require trace,dump,rights
+    """
+
+    parts = {part.id: part for part in examine()}
+    asked = [name.strip() for name in required.split(",")] if required is not None else []
+    for name in asked:
+        if name not in parts:
+            known = [*parts]
+            meant = pt.errors.meant(name, known)
+            raise pt.UsageError(f"--require {name}: no such part; {meant}known: {', '.join(known)}")
+    if as_json:
+        host = os.uname()
+        about = {"host": host.nodename, "kernel": host.release, "version": pt.__version__}
+        pt.terminal.print_json("doctor", [part._asdict() for part in parts.values()], {}, **about)
+    else:
+        pt.terminal.print_view(view([*parts.values()]))
+    lacking = [parts[name] for name in dict.fromkeys(asked) if not parts[name].there]
+    for part in lacking:
+        pt.cli.echo(f"ptanalyze: --require {part.id}: missing ({part.found}); {part.missing}", err=True)
+    return 1 if lacking else 0
+
+
+def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
+    from textwrap import wrap
+
+    from rich.text import Text
+
+    for part in parts:
+        mark = ("  ok", "green") if part.there else ("  --", "yellow")
+        width = pt.terminal.SCREEN - 27
+        first, *rest = wrap(part.found, width, break_long_words=False, break_on_hyphens=False)
+        lines: list[str | Text] = [Text.assemble(mark, f"  {part.what:<20} {first}")]
+        lines += [Text(f"{'':<27}{line}") for line in rest]
+        lines.append(Text(f"{'':<8}gives {part.gives}"))
+        if part.missing:
+            lines.append(Text(f"{'':<8}{'more' if part.there else 'needs'}: {part.missing}"))
+        yield pt.columns.Section(lines=lines)
+    yield pt.columns.Section(lines=["", *can({part.id: part for part in parts})])
+
+
+def can(parts: dict[str, Capability]) -> list[str]:
+    """What to do with what is there, in a sentence, and the line to type."""
+    record = f"  sudo {pt.errors.this_program()} record -o app -- ./app"
+
+    if all(parts[name].there for name in ("trace", "dump", "rights")):
+        return ["You can record programs with page tables:", record]
+    if parts["trace"].there and parts["dump"].missing == "sudo":
+        return ["As root you can record programs with page tables:", record]
+    if parts["trace"].there:
+        return [
+            "You can record traces without page tables:",
+            f"  {pt.errors.program()} record --no-dump -o app -- ./app",
+        ]
+    return ["You can analyse captures and the bundled samples:", f"  {pt.errors.program()} whatif -p hydra"]
+
+
+class Capability(NamedTuple):
+    """A part of this host that commands use.
+
+    id       stable, for scripts (`doctor --require`); what: the same for people
+    there    whether we can use it, with the rights that we have; found: in words
+    gives    what it is for
+    missing  how to get it, or more of it; "" where there is nothing to get
+    """
+
+    id: str
+    what: str
+    there: bool
+    found: str
+    gives: str
+    missing: str = ""
+
+
+def examine(place: Path = Path()) -> Iterator[Capability]:
+    """Each part of this host; `place` is where captures would be made."""
+    yield tracer()
+    yield dumper()
+    gives = "a dumper that runs on this kernel"
+    missing = "" if BTF.exists() else "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+    yield Capability("btf", "BTF", not missing, f"no {BTF}" if missing else f"{BTF}", gives, missing)
+    yield page_tables()
+    yield counters()
+    yield kvm()
+    folder = pt.sysfs.SYSTEM / "node"
+    count = max(len(pt.sysfs.groups_of(folder, pt.sysfs.nodes_of(folder))), 1)
+    gives = "captures of where a kernel placed page tables on several nodes"
+    missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
+    yield Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
+    yield huge_pages()
+    yield disk(place)
+
+
+def tracer() -> Capability:
+
+    gives = "`record`: traces of programs"
+    try:
+        emulator = pt.live.qemu()
+    except pt.UsageError as error:
+        name, _, why = str(error).partition(": ")
+        reason, _, how = why.partition("; ")
+        return Capability("trace", "tracer", False, f"{name} {reason}", gives, how)
+    version = ".".join(map(str, emulator.version))
+    text = f"QEMU {version}, {emulator.path}, with {emulator.plugin.name}"
+    return Capability("trace", "tracer", True, text, gives)
+
+
+def dumper() -> Capability:
+    """ptdump and its like, there if we also have the capabilities that they ask for."""
+    part, gives = ("dump", "dumper"), "`dump`, `record`, `survey`: page tables with the node of each"
+    try:
+        path = str(pt.live.native("ptdump"))
+    except pt.UsageError as error:
+        return Capability(*part, False, "ptdump not found", gives, str(error).partition("; ")[2])
+    if lacking := [name for name, number in CAPABILITIES.items() if not held(number)]:
+        return Capability(*part, False, f"built, but needs root ({', '.join(lacking)})", gives, "sudo")
+    return Capability(*part, True, path, gives)
+
+
+def held(capability: int) -> bool:
+    """Whether it is among our effective capabilities (proc(5): CapEff)."""
+    words = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", pt.sysfs.found(STATUS) or "", re.MULTILINE)
+    return bool(words and int(words[1], 16) >> capability & 1)
+
+
+def page_tables() -> Capability:
+    """Whether our own page tables can be read: capabilities, BPF and BTF together."""
+
+    part, gives = ("rights", "BPF and rights"), "page tables of live processes and VMs"
+    try:
+        pt.live.rehearse(pt.live.native("ptdump"))
+    except pt.UsageError as error:
+        why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
+        if "not found" in why:
+            return Capability(*part, False, "not tried without the dumper", gives, "see dumper")
+        root = all(map(held, CAPABILITIES.values()))
+        how = "PTDUMP_BPF_LOG=1 in the environment" if BTF.exists() else "see BTF"
+        return Capability(*part, False, why.partition("; ")[0], gives, how if root else "sudo")
+    return Capability(*part, True, "read our own page tables", gives)
+
+
+def counters() -> Capability:
+    part = "counters", "perf counters"
+    gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
+    if not shutil.which("perf"):
+        return Capability(*part, False, "no perf", gives, PERF)
+    units = [path.name for path in COUNTERS.glob("cpu*")]
+    if not units:
+        how = "run `perf stat` on real hardware, calibrate from its output here"
+        return Capability(*part, False, "this CPU shows none (a VM without a virtual PMU)", gives, how)
+    level = pt.sysfs.found(PARANOID) or "0"
+    allowed = level == "-1" or pt.sysfs.whole(PARANOID, "contents", level, 0, 9) <= 2
+    if not allowed and not any(held(CAPABILITIES[name]) for name in ("CAP_PERFMON", "CAP_SYS_ADMIN")):
+        return Capability(*part, False, f"perf_event_paranoid is {level}", gives, "sudo")
+    return Capability(*part, True, ", ".join(units), gives)
+
+
+def kvm() -> Capability:
+    gives, device = "`dump vm`: nested page tables of VMs", Path("/dev/kvm")
+    text, how = f"{device}", ""
+    if not device.exists():
+        text, how = f"no {device}", "real hardware or nested virtualization; kvm module"
+    elif not os.access(device, os.R_OK | os.W_OK):
+        text, how = f"{device}: no permission", "join the group kvm, or sudo"
+    return Capability("kvm", "KVM", not how, text, gives, how)
+
+
+def huge_pages() -> Capability:
+    part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
+    text = pt.sysfs.found(THP)
+    if text is None:
+        return Capability(*part, False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
+    chosen = re.search(r"\[(\w+)\]", text)
+    state = chosen[1] if chosen else "unknown"
+    how = "" if state == "always" else f"echo always | sudo tee {THP}"
+    return Capability(*part, state != "never", state, gives, how)
+
+
+def disk(place: Path) -> Capability:
+
+    free = shutil.disk_usage(place).free
+    gives = f"traces of {free / pt.live.GROWTH:.0f} s of one thread's own time and more"
+    missing = "" if free > ROOMY else "free space, or --max-bytes"
+    return Capability("disk", "disk", free > ROOMY, f"{free / 1e9:.0f} GB free here", gives, missing)

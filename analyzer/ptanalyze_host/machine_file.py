@@ -1,0 +1,238 @@
+"""A machine file for this host: what its kernel says of nodes, CPUs and caches, and the rest of a known CPU.
+
+The kernel shows neither TLBs nor page-walk caches: they are those of the nearest bundled machine, and the
+file's sources say so.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import ptanalyze as pt
+
+from .node_latency import measure_nodes, measure_walks, walk_source
+
+CPUINFO = Path("/proc/cpuinfo")
+TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
+AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
+ZEN3 = 0x19  # family
+ZEN4 = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))  # its models, arch/x86/kernel/cpu/amd.c
+DIAMOND_RAPIDS = 19  # Intel's family; models of family 6 by their core (arch/x86/include/asm/intel-family.h):
+CORES = {
+    "hydra-haswell": (*range(26, 72), 79, 86),  # Broadwell, too; what is older is nearest to it
+    "vmitosis-cascade-lake": (78, 85, 94, 102, 142, 158, 165, 166),  # Kaby, Coffee, Comet Lake are Skylakes
+    "ice-lake": (106, 108, 125, 126, 140, 141, 157, 167),
+    "emerald-rapids": (207,),
+    "granite-rapids": (170, 172, 173, 174, 181, 189, 197, 198),
+}
+NEWER = 143  # other models from Sapphire Rapids on
+GHZ = re.compile(r"@ (\d{1,2}(?:\.\d{1,3})?)GHz", re.ASCII)
+BOGOMIPS = re.compile(r"\d{1,6}(?:\.\d{1,3})?", re.ASCII)
+SIZE = re.compile(r"(\d{1,9})([KMG])", re.ASCII)
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MOST_CACHE = 1 << 32
+
+
+def host_machine(
+    name: str,
+    measured: pt.measured.NodeLatency | None = None,
+    system: Path = pt.sysfs.SYSTEM,
+    cpuinfo: Path = CPUINFO,
+) -> pt.Machine:
+    """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
+
+    CPUs of nodes without memory count with the nearest node that has some.
+
+    measured  latencies of `topology latency`; None: what the firmware says (HMAT, SLIT)
+    """
+    cpu = cpu_facts(pt.sysfs.text_of(cpuinfo))
+    like, nodes = pt.load_machine(nearest(cpu)), host_nodes(system)
+    if measured is None:
+        latency = firmware_latency(system / "node", nodes, like)
+    else:
+        latency = measured_here(measured, pt.sysfs.groups_of(system / "node", nodes), nodes)
+    cpus = [tuple(cpu for node in group for cpu in nodes[node].cpus) for group in latency.groups]
+    first = next(each for each in cpus if each)
+    sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
+    sources["nodes"] = "sysfs: node*/cpulist, has_memory"
+    ghz, sources["ghz"] = clock(system, first[0], cpu, like)
+    l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
+    llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
+    timed = pt.measured.with_latency(like, latency, name)
+    sources |= {key: timed.sources[key] for key in TIMED if key in timed.sources}
+    return msgspec.structs.replace(
+        timed,
+        description=f"{cpu.get('model name', 'a host')}, as its kernel shows it",
+        cpus_per_node=max(map(len, cpus)),
+        ghz=ghz,
+        l2=l2,
+        llc=llc,
+        sources=sources,
+    )
+
+
+def measured_here(
+    measured: pt.measured.NodeLatency, groups: Sequence[tuple[int, ...]], nodes: pt.sysfs.HostNodes
+) -> pt.measured.NodeLatency:
+    """The NodeLatency with groups of this host; UsageError where it is of another machine, or cut off."""
+    homes = {group[0]: any(nodes[node].cpus for node in group) for group in groups}
+    what = ""
+    if odd := [node for node in measured.nodes if node not in homes]:
+        what = f"node {odd[0]} is not here (nodes: {[*homes]})"
+    elif odd := [node for node in measured.memory_nodes if homes[node]]:
+        with_cpus = [node for node, some in homes.items() if some]
+        what = f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {with_cpus})"
+    if what:
+        raise pt.UsageError(
+            f"--latency: {measured.source}: {what}: the text is of another machine, or was cut"
+        )
+    own = {group[0]: group for group in groups}
+    flags = (*measured.flags, *filter(None, [pt.sysfs.without_memory(groups)]))
+    return replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
+
+
+def copied(like: pt.Machine) -> str:
+    return f"as of {like.name}, the nearest machine known: no kernel shows this"
+
+
+def cpu_facts(cpuinfo: str) -> dict[str, str]:
+    """{field: value} of the first CPU."""
+    first = cpuinfo.strip().split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def nearest(cpu: Mapping[str, str]) -> str:
+    """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
+    family, model = (pt.sysfs.whole(CPUINFO, field, cpu.get(field, "0")) for field in ("cpu family", "model"))
+    if cpu.get("vendor_id") in AMD:
+        return "epyc-genoa" if family > ZEN3 or (family == ZEN3 and model in ZEN4) else "epyc-milan"
+    if family >= DIAMOND_RAPIDS:
+        return "granite-rapids"
+    others = "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
+    return next((name for name, models in CORES.items() if model in models), others)
+
+
+def host_nodes(system: Path) -> dict[int, pt.sysfs.HostNode]:
+    """{node: HostNode}, one with all CPUs without NUMA. UsageError where there are no CPUs to be seen."""
+    nodes = pt.sysfs.nodes_of(system / "node")
+    if any(one.cpus for one in nodes.values()):
+        return nodes
+    cpus = pt.sysfs.parse_cpus(pt.sysfs.found(system / "cpu/online") or "", system / "cpu/online")
+    if not cpus:
+        raise pt.UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
+    return {0: pt.sysfs.HostNode(cpus, True)}
+
+
+def clock(system: Path, cpu: int, facts: Mapping[str, str], like: pt.Machine) -> tuple[float, str]:
+    """(GHz, source): the base frequency, as TSC and DRAM latencies are in; never that of the moment."""
+    if khz := pt.sysfs.number(system / f"cpu/cpu{cpu}/cpufreq/base_frequency", 1, 10**9, missing=0):
+        return khz / 1e6, "sysfs: cpufreq/base_frequency"
+    if (named := GHZ.search(facts.get("model name", ""))) and float(named[1]):
+        return float(named[1]), "the CPU's name"
+    bogomips = facts.get("bogomips", "")
+    if BOGOMIPS.fullmatch(bogomips) and float(bogomips):
+        return max(
+            round(float(bogomips) / 2000, 3), 0.001
+        ), "/proc/cpuinfo: half of bogomips is the TSC's clock"
+    return like.ghz, copied(like)
+
+
+def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
+    """(level, its directory) of a CPU's data caches."""
+    for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
+        if pt.sysfs.found(place / "type") != "Instruction":
+            yield pt.sysfs.number(place / "level", 1, 9), place
+
+
+def last_level(system: Path, cpu: int) -> int:
+    return max((level for level, _ in caches(system, cpu)), default=3)
+
+
+def data_cache(
+    system: Path, cpus: Sequence[int], known: pt.machine.Cache, level: int, like: pt.Machine
+) -> tuple[pt.machine.Cache, str]:
+    """(cache of a level that `cpus` of a node have, source).
+
+    Several last-level caches of a node count as the one that a CPU uses; of one for several nodes each has
+    a share by its CPUs.
+    """
+    place = dict(caches(system, cpus[0])).get(level)
+    text = None if place is None else pt.sysfs.found(place / "size")
+    if place is None or text is None:
+        return known, copied(like)
+    size = SIZE.fullmatch(text)
+    if not size or not 1 <= int(size[1]) * SIZES[size[2]] <= MOST_CACHE:
+        raise pt.errors.InputError(
+            place / "size", "contents", repr(text[:30]), "expected a size such as 32768K"
+        )
+    sharing = pt.sysfs.parse_cpus(pt.sysfs.found(place / "shared_cpu_list") or "", place / "shared_cpu_list")
+    part = len({*cpus} & {*sharing}) / len(sharing) if cpus[0] in sharing and level > 2 else 1.0
+    ways = (
+        pt.sysfs.number(place / "ways_of_associativity", 0, pt.machine.MOST_ENTRIES, missing=0) or known.ways
+    )
+    taken = msgspec.structs.replace(known, bytes=int(int(size[1]) * SIZES[size[2]] * part), ways=ways)
+    said = f", {100 * part:.0f} % of it: other nodes share it" if part < 1 else ""
+    return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}{said}; cycles {copied(like)}"
+
+
+def firmware_latency(folder: Path, nodes: pt.sysfs.HostNodes, like: pt.Machine) -> pt.measured.NodeLatency:
+    """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
+
+    A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
+    node's nearest readers, others have that, times the ratio of distances.
+    """
+    far, hmat, ids = pt.measured.apart(folder, nodes), pt.sysfs.read_hmat(folder), [*nodes]
+    ns = far * like.latency.idle[0][0] / pt.sysfs.LOCAL
+    told = []
+    for at, node in enumerate(ids):
+        access = hmat.get(node) if nodes[node].memory else None
+        near = (
+            [ids.index(one) for one in access.initiators if one in nodes and nodes[one].cpus]
+            if access
+            else []
+        )
+        if access and near:
+            told.append(node)
+            ns[:, at] = access.ns * np.maximum(far[:, at] / far[near, at].min(), 1)
+            ns[near, at] = access.ns
+    guess = (
+        f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
+        f"of {like.name}; `ptanalyze topology latency` measures it"
+    )
+    hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
+    every = told == [node for node, one in nodes.items() if one.memory]
+    source = guess if not told else hmats if every else f"{hmats}; of other nodes {guess}"
+    return pt.measured.of_firmware(folder, nodes, ns, source)
+
+
+def write_machine_file(path: str, latency: str | None, measure: bool) -> Iterator[str]:
+    """Write the machine file of this host to the new file `path`; lines for people.
+
+    latency  file of latencies; measure: measure them, and page walks; neither: what the firmware says
+    """
+    if Path(path).exists():
+        raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
+    known, walks = pt.measured.read_latency(latency) if latency else None, {}
+    if measure:
+        with pt.terminal.progress_bar() as progress:
+            known = measure_nodes(progress=progress)
+            walks = measure_walks(progress=progress)
+        if len(known.nodes) == 1:
+            yield (
+                "one node: local memory and walks over near tables were measured; remote memory, loaded or "
+                "not, and walks over far tables need a second node"
+            )
+    machine = host_machine(Path(path).stem, known)
+    if known and walks:
+        machine, odd = pt.measured.with_walks(machine, known.nodes, walks, walk_source(walks))
+        if odd:
+            yield f"page walks are left out of the file: {odd}"
+    pt.measured.write_machine(path, machine)
+    if "oddities" in machine.sources:
+        yield machine.sources["oddities"]
+    yield f"wrote {path}; use it with -m {path}"
