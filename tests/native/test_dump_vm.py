@@ -1,17 +1,13 @@
 """ptdump vm on a little VMM of ours: what it finds, EPT entries, other kernels, and no VM to dump."""
 
 import fcntl
-import json
 import os
 import re
 import signal
-import socket
 import stat
 import struct
 import subprocess
 import threading
-import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +31,7 @@ from native.dumping import (
 from native.vms import HIGH, LOW, MIB, as_if_nested, need_kvm, ptdump_vm
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
-from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
+from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.cli.dump import command
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -151,27 +147,6 @@ def test_a_capture_of_a_vm_is_sealed_private_and_checks_as_what_it_is(vm, tmp_pa
     assert exit_code(list(check_capture(open_capture(tmp_path / "host")))) == expected
 
 
-def test_a_series_is_as_many_sealed_captures_in_time(vm, tmp_path):
-    begun = time.monotonic()
-    made = [capture for capture, _ in dump_vm_series(vm[0], tmp_path / "h", 0.2, 3)]
-    assert [capture.name for capture in made] == ["h.0001", "h.0002", "h.0003"]
-    assert time.monotonic() - begun >= 0.4
-    assert all(read_manifest(capture).kind == "vm-host" for capture in made)
-    with pytest.raises(UsageError, match=r"h\.0001: exists already"):
-        next(dump_vm_series(vm[0], tmp_path / "h", 0.2, 3))
-
-
-def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(live_vmm, tmp_path):
-    with running(live_vmm) as (process, _):
-        series = dump_vm_series(process.pid, tmp_path / "h", 0.1, 3)
-        next(series)
-        process.kill()
-        process.wait()
-        with pytest.raises(PartialDataError, match=r"1 of 3 dumps made: PID .*no such process"):
-            next(series)
-    assert [path.name for path in tmp_path.iterdir()] == ["h.0001"]
-
-
 def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(live_vmm, tmp_path):
     with running(live_vmm, 65536, 2 * MIB, 1, "spin") as (process, _):
         assert ptdump_vm(process.pid, tmp_path / "d", "--stop").returncode == 0
@@ -224,50 +199,14 @@ def test_a_guest_that_shares_its_tables_everywhere_does_not_blow_up_the_dump(liv
         assert "tables: they lead to one another too often for a tree" in done.stderr
 
 
-@contextmanager
-def answering(path, cr3):
-    """A QMP socket that says of one vCPU in 64-bit mode what the monitor of QEMU would."""
-    answers = {
-        "qmp_capabilities": {},
-        "query-cpus-fast": [{"cpu-index": 0, "thread-id": 1}],
-        "human-monitor-command": f"CR0=80050033 CR2=0 CR3={cr3:x} CR4=000006a0 EFER=0000000000000d01",
-    }
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve():
-            there, _ = server.accept()
-            with there, there.makefile("rw") as lines:
-                print(json.dumps({"QMP": {}}), file=lines, flush=True)
-                for line in lines:
-                    print(
-                        json.dumps({"return": answers[json.loads(line)["execute"]]}), file=lines, flush=True
-                    )
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield path
-        thread.join(10)
-
-
-def test_the_guests_own_tables_are_read_through_its_slots_without_anyone_inside(vm, tmp_path):
-    with answering(tmp_path / "qmp", 0x1000) as path:
-        lines = dump_vm(vm[0], tmp_path / "host", qmp=path)
+def test_the_guests_own_tables_are_read_through_its_slots(vm, tmp_path):
+    lines = dump_vm(vm[0], tmp_path / "host", guest=True)
     assert any(line.startswith("root 0x1 of vCPU 0: 4 tables") for line in lines)
     guest = read_snapshot(tmp_path / "host/cr3-1").guest
     assert guest.frame.tolist() == [1, 2, 0x100, 0x101] and guest.level.tolist() == [4, 3, 2, 2]
     rows = leaves(guest)
     assert (rows[:, 0] == rows[:, 2] << 12).all() and rows[-1, 0] == HIGH + (1 << 30) - 2 * MIB
     assert sorted(read_manifest(tmp_path / "host").files) == FILES
-
-
-def test_nothing_is_kept_when_the_guests_tables_cannot_be_read(vm, tmp_path):
-    with pytest.raises(UsageError, match="cannot talk to QEMU"):
-        dump_vm(vm[0], tmp_path / "host", qmp=tmp_path / "none")
-    with answering(tmp_path / "qmp", 1 << 40) as path, pytest.raises(UsageError, match="cannot be read"):
-        dump_vm(vm[0], tmp_path / "host", qmp=path)
-    assert [path.name for path in tmp_path.iterdir()] == ["qmp"]
 
 
 # ptdump vm when there is no VM to dump, or more than one: one line says why, and nothing stays behind.
@@ -322,13 +261,8 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--every", "5m"], "--every and --count go together"),
-        (["--count", "3"], "--every and --count go together"),
-        (["--qmp", "socket"], "--qmp and --cr3 go with --guest-tables"),
-        (["--cr3", "0x1000"], "--qmp and --cr3 go with --guest-tables"),
+        (["--cr3", "0x1000"], "--cr3 goes with --guest-tables"),
         (["--guest-tables", "--cr3", "x"], "'x' is no address"),
-        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s or 30, 5m or 1h"),
-        (["--every", "0s", "--count", "3"], "'0s': give more than 0"),
     ],
 )
 def test_options_that_go_together_are_asked_for_together(arguments, why):

@@ -15,6 +15,7 @@ import pytest
 
 from naive.trees import read_guest_tables as naive
 from native.dumping import PROGRAMS, PTDUMP, running, state
+from native.monitor import monitor, registers, slots
 from native.vms import HIGH, LOW, MIB, need_kvm
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
@@ -24,15 +25,12 @@ from ptanalyze.capture.live.guests import (
     SEEN,
     SELF_MAP,
     GuestMemory,
-    Qmp,
     dump_guest_tables,
     kvm_vcpus,
-    registers,
-    slots_of,
 )
 from ptanalyze.capture.live.process import open_process
 from ptanalyze.capture.vm.join import join
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
 from strategies import Page, build_topology, build_tree
@@ -71,9 +69,15 @@ def qemu(where, program):
 
 
 def paging(socket):
-    with suppress(UsageError), Qmp(socket) as qmp:  # it may not listen yet
-        return registers(qmp)[0].levels > 0
+    with suppress(OSError), monitor(socket) as ask:  # it may not listen yet
+        return registers(ask)[0].levels > 0
     return False
+
+
+def dump(pid, socket, place, stop=False):
+    """dump_guest_tables of the VMM `pid` by what its monitor says."""
+    with monitor(socket) as ask, open_process(pid) as vmm:
+        return dump_guest_tables(vmm, place, slots(ask), registers(ask), stop)
 
 
 @pytest.fixture(scope="module", params=[4, 5])
@@ -88,7 +92,7 @@ def guest(request, tmp_path_factory):
 @pytest.mark.parametrize("stop", [False, True])
 def test_the_tables_of_a_running_guest_are_those_it_was_built_with(guest, tmp_path, stop):
     levels, process, socket = guest
-    made, lines = dump_guest_tables(process.pid, socket, tmp_path, stop=stop)
+    made, lines = dump(process.pid, socket, tmp_path, stop)
     assert [path.name for path in made] == [f"cr3-{ROOT:x}"] and lines[0] == "vCPU 1: not in 64-bit mode"
     assert state(process.pid) in "SR"
     capture = open_capture(made[0])
@@ -113,7 +117,7 @@ def test_the_tables_of_a_running_guest_are_those_it_was_built_with(guest, tmp_pa
 
 def test_what_was_not_followed_and_the_kernels_half_are_told(guest, tmp_path):
     levels, process, socket = guest
-    made, _ = dump_guest_tables(process.pid, socket, tmp_path)
+    made, _ = dump(process.pid, socket, tmp_path)
     facts = open_capture(made[0]).snapshot.facts
     assert facts["not_followed"] == {SELF_MAP: 1, SEEN: 1 if levels == 4 else 2, BEYOND: 1}
     assert facts["kernel_tables"] == ({"1": 1, "2": 1, "3": 1} if levels == 4 else {})
@@ -122,25 +126,14 @@ def test_what_was_not_followed_and_the_kernels_half_are_told(guest, tmp_path):
 
 def test_memory_is_read_where_the_monitor_says_and_nowhere_else(guest):
     _, process, socket = guest
-    with Qmp(socket) as qmp:
-        slots = slots_of(qmp)
-    with open_process(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
+    with monitor(socket) as ask:
+        parts = slots(ask)
+    with open_process(process.pid) as vmm, GuestMemory(vmm, parts) as memory:
         assert memory.read(ADDRESSES["header"], 4) == (0x1BADB002).to_bytes(4, "little")
-        end = max(slot.gpa + slot.bytes for slot in slots if slot.gpa < 1 << 31)
+        end = max(slot.gpa + slot.bytes for slot in parts if slot.gpa < 1 << 31)
         assert memory.read(end - 4096, 4096) is not None
         for gpa in (end, end - 8, 1 << 45, 0xFEC00000):
             assert memory.read(gpa, 4096) is None
-
-
-def test_a_vmm_that_has_gone_is_an_error(tmp_path):
-    with qemu(tmp_path, build_guest(tmp_path, 4)) as (process, socket):
-        with Qmp(socket) as qmp:
-            process.kill()
-            process.wait()
-            with pytest.raises(UsageError, match=r"QEMU is gone|not a QMP answer|does not answer"):
-                registers(qmp)
-        with pytest.raises(UsageError, match="cannot talk to QEMU"):
-            Qmp(socket)
 
 
 MEMORY = 64 << 20
@@ -190,13 +183,13 @@ class GuestWriter:
 def hostile(guest, monkeypatch):
     """(levels, VMM's PID, socket, GuestWriter); each read of the VMM's memory is of a slot of the guest's."""
     levels, process, socket = guest
-    with Qmp(socket) as qmp:
-        slots = slots_of(qmp)
-    writer, pread = GuestWriter(process.pid, slots), os.pread
+    with monitor(socket) as ask:
+        parts = slots(ask)
+    writer, pread = GuestWriter(process.pid, parts), os.pread
 
     def watched(file, n, at):
         assert not os.readlink(f"/proc/self/fd/{file}").endswith("/mem") or any(
-            slot.hva <= at and at + n <= slot.hva + slot.bytes for slot in slots
+            slot.hva <= at and at + n <= slot.hva + slot.bytes for slot in parts
         ), hex(at)
         return pread(file, n, at)
 
@@ -244,7 +237,7 @@ def test_hostile_tables_in_a_real_guest_become_what_the_naive_reader_keeps_of_th
         expected, _, dropped = naive(Everywhere(memory), ROOT, levels, 1 << 20)
         place = tmp_path / f"d{seed}"
         place.mkdir()
-        made, lines = dump_guest_tables(vmm, socket, place)
+        made, lines = dump(vmm, socket, place)
         capture = open_capture(made[0])
         tree = capture.snapshot.guest
         rows = zip(*(getattr(tree, c).tolist() for c in ("base", "frame", "parent", "level")), strict=True)
@@ -281,7 +274,7 @@ def test_tables_that_change_while_they_are_read_become_a_closed_tree(hostile, tm
         for k in range(10):
             place = tmp_path / f"d{k}"
             place.mkdir()
-            made, _ = dump_guest_tables(vmm, socket, place)
+            made, _ = dump(vmm, socket, place)
             assert [wrong(open_capture(one)) for one in made] == [[]] * len(made)
     finally:
         ends.set()
@@ -324,7 +317,7 @@ def paused_qemu(where, name, *options):
         while not socket.exists():
             assert process.poll() is None and time.monotonic() < end, (where / "said").read_text()
             time.sleep(0.05)
-        with Qmp(socket):  # it answers
+        with monitor(socket):  # it answers
             pass
         yield process.pid, socket
     finally:
@@ -364,14 +357,14 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
     assert shutil.which("qemu-system-x86_64"), "install qemu-system-x86"
     options = [word.format(where=tmp_path) for word in VARIANTS[variant]]
     with paused_qemu(tmp_path, "lone-guest", *options) as (pid, socket):
-        slots, _ = kvm_vcpus(pid)
-        with Qmp(socket) as qmp:
-            expected = {(slot.gpa, slot.bytes, slot.hva) for slot in slots_of(qmp)}
-        assert expected <= {(slot.gpa, slot.bytes, slot.hva) for slot in slots}
-        assert any(slot.gpa >= 1 << 32 for slot in slots) == (
+        parts, _ = kvm_vcpus(pid)
+        with monitor(socket) as ask:
+            expected = {(slot.gpa, slot.bytes, slot.hva) for slot in slots(ask)}
+        assert expected <= {(slot.gpa, slot.bytes, slot.hva) for slot in parts}
+        assert any(slot.gpa >= 1 << 32 for slot in parts) == (
             variant in ("memfd, above 4 GiB", "balloon, virtio-mem")
         )
-        with open_process(pid) as process, GuestMemory(process, slots) as memory:
+        with open_process(pid) as process, GuestMemory(process, parts) as memory:
             assert memory.read((1 << 32) - 4096, 4096) == BIOS.read_bytes()[-4096:]
 
 
@@ -385,8 +378,8 @@ def vm(vmm):
 @needs_root
 def test_registers_and_slots_are_those_that_the_vmm_set(vm):
     pid, words = vm
-    slots, samples = kvm_vcpus(pid, 3)
-    assert [(slot.gpa, slot.bytes, slot.hva) for slot in slots] == [
+    parts, samples = kvm_vcpus(pid, 3)
+    assert [(slot.gpa, slot.bytes, slot.hva) for slot in parts] == [
         (0, LOW, words["low"]), (HIGH, SIZE, words["high"]),
     ]  # fmt: skip
     assert len(samples) == 3
@@ -407,7 +400,7 @@ def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
 
 @needs_root
 @pytest.mark.parametrize("cr3", [(), (CR3,), (CR3 | 0x18,)])
-def test_a_dump_has_the_guests_tables_without_qmp(vm, tmp_path, cr3):
+def test_a_dump_has_the_guests_tables(vm, tmp_path, cr3):
     dump_vm(vm[0], tmp_path / "d", guest=not cr3, cr3=cr3)
     capture = open_capture(tmp_path / "d/cr3-1")
     assert capture.snapshot.facts["method"] == "kvm" and not capture.snapshot.guest.flags.any()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from . import echo, next_step
-from .options import DURATION, HEXADECIMAL, PID, SIZE, free_name, new_capture_option
+from .options import HEXADECIMAL, PID, SIZE, free_name, new_capture_option
 
 max_stop_option = click.option(
     "--max-stop",
@@ -116,29 +114,11 @@ def dump_process(
 @retries_option
 @click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
-    "--qmp",
-    type=click.Path(),
-    metavar="SOCKET",
-    help="With --guest-tables: QMP socket of QEMU, for each vCPU's CR3. Default: what KVM knows.",
-)
-@click.option(
     "--cr3",
     type=HEXADECIMAL,
     multiple=True,
     metavar="ADDRESS",
     help="With --guest-tables: the physical address of a root table; repeatable. Default: those in use.",
-)
-@click.option(
-    "--every",
-    type=DURATION,
-    default=None,
-    help="Time between dumps of a series: 30s, 5m or 1h. Default: one dump.",
-)
-@click.option(
-    "--count",
-    type=click.IntRange(1, 9999),
-    default=None,
-    help="Number of dumps of a series, OUTPUT.0001 and on. Default: one dump.",
 )
 def dump_vm(
     pid: int,
@@ -149,10 +129,7 @@ def dump_vm(
     descriptor: int | None,
     retries: int | None,
     guest_tables: bool,
-    qmp: str | None,
     cr3: tuple[int, ...],
-    every: float | None,
-    count: int | None,
 ) -> None:
     """Dump the nested page tables (EPT, NPT) of the VM of process PID: QEMU or any other VMM that uses KVM.
 
@@ -164,26 +141,17 @@ def dump_vm(
     \b
     Examples:
       sudo ptanalyze dump vm 1234 -o host
-      sudo ptanalyze dump vm 1234 -o host --every 30s --count 10
+      sudo ptanalyze dump vm 1234 --guest-tables -o host
     """
-    from ..capture.live import dump_vm as dump
+    from ..capture.live.dump_vm import dump_vm as dump
 
-    if not guest_tables and (qmp is not None or cr3):
-        raise click.UsageError("--qmp and --cr3 go with --guest-tables")
+    if not guest_tables and cr3:
+        raise click.UsageError("--cr3 goes with --guest-tables")
     output = output or free_name(str(pid))
-    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor}
-    options |= {"guest": guest_tables, "qmp": qmp, "cr3": cr3}
-    options["memory"] = memory
+    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor, "memory": memory}
+    options |= {"guest": guest_tables, "cr3": cr3}
     if retries is not None:
         options["retries"] = retries
-    made: Iterable[tuple[str | Path, list[str]]]
-    if every is None and count is None:
-        made = [(output, dump.dump_vm(pid, output, **options))]
-    elif every is not None and count is not None:
-        made = dump.dump_vm_series(pid, output, every, count, **options)
-    else:
-        raise click.UsageError("--every and --count go together: --every 5m --count 12")
-    for capture, lines in made:
-        for line in lines:
-            echo(line, err=True)
-        echo(f"{capture}: dumped; {next_step('check', capture)}")
+    for line in dump(pid, output, **options):
+        echo(line, err=True)
+    echo(f"{output}: dumped; {next_step('check', output)}")

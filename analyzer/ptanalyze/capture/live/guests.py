@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import socket
-import subprocess
 import tempfile
-import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self, TypeAlias
+from typing import IO, Self, TypeAlias
 
 import numpy as np
 
 from ...core import snapshot as bits
-from ...core.errors import UNKNOWN_NODE, PartialDataError, UsageError
-from ...core.safe_files import Undecodable, plain_json
+from ...core.errors import UNKNOWN_NODE, UsageError
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
 from ...formats.record import seal
 from ...formats.snapshot import Slot, now, write_snapshot
+from .dump import run_ptdump
 from .locate import native
-from .process import Process, open_process, paused
+from .process import Process, paused
 
-# QEMU's machine protocol, the part needed to read a guest from outside. Nothing here changes the guest.
-
-TIMEOUT_S = 30
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
-MOST_BYTES = 1 << 26  # of an answer
-MOST_VCPUS = 4096
-REGISTER = re.compile(r"\b(CR0|CR3|CR4|EFER)=([0-9a-fA-F]{1,16})\b")
-FLAT_VIEW = re.compile(r"^FlatView #\d+\n(.*?)(?=^FlatView|\Z)", re.M | re.S)
-RAM = re.compile(r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (ram|rom|nv-ram)\)", re.M)
-HOST_ADDRESS = re.compile(r"is (0x[0-9a-f]{1,16})\b")
 
 
 @dataclass(frozen=True)
@@ -61,111 +48,6 @@ class Registers:
     def root(self) -> int:
         """Page frame of the root table; PCID, LAM and no-flush bits left out (Intel SDM 3A, 4.5)."""
         return self.cr3 >> 12 & ROOT_MASK
-
-
-class Qmp:
-    """A connection to QEMU's QMP socket. UsageError, naming the socket, for every failure."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = path
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(TIMEOUT_S)
-        self.lines = self.socket.makefile("rb")
-        try:
-            self.socket.connect(str(path))
-            if "QMP" not in self.answer():
-                raise UsageError(
-                    f"{path}: not a QMP socket; start QEMU with -qmp unix:{path},server=on,wait=off"
-                )
-            self.execute("qmp_capabilities")
-        except OSError as error:
-            self.close()
-            raise UsageError(f"{path}: cannot talk to QEMU: {error.strerror or error}") from None
-        except UsageError:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.lines.close()
-        self.socket.close()
-
-    def answer(self) -> dict[str, Any]:
-        """The next JSON object from QEMU."""
-        try:
-            line = self.lines.readline(MOST_BYTES)
-        except OSError as error:
-            raise UsageError(f"{self.path}: QEMU does not answer: {error.strerror or error}") from None
-        try:
-            value = plain_json(line)
-        except Undecodable:
-            value = None
-        if not isinstance(value, dict):
-            raise UsageError(f"{self.path}: not a QMP answer: {line[:60]!r}; is this QEMU's QMP socket?")
-        return value
-
-    def execute(self, command: str, **arguments: Any) -> Any:
-        """The return value of `command`; events before it are skipped."""
-        request = {"execute": command, **({"arguments": arguments} if arguments else {})}
-        try:
-            self.socket.sendall(json.dumps(request).encode() + b"\n")
-        except OSError as error:
-            raise UsageError(f"{self.path}: QEMU is gone: {error.strerror or error}") from None
-        while True:
-            value = self.answer()
-            if "return" in value:
-                return value["return"]
-            if "error" in value:
-                raise UsageError(f"{self.path}: {command}: {describe(value['error'])}")
-
-    def monitor(self, line: str, **arguments: Any) -> str:
-        """Text that the human monitor prints for `line`."""
-        said = self.execute("human-monitor-command", **{"command-line": line, **arguments})
-        return said if isinstance(said, str) else ""
-
-
-def describe(error: object) -> str:
-    return str(error.get("desc", error)) if isinstance(error, dict) else str(error)
-
-
-def registers(qmp: Qmp) -> list[Registers]:
-    """[Registers] of every vCPU, in the order of vCPU numbers."""
-    cpus = qmp.execute("query-cpus-fast")
-    if not isinstance(cpus, list) or not 0 < len(cpus) <= MOST_VCPUS:
-        raise UsageError(f"{qmp.path}: query-cpus-fast names no vCPUs")
-    vcpus = []
-    for cpu in cpus:
-        try:
-            number, tid = int(cpu["cpu-index"]), int(cpu["thread-id"])
-        except (KeyError, TypeError, ValueError):
-            raise UsageError(f"{qmp.path}: query-cpus-fast: {str(cpu)[:60]} is no vCPU") from None
-        said = dict(REGISTER.findall(qmp.monitor("info registers", **{"cpu-index": number})))
-        if len(said) != 4:
-            raise UsageError(
-                f"{qmp.path}: info registers of vCPU {number} shows no CR0, CR3, CR4 and EFER; is it x86?"
-            )
-        vcpus.append(Registers(number, tid, *(int(said[name], 16) for name in ("CR0", "CR3", "CR4", "EFER"))))
-    return sorted(vcpus, key=lambda vcpu: vcpu.vcpu)
-
-
-def slots_of(qmp: Qmp) -> tuple[Slot, ...]:
-    """(Slot, ...) of the guest's memory and where QEMU has it, from the monitor: also without KVM."""
-    text = qmp.monitor("info mtree -f").replace("\r", "")
-    views = [view for view in FLAT_VIEW.findall(text) if re.search(r'^ AS "memory"', view, re.M)]
-    slots = []
-    for first, last, _ in RAM.findall(views[0] if views else ""):
-        start, end = int(first, 16), int(last, 16) + 1
-        said = HOST_ADDRESS.search(qmp.monitor(f"gpa2hva {start:#x}"))
-        if said and not start % 4096 and not end % 4096 and start < end:
-            slots.append(Slot(gpa=start, bytes=end - start, hva=int(said[1], 16)))
-    if not slots:
-        raise UsageError(f"{qmp.path}: the monitor shows no guest memory (info mtree -f, gpa2hva)")
-    return tuple(slots)
 
 
 # A guest's page tables read from outside, through its physical memory: untrusted.
@@ -341,66 +223,35 @@ class GuestMemory:
         return content if len(content) == n else None
 
 
-# Control registers of a guest's vCPUs and its memory slots, as KVM has them, of any VMM (`ptdump vcpus`).
-
-EVERY_MS = 100
+# Control registers of a guest's vCPUs, as KVM has them, of any VMM (`ptdump vcpus`).
 
 
 def kvm_vcpus(
     pid: int, samples: int = 1, vm: int | None = None
 ) -> tuple[tuple[Slot, ...], list[list[Registers]]]:
-    """(memory slots, [[Registers] of the vCPUs of each sample]) of the VM of VMM `pid`, EVERY_MS apart.
+    """(memory slots, [[Registers] of the vCPUs of each sample]) of the VM of VMM `pid`, 100 ms apart.
 
     vm  the VM's file descriptor in the VMM, needed only if that holds several VMs
 
     CR3 is what KVM last saw: with NPT at the vCPU's last exit, with EPT sometimes earlier. UsageError if
     `pid` is no VMM, its VM cannot be read, or its memory is encrypted; PartialDataError if it ended.
     """
-    command = [str(native("ptdump")), "vcpus", str(pid), "--samples", str(samples), "--every", str(EVERY_MS)]
+    command = [str(native("ptdump")), "vcpus", str(pid), "--samples", str(samples), "--every", "100"]
     if vm is not None:
         command += ["--vm", str(vm)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
-        raise (PartialDataError if done.returncode == 3 else UsageError)(why)
-    memory, *seen = (json.loads(line) for line in done.stdout.splitlines())
+    lines, _ = run_ptdump(command)
+    memory, *seen = (json.loads(line) for line in lines if line.startswith("{"))
     if secret := memory["confidential"]:
-        raise UsageError(f"PID {pid}: a confidential guest ({secret}): its memory is encrypted")
+        raise UsageError(
+            f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
+        )
     slots = tuple(Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
-    return slots, [registers_of(sample["vcpus"]) for sample in seen]
+    vcpus = [[Registers(**vcpu) for vcpu in sample["vcpus"]] for sample in seen]
+    return slots, [sorted(sample, key=lambda registers: registers.vcpu) for sample in vcpus]
 
 
-def look(
-    pid: int,
-    socket: str | os.PathLike[str] | None,
-    samples: int = 1,
-    vm: int | None = None,
-    slots: Sequence[Slot] | None = None,
-) -> tuple[Sequence[Slot], list[list[Registers]]]:
-    """The same.
-
-    socket  QMP socket of QEMU, whose monitor then tells instead of KVM
-    slots   those of the VM, where they are known
-    """
-    if socket is None:
-        known, seen = kvm_vcpus(pid, samples, vm)
-        return known if slots is None else slots, seen
-    with Qmp(socket) as qmp:
-        seen = [registers(qmp)]
-        slots = slots_of(qmp) if slots is None else slots
-        for _ in range(samples - 1):
-            time.sleep(EVERY_MS / 1000)
-            seen.append(registers(qmp))
-    return slots, seen
-
-
-def registers_of(vcpus: list[dict[str, Any]]) -> list[Registers]:
-    return sorted((Registers(**vcpu) for vcpu in vcpus), key=lambda one: one.vcpu)
-
-
-IGNORED = ~np.uint64(
-    1 << 63 | 0x60
-)  # no-execute and accessed, dirty: differ between the two roots of a process
+# no-execute and accessed, dirty: differ between the two roots of a process
+IGNORED = ~np.uint64(1 << 63 | 0x60)
 UNKNOWN = ("vmas", "cpus", "topology")
 
 
@@ -415,43 +266,34 @@ class Space:
 
 
 def dump_guest_tables(
-    pid: int,
-    socket: str | os.PathLike[str] | None,
-    directory: str | os.PathLike[str],
-    *,
-    slots: Sequence[Slot] | None = None,
+    process: Process,
+    directory: Path,
+    slots: Sequence[Slot],
+    vcpus: Sequence[Registers],
     stop: bool = False,
-    limit: int = MAX_TABLES,
-    process: Process | None = None,
     roots: Sequence[int] = (),
-    vm: int | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write a sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
-    pid     of the VMM; socket: its QMP socket, None: what KVM knows of its vCPUs
-    slots   (Slot, ...) of the VM, e.g. from vm.json; None asks QEMU's monitor, or KVM
-    stop    hold the VMM still while tables are read; it is always continued
-    process the VMM, where its number might be another's by now
-    roots   CR3s to follow; () those that the vCPUs have now
-    vm      the VM's file descriptor in the VMM, needed only if that holds several and there is no socket
+    process       the VMM; slots, vcpus: of its VM
+    stop          hold the VMM still while tables are read; it is always continued
+    roots         CR3s to follow; () those that the vCPUs have
 
     Returns ([directories], [lines for people]). Address spaces without a user half are not written.
-    UsageError if QEMU or its memory cannot be read, or if no vCPU is in 64-bit mode.
+    UsageError if the VMM's memory cannot be read, or if no vCPU is in 64-bit mode.
     """
-    slots, (cpus,) = look(pid, socket, vm=vm, slots=slots)
     made: list[Path] = []
     lines: list[str] = []
     with ExitStack() as stack:
-        process = process or stack.enter_context(open_process(pid))
         if stop:
             stack.enter_context(paused(process))
         memory = stack.enter_context(GuestMemory(process, slots))
-        spaces, left_out = address_spaces(memory.read, cpus)
+        spaces, left_out = address_spaces(memory.read, vcpus)
         lines += left_out
         if roots:
             spaces = [space_of(memory.read, cr3, spaces[0].levels) for cr3 in roots]
         for space in spaces:
-            tables = read_guest_tables(memory.read, space.root, space.levels, limit)
+            tables = read_guest_tables(memory.read, space.root, space.levels)
             on = ", ".join(map(str, space.vcpus))
             name = f"root {space.root:#x}" + (f" of vCPU {on}" if on else "")
             if tables is None:
@@ -460,8 +302,8 @@ def dump_guest_tables(
             if len(tables.tree) == 1 and not tables.tree.entries.any():
                 lines.append(f"{name}: nothing in the user half; the kernel's own")
                 continue
-            place = Path(directory) / f"cr3-{space.root:x}"
-            write_guest(place, space, tables, pid, stop, "kvm" if socket is None else "qmp")
+            place = directory / f"cr3-{space.root:x}"
+            write_guest(place, space, tables, process.pid, stop)
             made.append(place)
             lines.append(f"{name}: {len(tables.tree)} tables{' (PTI)' if space.pti else ''}")
             lines += [f"{name}: {count} entries not followed: {why}" for why, count in tables.dropped.items()]
@@ -507,10 +349,10 @@ def is_pti_pair(read: Read, root: int) -> bool:
     return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
 
 
-def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool, method: str) -> None:
+def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
-        "method": method,
+        "method": "kvm",
         "time": now(),
         "stopped": stopped,
         "vmm_pid": pid,
