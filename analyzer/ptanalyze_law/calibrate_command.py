@@ -12,7 +12,6 @@ import ptanalyze as pt
 
 from .options import (
     REMOTE,
-    ibs_option,
     measured_machine_option,
     native_option,
     remote_seconds_option,
@@ -46,7 +45,6 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 @click.option("--at", help="Table placement of the --local run, as --placement. Default: all local.")
 @seconds_option
 @remote_seconds_option
-@ibs_option
 @click.option(
     "--latency",
     type=click.Path(),

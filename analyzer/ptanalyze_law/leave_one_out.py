@@ -4,19 +4,10 @@ Shared coefficients are fitted on the other workloads only; a workload's name is
 ELSEWHERE: and on other machines only. Errors are of run time relative to the workload's own local run,
 (predicted - measured) / measured. Beside the law its rivals: every walk cycle is waited for (Basu, Gandhi,
 Chang, Hill and Swift, ISCA 2013), and the straight line through two runs.
-
-What the noise of the published runs alone would give is the error of a law that is exact, but for repeats.
-Hardly any run of the papers was repeated under its own name. These took the same time but for noise:
-
-- runs with their tables and data in the same places: LL and RRIM, RLI and RRIE, LP-LD and RPI-LD+M
-- runs with 2 MiB pages and data in the same places whose walk cycles differ by less than 0.5 % of the run,
-  so that where their tables were cannot matter (LibLinear, PageRank)
-- the five repeats of each run of the ports, which are predicted as means
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
-from math import sqrt
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +17,7 @@ from msgspec.structs import replace
 import ptanalyze as pt
 
 from .calibrate import calibrate_runs, suspicious
-from .predict import Prediction, predict_placement, predict_walks, slowdown
+from .predict import Prediction, predict_placement, predict_walks
 from .prior import (
     FAMILIES,
     FIRST_TOUCH,
@@ -57,17 +48,13 @@ CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant sp
 NO_CHANGE = "baseline: no change"
 MENDED = ", repaired"
 ODD, WARNED = ", contradicted", ", many threads"
-HUGE = "T"  # before a configuration: 2 MiB pages
-UNMOVED = 0.005  # of the run: walk cycles that differ less cannot have changed it
-DRAWS = 2_000  # of noise; a mean error of 1 % is then known to 0.01 %
-SEED = 1
 
 Row = dict[str, Any]
 
 
 def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     """DataFrame, one row per prediction: family, method, workload, second, config, repaired, predicted,
-    measured, error, inside, width, noise, spread, gain, odd, warned.
+    measured, error, inside, width, noise, odd, warned.
 
     method    what is known; three baselines: the mean slow-down of the other workloads at this
               placement, that over all their misplaced runs, and none
@@ -75,8 +62,6 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     repaired  all tables local again (+M): near 1 under every method
     error     signed; inside: whether the measured ratio is in the predicted interval, None for baselines
     width     of the interval over its middle; noise: the width that the noise of runs alone would give
-    spread    relative standard deviation of the workload's repeats, None where nothing was repeated
-    gain      relative growth of the prediction over that of the second run; 0: there is none
     odd       there is a second run, and its counters or those of the run that is predicted contradict the
               placement that they are said to be of (run_checks.suspicious): known for the second run before
               anything is predicted, else not
@@ -127,8 +112,7 @@ def _odd(family: str) -> Iterator[tuple[str, str, str]]:
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Errors by family and method: number, mean, median and max of |error|, the worst run, the best workload;
-    share inside the interval, width, and noise; floor, floor max: mean and largest |error| that noise alone
-    is expected to give (repeats.floor). Repaired, odd and warned runs apart; a row per second run too."""
+    share inside the interval, width, and noise. Repaired, odd and warned runs apart; a row per second run."""
     table = table.assign(size=lambda t: t.error.abs())
     rows = []
     for (family, method, repaired, odd, warned), part in table.groupby(
@@ -144,7 +128,6 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str, Any]:
     inside = part.inside.dropna()
-    within = floor(part) or (None, None)
     worst = part.loc[part["size"].idxmax()]
     by_workload = part.groupby("workload")["size"].mean()
     return {
@@ -160,8 +143,6 @@ def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str
         "inside": float(np.mean(inside.astype(float))) if len(inside) else None,
         "width": _mean(part.width),
         "noise": _mean(part.noise),
-        "floor": within[0],
-        "floor max": within[1],
     }
 
 
@@ -265,12 +246,9 @@ def against(
     measured = pt.law.counted(target.cycles, "run: cycles") / cycles
     law, rival = WALKED, BASU
     guess = 1 + (walk - pt.law.counted(local.walk, "local run: walk cycles")) / cycles
-    more: Row = {}
     if second is not None:
         law, rival, guess = WALKED_TWICE, LINE, line(local, second, walk)
-        own, other = (pt.law.counted(run.walk, "run: walk cycles") for run in (local, second))
-        more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle if other != own else 0.0}
-    yield row(family, law, *names, found, measured, (low, middle, high)) | more
+    yield row(family, law, *names, found, measured, (low, middle, high))
     yield row(family, rival, *names, guess, measured)
 
 
@@ -377,13 +355,7 @@ def of(
     if isinstance(known, float):
         return row(family, method, workload, second, name, known, measured)
     found = predict_placement(known, name)
-    more = {} if known.remote is None else {"gain": gain(found.middle, slowdown(known))}
-    return row(family, method, workload, second, name, found, measured) | more
-
-
-def gain(predicted: float, known: float) -> float:
-    """Relative growth of a prediction over that of the second run; both are times over the local run's."""
-    return (predicted - 1) / (known - 1) * known / predicted
+    return row(family, method, workload, second, name, found, measured)
 
 
 def row(
@@ -402,7 +374,6 @@ def row(
         and method != REPLICAS
         and pt.law.placement(name).all_local
     }
-    known |= {"spread": spread(family, workload), "gain": 0.0}
     if isinstance(found, float):
         return known | {
             "predicted": found,
@@ -444,61 +415,3 @@ def _timed(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
         if run.seconds
         else pt.law.MeasuredRun(run.cycles, cpus=run.cpus)
     )
-
-
-@cache
-def spread(family: str, workload: str) -> float | None:
-    """Standard deviation of a run's time, relative, from its repeats; None where nothing was repeated."""
-    if family in (PORTS, FIRST_TOUCH):
-        return _of_groups(_of_ports(family, workload))
-    if family not in FAMILIES:
-        return None
-    return _of_groups(_alike(runs(family, ("fit", "check", "data", "no")).get(workload, {})))
-
-
-def _of_ports(family: str, workload: str) -> Iterator[list[float]]:
-    """Groups of repeats, so scaled that they scatter as their means do."""
-    for repeats in ports(family)[workload].values():
-        logs = np.log([run.cycles or 1.0 for run in repeats])
-        yield list(np.exp(logs.mean() + (logs - logs.mean()) / sqrt(len(logs))))
-
-
-def _alike(configs: Mapping[str, pt.law.MeasuredRun]) -> Iterator[list[float]]:
-    """Run times of each group of runs that should take as long."""
-    same: dict[object, list[float]] = {}
-    huge: dict[str, list[pt.law.MeasuredRun]] = {}
-    for name, run in configs.items():
-        where = pt.law.placement(name.removeprefix(HUGE))
-        if name.startswith(HUGE):
-            huge.setdefault(where.data, []).append(run)
-        else:
-            same.setdefault((*where.tables(), where.data), []).append(run.seconds or run.length)
-    for group in huge.values():
-        walks = [run.walk or 0.0 for run in group]
-        if max(walks) - min(walks) < UNMOVED * min(run.cycles or 0.0 for run in group):
-            same[len(same)] = [run.length for run in group]
-    return (group for group in same.values() if len(group) > 1)
-
-
-def _of_groups(groups: Iterable[list[float]]) -> float | None:
-    logs = [np.log(group) for group in groups]
-    freedom = sum(len(group) - 1 for group in logs)
-    return sqrt(sum(float(((g - g.mean()) ** 2).sum()) for g in logs) / freedom) if freedom else None
-
-
-def floor(rows: pd.DataFrame) -> tuple[float, float] | None:
-    """(mean, worst) |error| that noise alone is expected to give `rows` of leave_one_out.
-
-    Each run of a workload has one error of its own, normal with `spread`, in all of its rows: L of the local
-    run, S of the second one, T of the one that is predicted. To first order a prediction that grows by `gain`
-    times what the second run grows misses by gain (S - L) + L - T. None unless each row has a spread.
-    """
-    if rows.spread.isna().any():
-        return None
-    runs_of = [rows.family + rows.workload + of for of in ("", rows.second, rows.config)]
-    names = {name: at for at, name in enumerate(pd.unique(pd.concat(runs_of)))}
-    noise = np.random.default_rng(SEED).standard_normal((DRAWS, len(names)))
-    local, second, target = (noise[:, [names[name] for name in column]] for column in runs_of)
-    gain = rows.gain.to_numpy(float)
-    errors = np.abs(gain * (second - local) + local - target) * rows.spread.to_numpy(float)
-    return float(errors.mean()), float(errors.max(axis=1).mean())

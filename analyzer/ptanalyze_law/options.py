@@ -18,12 +18,6 @@ remote_seconds_option = click.option(
 
 native_option = click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
 
-ibs_option = click.option(
-    "--ibs",
-    type=click.Path(),
-    help="AMD: text of `perf report -D` with IBS op samples of the --local run. Default: none.",
-)
-
 walkers_option = click.option(
     "--walkers",
     type=click.FloatRange(0.5, 8),

@@ -51,7 +51,7 @@ OF_A_PART = {
 #                                         HSD25, BDM69, BDM98)
 #
 # AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*), Arm too (dtlb_walk), not their cycles: such
-# a run has cycles only; a second run with remote tables, or IBS (ibs.py), gives the cost of walks.
+# a run has cycles only; a second run with remote tables gives the cost of walks.
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
 CYCLES = (
@@ -73,7 +73,7 @@ L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # AMD's event 0x
 BY_REMOTE = "add a run with remote tables (--remote)"
 COUNT_WALKS = {  # beginnings of names: whose, and the way out
     ("ls_l1_d_tlb_miss", "ls_tablewalker", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses"): "AMD counts no "
-    f"cycles of walks: {BY_REMOTE}, or count l2_dtlb_misses and add samples of IBS (--ibs)",
+    f"cycles of walks: {BY_REMOTE}",
     ("dtlb_walk", "itlb_walk", "l1d_tlb", "l2d_tlb"): f"Arm counts no cycles of walks: {BY_REMOTE}",
 }
 SIZES = tuple(f"dtlb_{kind}_misses.{size}" for kind in ("load", "store") for size in COMPLETED)

@@ -10,7 +10,6 @@ import ptanalyze as pt
 
 from .options import (
     REMOTE,
-    ibs_option,
     measured_machine_option,
     native_option,
     remote_seconds_option,
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 LONG = 100.0  # seconds: a tenth of one is precise enough
 ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
-    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
-    "floor: error that the spread of repeats alone would give an exact law, in the mean and at most",
+    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives",
     "many threads: calibrate asks for a second run; contradicted: by counters of that run or of the one that "
     "is predicted: a remote table's walk cycles stay, or cycles grow more than walks",
     "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
@@ -58,7 +56,6 @@ ERRORS = (
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
 @seconds_option
 @remote_seconds_option
-@ibs_option
 @native_option
 @walkers_option
 @threads_per_core_option
@@ -93,7 +90,6 @@ def command(
     at: str | None,
     seconds: float | None,
     remote_seconds: float | None,
-    ibs: str | None,
     native: bool,
     walkers: float | None,
     threads_per_core: float | None,
@@ -139,7 +135,6 @@ def command(
             walkers=walkers,
             threads_per_core=threads_per_core,
             machine=machine,
-            ibs=ibs,
         )
     pt.output.emit(predicted(known, placements, walk_cycles), output)
 
@@ -210,7 +205,7 @@ def errors() -> pt.columns.Answer:
 
 
 def percent(row: dict[str, Any]) -> dict[str, Any]:
-    shares = ("mean", "median", "max", "inside", "width", "noise", "floor", "floor max")
+    shares = ("mean", "median", "max", "inside", "width", "noise")
     return {
         key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value
         for key, value in row.items()

@@ -30,7 +30,6 @@ def calibrate(
     walkers: float | None = None,
     threads_per_core: float | None = None,
     allow_multiplexed: bool = False,
-    ibs: pt.formats.PathLike | None = None,
 ) -> pt.law.Calibration:
     """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
 
@@ -44,12 +43,10 @@ def calibrate(
     walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
-    ibs        text of `perf report -D` of AMD's IBS op samples of the local run, which has l2_dtlb_misses
     Raises CaptureError and UsageError that name the file.
     """
 
     from .calibrate import calibrate_runs
-    from .ibs import with_refills
     from .perf_stat import one_walker, partial, read_perf_stat, walk_events, what_is_missing
 
     if (remote is None and remote_seconds is None) != (placement is None):
@@ -60,12 +57,7 @@ def calibrate(
     native = native or any(pt.law.placement(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
     run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
-    assumed = ""
-    if ibs is not None:
-        if stat is None:
-            raise pt.UsageError(f"--ibs {ibs}: give the perf stat output of the same program too (--local)")
-        run, assumed = with_refills(run, stat, ibs, native, allow_multiplexed)
-    elif placement is None and stat is not None and (missing := what_is_missing(stat)):
+    if placement is None and stat is not None and (missing := what_is_missing(stat)):
         raise pt.UsageError(f"{local}: {missing}")
     doubts = (f"local run: {why}",) if stat is not None and (why := partial(stat)) else ()
     second = None
@@ -78,7 +70,7 @@ def calibrate(
                 raise pt.UsageError(
                     f"{remote}: walk cycles from {counted}: count the same events in both runs"
                 )
-    files = {"local": local, "remote": remote, "latency": latency, "ibs": ibs}
+    files = {"local": local, "remote": remote, "latency": latency}
     try:
         found = calibrate_runs(
             run,
@@ -96,9 +88,7 @@ def calibrate(
     except pt.UsageError as error:
         file = remote if str(error).startswith("remote run") else local
         raise pt.UsageError(str(error) if file is None else f"{file}: {error}") from None
-    return replace(
-        found, flags=(*found.flags, *doubts), assumed=(*found.assumed, *([assumed] if assumed else []))
-    )
+    return replace(found, flags=(*found.flags, *doubts))
 
 
 def _run(

@@ -2,13 +2,8 @@
 
 The programs of the ports (btree, canneal; bc, cc and pr of GAP) were built at small size, recorded with 128
 threads between region marks, and replayed as of runs N times as large. Traces are too large to keep: what
-the replay counted of each is a row of models/reference/small-traces.csv, and is priced again here. A row:
-
-    python -m ptanalyze_papers.small_traces CAPTURE MACHINE N PROGRAM INPUT >> small-traces.csv
-
-They are priced as `whatif` prices a larger run, and by three other forms (`forms`;
-docs/adr/0036-the-least-share-and-loaded-memory.md). Without arguments the script prints that comparison,
-and how far repeated measurements differ.
+the replay counted of each is a row of models/reference/small-traces.csv, and is priced again here, as
+`whatif` prices a larger run: docs/adr/0036-the-least-share-and-loaded-memory.md compares three other ways.
 
 Steady state: replicas hold every entry, so that Mitosis and Hydra are predicted alike. The leaf tables of
 a large run are many: where several nodes made them, or they are interleaved, all nodes serve alike.
@@ -17,16 +12,13 @@ a large run are many: where several nodes made them, or they are interleaved, al
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import cache
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import replace as changed
 
 import ptanalyze as pt
 
@@ -100,15 +92,12 @@ def replayed() -> tuple[Replayed, ...]:
 
 
 @cache
-def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool = True) -> pt.Interval:
-    """Speed-up of replicas.
-
-    least   with the least share of the LLC that the machine file gives tables, not its middle
-    loaded  with an interval that reaches from idle to loaded memory
-    """
+def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
+    """Speed-up of replicas, with the least share of the LLC that the machine file gives tables, from idle to
+    loaded memory."""
     machine = pt.load_machine(one.machine)
     llc = machine.llc
-    runs = [llc.every_share[0] if least else llc.share, *llc.every_share]
+    runs = [llc.every_share[0], *llc.every_share]
     missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
     costs = pt.price.with_data_in_dram(pt.machine.load_costs(machine), min(float(missed.min()), 1.0))
     here = np.eye(machine.nodes) / machine.nodes
@@ -117,7 +106,7 @@ def predicted(one: Replayed, interleaved: bool, least: bool = True, loaded: bool
         away = np.zeros_like(here)
         away[:, 0] = 1 / machine.nodes
     base, policy = (_counted(one, machine, missed, spread) for spread in (away, here))
-    law = pt.price.Law(base, pt.counts.STEADY, costs, (False, True) if loaded else (False,), None, None)
+    law = pt.price.Law(base, pt.counts.STEADY, costs, (False, True), None, None)
     managed = [ns * one.walks * machine.ghz for ns in (one.base_ns, one.replicas_ns)]
     return pt.price.over(law.run(law.walks(base), managed[0]) / law.run(law.walks(policy), managed[1]))
 
@@ -217,8 +206,7 @@ def noise() -> pd.DataFrame:
     """How far two runs of one kernel differ: a row per series and placement of data.
 
     pairs  of runs of one program and kernel, linux or a policy of REPLICAS, that were started together
-    median, most  of the slower one's seconds over the other's - 1: exceeded by half of the pairs, by a tenth
-    clear  share of the pairs that differ by CLEAR: a gain or loss that is none
+    most   of the slower one's seconds over the other's - 1: exceeded by a tenth of the pairs
     """
     found: dict[tuple[str, int], list[float]] = {}
     for (series, _, _, _, data, policy), runs in _repeats():
@@ -229,8 +217,7 @@ def noise() -> pd.DataFrame:
             found.setdefault((series, data), []).extend(apart)
     rows = [
         {
-            "series": series, "data": DATA[data], "pairs": len(apart), "median": np.median(apart),
-            "most": np.quantile(apart, 0.9), "clear": np.mean(np.array(apart) >= CLEAR),
+            "series": series, "data": DATA[data], "pairs": len(apart), "most": np.quantile(apart, 0.9),
         }
         for (series, data), apart in sorted(found.items())
     ]  # fmt: skip
@@ -252,117 +239,3 @@ def _repeats() -> Iterator[tuple[Key, pd.DataFrame]]:
             for key, part in here.groupby(["benchmark", "input", "interleaved_data", "policy"]):
                 program, graph, data, policy = key
                 yield (series, name, program, graph, int(data), policy), part
-
-
-# Four ways to price the same rows.
-
-FORMS = {  # name: (least, loaded) of predicted
-    "middle of the machine file's share, idle memory": (False, False),
-    "middle of the machine file's share, idle to loaded": (False, True),
-    "its least share, idle memory": (True, False),
-    "its least share, idle to loaded": (True, True),
-}
-CLEAR = 0.05  # a smaller effect is no gain and no loss
-MISSED = 0.15  # of the intervals may miss: what an interval of 85 % is charged by
-LEAST_WIDE = 0.05  # of the speed-up to either side: repeats differ by as much
-SAID = 0.005  # an effect that is smaller is printed as none
-
-
-def forms() -> pd.DataFrame:
-    """A row per form, of all pairs.
-
-    signs, effect_error   signs right, and median error of the effect, of those that differ by CLEAR
-    ratio_error, ratio_mean  median and mean error of the ratio, in logarithms
-    inside, inside_wider  pairs inside the interval, and inside it widened to LEAST_WIDE; width: its median
-    cell_error, cell_score  means over cells, each program on each machine alike: of the median error of the
-                          ratio, and of the interval score in logarithms (Gneiting and Raftery, JASA 102,
-                          2007, section 6.2), width and 2 / MISSED for each unit outside
-    """
-    every = [*pairs()]
-    cells = [(one.one.program, one.one.machine) for one in every]
-    rows = []
-    for name, (least, loaded) in FORMS.items():
-        found = [predicted(one.one, bool(one.interleaved), least, loaded) for one in every]
-        table = pd.DataFrame({"known": [one.speedup for one in every]})
-        table[["low", "ours", "high"]] = [[*one] for one in found]
-        rows.append({"form": name, **_judged(table, cells)})
-    return pd.DataFrame(rows)
-
-
-def _judged(table: pd.DataFrame, cells: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    known, ours = table["known"] - 1, table["ours"] - 1
-    clear = known.abs() >= CLEAR
-    right = (np.sign(known) == np.sign(ours)) & (ours.abs() >= SAID)
-    off = np.log(table["ours"] / table["known"]).abs()
-    low, high, truth = (np.log(table[name]) for name in ("low", "high", "known"))
-    outside = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
-    near = off.to_numpy() <= LEAST_WIDE
-    score = high - low + 2 / MISSED * outside
-    by_cell = pd.DataFrame({"cell": list(map(str, cells)), "off": off, "score": score}).groupby("cell")
-    return {
-        "pairs": len(table),
-        "clear": int(clear.sum()),
-        "signs": int((right & clear).sum()),
-        "effect_error": float(((ours - known) / known).abs()[clear].median()),
-        "ratio_error": float(off.median()),
-        "ratio_mean": float(off.mean()),
-        "inside": int((outside == 0).sum()),
-        "inside_wider": int(((outside == 0) | near).sum()),
-        "width": float((table["high"] - table["low"]).median()),
-        "cell_error": float(by_cell["off"].median().mean()),
-        "cell_score": float(by_cell["score"].mean().mean()),
-    }
-
-
-# A row, counted from a capture.
-
-
-def counted(directory: str, name: str, scale: int, program: str, graph: str) -> Replayed:
-    """Replay a capture as of a run `scale` times as large, with each share of the LLC left to tables."""
-    known, machine = pt.analysis.open_replay_capture(directory), pt.load_machine(name)
-    snapshot = replace(known.snapshot, facts={**known.snapshot.facts, "scale": scale})
-    assert known.trace is not None, directory
-    room = changed(
-        machine, cpus_per_node=max(machine.cpus_per_node, -(-len(known.trace.threads) // machine.nodes))
-    )
-    missed: list[float] = []
-    for share in SHARES:
-        setup = pt.Setup.of(machine=pt.machine.sharing(room, str(share)), threads_on="round-robin", jobs=2)
-        scenario = setup.scenario(snapshot, known.trace, known.capture.cache)
-        runs = [
-            pt.analysis.start(pt.policies.plan_for(name), scenario)
-            for name in ("first-touch", "mitosis")[: 1 if missed else 2]
-        ]
-        caches = scenario.caches()
-        mapped = pt.analysis.replay_walks(runs, scenario, scenario.reads(caches=caches), None, 0, more=True)
-        again = scenario.steady_state()
-        still = pt.analysis.replay_steady_state(runs, again, again.reads(caches=caches), mapped, None)
-        reads, walks = runs[0].counters.reads, len(again.stream)
-        if not missed:
-            served = reads[..., 1].sum(axis=(0, 1)) / max(reads[..., 1].sum(), 1)
-            made = pt.analysis.system_calls(again, still, scenario.steady_from)
-            events = [np.stack([run.counters.events, run.counters.host_events]) for run in runs]
-            spent = [float(pt.cycles.taken_ns(of, machine, setup.costs, made).sum()) / walks for of in events]
-        missed.append(float(reads[..., 1].sum()) / walks)
-    chunks = scenario.trace.chunks[scenario.steady_from :]
-    return Replayed(
-        program, graph, name, scale, machine.nodes * machine.cpus_per_node, walks,
-        float(chunks["instructions"].sum()) / walks, float(reads.sum()) / walks,
-        int(served.max() > ALMOST), spent[0], spent[1], tuple(missed),
-    )  # fmt: skip
-
-
-def line(one: Replayed) -> list[str]:
-    """The row as text, by the columns of the file."""
-    *values, missed = one
-    short = [f"{value:.5g}" if isinstance(value, float) else str(value) for value in values]
-    return [*short, " ".join(f"{part:.4g}" for part in missed)]
-
-
-if __name__ == "__main__":
-    if not sys.argv[1:]:
-        print(forms().round(3).T.to_string(), noise().round(3).to_string(), sep="\n\n")
-        sys.exit()
-    directory, name, scale, program, graph = sys.argv[1:]
-    made = counted(directory, name, int(scale), program, graph)
-    csv.writer(sys.stdout, lineterminator="\n").writerow(line(made))

@@ -117,18 +117,13 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
         "cc:uni",
         "bc:uni",
         "btree",
-        "bfs:kron",
-        "bfs:uni",
         "anneal",
-        "hashjoin",
-        "xsections",
     ),
     default="uniform",
     show_default=True,
     help="Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that thread "
-    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH, bfs:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 "
-    "vertices), btree, btree:FAN (lookups), anneal (swaps of elements), hashjoin (probes), xsections "
-    "(cross-section look-ups).",
+    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 "
+    "vertices), btree, btree:FAN (lookups), anneal (swaps of elements).",
 )
 @click.option(
     "--sharing",

@@ -382,32 +382,6 @@ class Index(NamedTuple):
     key: int
 
 
-TUPLE, BUCKET, LINK = 16, 8, 32  # bytes of a probed tuple, of a bucket's head, of an entry of the hash table
-PROBES = 4  # probed tuples per entry
-NUCLIDES = 64
-ENERGY, PLACE, CROSS = 16, 4, 48  # bytes of a point of the unionised grid, of an index, of a nuclide's point
-
-
-class Join(NamedTuple):
-    """A hash table of `entries`, its buckets from byte `buckets` on, and from `probed` on the tuples that are
-    looked up in it; the entries come first."""
-
-    entries: int
-    buckets: int
-    probed: int
-    key: int
-
-
-class Grid(NamedTuple):
-    """A sorted unionised grid of `points`, from byte 0 on; for each, from `index` on, a place in the grid of
-    every nuclide; those grids, one after the other, from `grids` on."""
-
-    points: int
-    index: int
-    grids: int
-    key: int
-
-
 class Netlist(NamedTuple):
     """Elements of RECORD bytes, each with FAN neighbours anywhere."""
 
@@ -502,27 +476,6 @@ def search(graph, first, last, done, pages, wrote):
 
 
 @pt.jit.kernel
-def breadth_first(graph, first, last, done, pages, wrote):
-    """Top-down: a vertex of the queue looks at the parents of its neighbours; the one in 32 that it is the
-    first to find gets it for its parent and is queued, half of the part ahead."""
-    at, base, part = 0, graph.base, last - first
-    while at + MOST <= len(pages):
-        place = first + done % part
-        u = permuted(place, 1 << graph.scale, (graph.scale + 1) >> 1, graph.key ^ FRONTIER)
-        at = put(pages, wrote, at, base[SECOND] + WORD * place, False)
-        at = put(pages, wrote, at, base[OFFSETS] + COUNT * u, False)
-        for edge in range(DEGREE * u, DEGREE * (u + 1)):
-            word = word_of(graph, edge)
-            finds = draw(word, COIN) & 31 == 1
-            at = put(pages, wrote, at, base[NEIGHBOURS] + WORD * edge, False)
-            at = put(pages, wrote, at, base[FIRST] + WORD * target(graph, word), finds)
-            if finds:
-                at = put(pages, wrote, at, base[SECOND] + WORD * (first + (done + part // 2) % part), True)
-        done += 1
-    return done, at
-
-
-@pt.jit.kernel
 def dependencies(graph, first, last, done, pages, wrote):
     """Brandes backward: a vertex reads paths and dependencies of its successors, writes its own and score."""
     at, base = 0, graph.base
@@ -586,49 +539,5 @@ def swaps(netlist, first, last, done, pages, wrote):
         if done & 1:
             at = put(pages, wrote, at, one * RECORD, True)
             at = put(pages, wrote, at, other * RECORD, True)
-        done += 1
-    return done, at
-
-
-@pt.jit.kernel
-def probes(join, first, last, done, pages, wrote):
-    """Probes of a hash join: the next tuple of the thread's part, the head of its bucket, one entry of the
-    chain, and in half of all probes a second. `first` is the thread, of `last`."""
-    at, tuples = 0, PROBES * join.entries
-    begin, end = tuples * first // last, tuples * (first + 1) // last
-    while at + MOST <= len(pages):
-        probe = begin + done % (end - begin)
-        bucket = number_below(join.entries, join.key, probe)
-        at = put(pages, wrote, at, join.probed + TUPLE * probe, False)
-        at = put(pages, wrote, at, join.buckets + BUCKET * bucket, False)
-        for hop in range(1 + (probe & 1)):
-            entry = number_below(join.entries, join.key ^ ORDER, 2 * bucket + hop)
-            at = put(pages, wrote, at, LINK * entry, False)
-        done += 1
-    return done, at
-
-
-@pt.jit.kernel
-def cross_sections(grid, first, last, done, pages, wrote):
-    """Look-ups of macroscopic cross sections: a binary search for a random energy in the unionised grid, then
-    for each nuclide of the material its place, and the two points around it in its own grid. One look-up in
-    eight is of a fuel of all nuclides, others are of eight. `first` is the thread, with its own sequence."""
-    at, key, own = 0, draw(grid.key, first), grid.points // NUCLIDES
-    while at + MOST <= len(pages):
-        point = number_below(grid.points, key, done)
-        low, high = 0, grid.points
-        while low < high:
-            middle = (low + high) >> 1
-            at = put(pages, wrote, at, ENERGY * middle, False)
-            if middle < point:
-                low = middle + 1
-            else:
-                high = middle
-        step = 1 if draw(key ^ ORDER, done & MASK) & 7 == 0 else NUCLIDES // 8
-        for nuclide in range(0, NUCLIDES, step):
-            at = put(pages, wrote, at, grid.index + PLACE * (point * NUCLIDES + nuclide), False)
-            place = grid.grids + CROSS * (nuclide * own + min(point // NUCLIDES, own - 2))
-            at = put(pages, wrote, at, place, False)
-            at = put(pages, wrote, at, place + CROSS, False)
         done += 1
     return done, at

@@ -234,18 +234,14 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     return Layout(base.astype(np.uint64), level, parent, slot, leaf)
 
 
-# Programs of a known shape: graph kernels, B-tree and cross-section look-ups, hash joins, annealing
+# Programs of a known shape: graph kernels, B-tree look-ups, annealing
 # (kernels/synth.py).
 
-GRAPHS = ("pr", "cc", "bc", "bfs")
+GRAPHS = ("pr", "cc", "bc")
 SCALES = range(14, 33)
 FANS = (4, 8, 16, 32, 64, 128, 256)
 ENTRY = 16  # bytes of a key and a pointer
-KINDS = (
-    "pr:GRAPH, cc:GRAPH, bc:GRAPH, bfs:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal, "
-    "hashjoin, xsections"
-)
-PLAIN = ("anneal", "hashjoin", "xsections")  # shapes without an argument
+KINDS = "pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal"
 BLOCK = 4096  # accesses made at a time
 
 # bytes per vertex of each array, as kernels/synth.py orders them: offsets, neighbours, the kernel's own
@@ -254,7 +250,6 @@ OWN = {
     "pr": (4, 4),  # scores, contributions
     "cc": (4,),  # components
     "bc": (4, 8, 4, 4, kernels.DEGREE // 8, 4),  # depths, paths, dependencies, scores, successors, queue
-    "bfs": (4, 4),  # parents, queue
 }
 
 
@@ -266,10 +261,7 @@ FILLS: dict[str, Fill] = {
     "cc": kernels.components,
     "bc": kernels.search,
     "btree": kernels.lookups,
-    "bfs": kernels.breadth_first,
     "anneal": kernels.swaps,
-    "hashjoin": kernels.probes,
-    "xsections": kernels.cross_sections,
 }
 
 
@@ -304,7 +296,7 @@ def shape_of(pattern: str) -> Shape | None:
         if argument not in ("", *map(str, FANS)):
             raise refused("pattern", pattern, f"btree or btree:FAN, FAN one of {', '.join(map(str, FANS))}")
         return Shape(kind, fan=int(argument or 16))
-    return Shape(kind) if pattern in PLAIN else None
+    return Shape(kind) if pattern == "anneal" else None
 
 
 def graph_of(shape: Shape, key: int) -> kernels.Graph:
@@ -320,20 +312,6 @@ def index_of(shape: Shape, size: int, key: int) -> kernels.Index:
     leaves = bisect_right(range(1, room + 1), room, key=lambda leaves: sum(levels(leaves, shape.fan)))
     nodes = np.array(levels(leaves, shape.fan), np.int64)
     return kernels.Index(nodes, (np.cumsum(nodes) - nodes) * node, node, shape.fan, key)
-
-
-def join_of(size: int, key: int) -> kernels.Join:
-    """The hash join of as many entries as fit into `size` bytes with their buckets and PROBES tuples each."""
-    each = kernels.LINK + kernels.BUCKET + kernels.PROBES * kernels.TUPLE
-    entries = size // each
-    return kernels.Join(entries, kernels.LINK * entries, (kernels.LINK + kernels.BUCKET) * entries, key)
-
-
-def grid_of(size: int, key: int) -> kernels.Grid:
-    """The unionised grid of as many points as fit into `size` bytes, with places and nuclides' points."""
-    places = kernels.PLACE * kernels.NUCLIDES
-    points = size // (kernels.ENERGY + places + kernels.CROSS) // kernels.NUCLIDES * kernels.NUCLIDES
-    return kernels.Grid(points, kernels.ENERGY * points, (kernels.ENERGY + places) * points, key)
 
 
 def levels(leaves: int, fan: int) -> list[int]:
@@ -354,15 +332,11 @@ class Shaped:
 
     def __init__(self, shape: Shape, size: int, key: int, part: tuple[int, int], accesses: int) -> None:
         self.shape, self.part, self.half = shape, part, accesses // 2
-        self.data: kernels.Graph | kernels.Index | kernels.Netlist | kernels.Join | kernels.Grid
+        self.data: kernels.Graph | kernels.Index | kernels.Netlist
         if shape.kind in GRAPHS:
             self.data = graph_of(shape, key)
         elif shape.kind == "btree":
             self.data = index_of(shape, size, key)
-        elif shape.kind == "hashjoin":
-            self.data = join_of(size, key)
-        elif shape.kind == "xsections":
-            self.data = grid_of(size, key)
         else:
             self.data = kernels.Netlist(size // kernels.RECORD, key)
         self.pages, self.writes = np.empty(BLOCK, np.int64), np.empty(BLOCK, bool)

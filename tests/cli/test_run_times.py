@@ -122,9 +122,6 @@ def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
             2,
             "AMD: ls_tablewalker.dside counts walks; AMD counts no cycles of walks: add a",
         ),
-        (["--local", "AMD", "--ibs", "AMD"], 2, "native runs only (--native)"),
-        (["--local", "AMD", "--ibs", "AMD", "--native"], 2, "go with a count of l2_dtlb_misses"),
-        (["--seconds", "3", "--ibs", "AMD"], 2, "--ibs AMD: give the perf stat output"),
         (["--local", "PARTLY", "--remote", "ALL", "--placement", "RP"], 2, "count the same events in both"),
         (["--local", "CYCLES"], 2, "CYCLES: count dtlb_load_misses.walk_pending, dtlb_store_misses"),
         (["--local", "LL", "--at", "R:0.5,L:0.5"], 2, "ePT walk cycles"),
@@ -182,28 +179,6 @@ def test_predict_refuses_in_one_line(pt, tmp_path, monkeypatch, options, why):
     monkeypatch.chdir(tmp_path)
     ran = pt("predict", *options)
     assert is_one_line(ran, 2) and why in ran.err
-
-
-def test_walk_cycles_of_amd_from_samples_of_ibs_are_those_of_a_counter(pt, tmp_path):
-    """2 million misses of 1000 or 2000 cycles are 3e9 walk cycles, as walk_pending counts."""
-    counted, ibs = (tmp_path / name for name in ("amd", "ibs"))
-    sample = "ibs_op_ctl:\t{:016x} \nibs_op_data3:\t{:016x} \n"
-    samples = [sample.format(1 << 19, 0x4000C | cycles << 48) for cycles in (1000, 2000)]
-    ibs.write_text("".join(samples * 60))
-    counted.write_text("10000000000,,cycles:u,1,100,,\n2000000,,l2_dtlb_misses:u,1,100,,\n")
-    ran = pt(
-        "calibrate", "--local", counted, "--ibs", ibs, "--native", "--seconds", 4, "-o", tmp_path / "a.toml"
-    )
-    assert ran.code == 0 and "l2_dtlb_misses x 1.5e+03 cycles per refill" in ran.out, ran.err
-    asked = ("--native", "--seconds", 4, "--placement", "RP", "--json")
-    amd = pt("predict", "--local", counted, "--ibs", ibs, *asked)
-    counted.write_text(
-        "10000000000,,cycles:u,1,100,,\n3000000000,,dtlb_load_misses.walk_pending:u,1,100,,\n"
-        "0,,dtlb_store_misses.walk_pending:u,1,100,,\n"
-    )
-    intel = pt("predict", "--local", counted, *asked)
-    of = [json.loads(ran.out)["result"]["predictions"] for ran in (amd, intel)]
-    assert of[0] == of[1] and of[0][0]["middle"] > 1
 
 
 def test_entries_from_memory_raise_the_share_that_waits_for_it_and_narrow_nothing(pt, perf, tmp_path):

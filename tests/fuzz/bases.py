@@ -259,7 +259,6 @@ def small_files(place, bases, texts):
         "latency": texts["latency"],
         "matrix": texts["matrix"],
         "perf stat": texts["perf-stat"],
-        "perf report": [(test_perf_stat.IBS_EXAMPLE + test_perf_stat.ibs(300) * 110).encode()],
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],

@@ -31,7 +31,6 @@ from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
 from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_host.cpu_levels import kernel_groups
 from ptanalyze_host.machine_file import host_machine
-from ptanalyze_law.ibs import read_refills
 from ptanalyze_law.perf_stat import read_run
 
 from .attempt import function
@@ -178,7 +177,6 @@ READERS = {
     "latency": Reader((read_latency,)),
     "matrix": Reader((read_matrix,)),
     "perf stat": Reader((read_run,)),
-    "perf report": Reader((read_refills,)),
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),
     "lackey": Reader(to_trace(import_lackey)),

@@ -191,7 +191,6 @@ class Graph:
         own = {
             "pr": {"scores": 4, "contributions": 4},
             "cc": {"components": 4},
-            "bfs": {"parents": 4, "queue": 4},
             "bc": {"depths": 4, "paths": 8, "dependencies": 4, "scores": 4, "successors": 4, "queue": 4},
         }
         self.width = {"offsets": 8, "neighbours": 4 * DEGREE} | own[kind]
@@ -322,50 +321,3 @@ def swaps(size, key, thread):
                 yield 128 * below(elements, key, 10 * element + k), False
         if number % 2:
             yield from ((128 * element, True) for element in two)
-
-
-def breadth_first(graph, part):
-    ahead = len(part) // 2
-    for done in count():
-        place = part[done % len(part)]
-        u = scattered(place, graph.vertices, graph.key ^ QUEUE)
-        yield graph.byte("queue", place), False
-        yield graph.byte("offsets", u), False
-        for k in range(DEGREE):
-            yield graph.byte("neighbours", u, 4 * k), False
-            yield graph.byte("parents", graph.neighbour(u, k)), graph.discovers(u, k)
-            if graph.discovers(u, k):
-                yield graph.byte("queue", part[(done + ahead) % len(part)]), True
-
-
-def probes(size, key, thread, threads):
-    """Arrays: entries of 32 bytes, buckets of 8, and four tuples of 16 for each entry."""
-    entries = size // (32 + 8 + 4 * 16)
-    mine = range(4 * entries * thread // threads, 4 * entries * (thread + 1) // threads)
-    while True:
-        for probe in mine:
-            bucket = below(entries, key, probe)
-            yield 40 * entries + 16 * probe, False
-            yield 32 * entries + 8 * bucket, False
-            for hop in range(2 if probe % 2 else 1):
-                yield 32 * below(entries, key ^ SCATTER, 2 * bucket + hop), False
-
-
-def cross_sections(size, key, thread):
-    """Arrays: energies of 16 bytes, 64 places of 4 bytes for each, and 64 grids with points of 48 bytes."""
-    own = size // (16 + 64 * 4 + 48) // 64
-    points, mine = 64 * own, draw(key, thread)
-    for number in count():
-        point = below(points, mine, number)
-        low, high = 0, points
-        while low < high:
-            yield 16 * ((low + high) // 2), False
-            low, high = (
-                (low, (low + high) // 2) if point <= (low + high) // 2 else ((low + high) // 2 + 1, high)
-            )
-        fuel = draw(mine ^ SCATTER, number % (MASK + 1)) % 8 == 0
-        for nuclide in range(64) if fuel else range(0, 64, 8):
-            yield 16 * points + 4 * (64 * point + nuclide), False
-            at = min(point // 64, own - 2)
-            for near in (at, at + 1):
-                yield (16 + 256) * points + 48 * (nuclide * own + near), False

@@ -1,4 +1,4 @@
-"""Output of perf stat as measurements of runs, and AMD's samples of instructions."""
+"""Output of perf stat as measurements of runs."""
 
 import json
 
@@ -6,7 +6,6 @@ import pytest
 
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.law import MeasuredRun
-from ptanalyze_law.ibs import read_refills, with_refills
 from ptanalyze_law.perf_stat import (
     WALKS,
     one_walker,
@@ -205,79 +204,6 @@ def test_entries_that_memory_served_are_those_of_haswell_and_broadwell(file):
     assert values(read_run(unusable)) == EXPECTED and read_run(unusable).from_memory is None
     served.popitem()
     assert read_run(file(text(COUNTS | served), "three")).from_memory is None
-
-
-# `perf report -D` of IBS op samples: the example of the kernel's tools/perf/Documentation/perf-amd-ibs.txt,
-# some fields left out, then samples by the bits of arch/x86/include/asm/amd/ibs.h.
-
-IBS_EXAMPLE = """\
-ibs_op_ctl:\t000002c30006186a MaxCnt    100000 L3MissOnly 0 En 1 Val 1 CntCtl 0=cycles CurCnt       707
-IbsOpRip:\tffffffff8204aea7
-ibs_op_data:\t0000010002550001 CompToRetCtr     1 TagToRetCtr   597 BrnRet 0  RipInvalid 0 BrnFuse 0
-ibs_op_data3:\t0000000031960092 LdOp 0 StOp 1 DcL1TlbMiss 0 DcL2TlbMiss 0 DcMissLat     0 TlbRefillLat     0
-IbsDCLinAd:\tff110008a5398920
-0 118629299983995 0x17e310 [0x78]: PERF_RECORD_SAMPLE(IP, 0x4001): 0/0: 0xffffffff8204aea7 period: 9 addr: 0
-"""
-
-
-def ibs(latency, l2_miss=1, valid=1, rip=0x401000, control=1 << 19, printed=None):
-    data3 = 1 | 1 << 2 | l2_miss << 3 | valid << 18 | latency << 48
-    shown = latency if printed is None else printed
-    return (
-        f"ibs_op_ctl:\t{control:016x} MaxCnt    100000 En 1 Val 1 CntCtl 1=uOps CurCnt         0\n"
-        f"IbsOpRip:\t{rip:016x}\n"
-        f"ibs_op_data3:\t{data3:016x} LdOp 1 StOp 0 DcL1TlbMiss 1 DcL2TlbMiss {l2_miss}"
-        f" DcPhyAddrValid {valid} DcMissLat     0 TlbRefillLat {shown:5}\n"
-    )
-
-
-def test_refills_are_those_of_ops_that_missed_both_tlbs(file):
-    kept = [100 + k for k in range(200)]
-    others = [
-        ibs(9999, l2_miss=0),
-        ibs(9999, valid=0),
-        ibs(0),
-        ibs(9999, rip=0xFFFFFFFF81000000),
-        IBS_EXAMPLE,
-    ]
-    path = file("".join([*others, *map(ibs, kept), *others]), "ibs")
-    found = read_refills(path)
-    assert found.mean == pytest.approx(199.5) and found.samples == 200 and not found.by_ops
-    assert found.error == pytest.approx(200 / 12**0.5 / 200**0.5, rel=0.01)  # of a uniform distribution
-    assert read_refills(path, user=False).samples == 202
-    assert read_refills(file("".join(map(ibs, kept)), "ops")).by_ops
-
-
-@pytest.mark.parametrize("event", ["l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss"])
-def test_amd_walk_cycles_are_misses_times_their_mean_latency(file, event):
-    stat = read_perf_stat(file(text({"cycles": 100_000, event: 30})))
-    samples = file(ibs(100) * 100 + ibs(300) * 100, "ibs")
-    run, why = with_refills(read_run(stat.path, native=True), stat, samples, native=True)
-    assert (run.gpt, run.ept, run.walks) == (6000, 0, 30) and "200 IBS samples by ops" in why
-    with pytest.raises(CaptureError, match="native runs only"):
-        with_refills(run, stat, samples, native=False)
-    for other in (COUNTS, {"cycles": 100, "ls_l1_d_tlb_miss.all": 30}):  # .all: with hits of the L2 TLB
-        stat = read_perf_stat(file(text(other)))
-        with pytest.raises(CaptureError, match="go with a count of l2_dtlb_misses"):
-            with_refills(run, stat, samples, native=True)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"\0\xff" * 50, "= 0: samples that missed both TLBs: expected 100"),
-        (IBS_EXAMPLE * 200, "= 0"),
-        (ibs(70) * 99, "= 99"),
-        (ibs(70)[:-2] * 200, "register say 70"),
-        (ibs(70, printed=71) * 200, "TlbRefillLat 71: bits 48-63 of its register say 70"),
-        (ibs(70, control=1 << 63) * 200, "record without l3missonly and ldlat"),
-        ("ibs_op_data3:\t" + "f" * 17 + "\n", "= 0"),
-    ],
-)
-def test_texts_without_refills_are_refused_in_one_line(file, content, why):
-    with pytest.raises(CaptureError) as refused:
-        read_refills(file(content, "ibs"))
-    assert why in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_amd_counts_walks_but_not_their_cycles(file):

@@ -275,7 +275,6 @@ GAP = {
     "cc": naive.components,
     "bc": naive.search,
     "back": naive.dependencies,
-    "bfs": naive.breadth_first,
 }
 BACK = {"back": ("bc", 1)}  # a bc of a single access has its first half behind it
 
@@ -363,24 +362,6 @@ def test_annealing_touches_what_the_twin_touches(seed, thread):
     assert taken(page_source(plan, thread), 2000) == expected
 
 
-@settings(deadline=None, max_examples=10)
-@given(st.integers(0, 99), st.integers(0, 2))
-def test_joins_and_cross_sections_touch_what_the_twins_touch(seed, thread):
-    join = planned("hashjoin", seed=seed, threads=THREADS)
-    expected = pages_of(naive.probes(8 * MIB, key_of(join), thread, THREADS), 2000)
-    assert taken(page_source(join, thread), 2000) == expected
-    grid = planned("xsections", seed=seed, threads=THREADS)
-    expected = pages_of(naive.cross_sections(8 * MIB, key_of(grid), thread), 4000)
-    assert taken(page_source(grid, thread), 4000) == expected
-
-
-@pytest.mark.parametrize("pattern", ["hashjoin", "xsections"])
-def test_all_that_a_shape_touches_is_within_its_dataset_and_reaches_its_end(pattern):
-    plan = planned(pattern, size=4 * MIB, threads=2)
-    pages = np.concatenate([taken(page_source(plan, thread), 400_000)[0] for thread in range(2)])
-    assert pages.min() == 0 and plan.pages - 8 <= pages.max() < plan.pages
-
-
 def test_few_tables_that_are_interleaved_over_many_nodes_are_said_to_be_spread_by_chance(tmp_path, capsys):
     def said(**options):
         return left_to_chance(plan_of(Parameters(**{"size": 16 * MIB, "nodes": 16, "threads": 1} | options)))
@@ -456,7 +437,7 @@ def test_a_capture_of_a_shape_passes_every_check_and_comes_out_the_same_again(tm
     [
         (
             {"pattern": "pr"},
-            "--pattern pr: pr:GRAPH, cc:GRAPH, bc:GRAPH, bfs:GRAPH (GRAPH as kron27 or uni27, 14 to 32)",
+            "--pattern pr: pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32)",
         ),
         ({"pattern": "bc:kron33"}, "14 to 32"),
         ({"pattern": "cc:web"}, "GRAPH as kron27"),

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import synth
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -342,15 +341,3 @@ def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
     ranks = both.argsort(axis=0).argsort(axis=0)
     assert np.corrcoef(ranks.T)[0, 1] > 0.7
     assert 0.04 < tally(plain)["ratio_median_error"] < 0.12
-
-
-def test_a_row_of_a_small_trace_is_what_its_replay_counts(tmp_path):
-    """A tiny capture through the script's own path, and back from the file's text."""
-    made = synth(tmp_path / "small", 64 << 20, accesses=60_000, threads=8, init="single", init_trace=False)
-    one = small_traces.counted(str(made.directory), "ports-sandy-bridge", 256, "uniform", "")
-    assert one.machine == "ports-sandy-bridge" and one.threads == 64 and one.one_node == 1
-    assert list(one.missed) == sorted(one.missed, reverse=True) and 0 < one.missed[0] <= one.reads < 4
-    text = dict(zip(one._fields, small_traces.line(one), strict=True))
-    assert text["missed"].split()[0] == f"{one.missed[0]:.4g}" and int(text["walks"]) == one.walks
-    first, second = (small_traces.predicted(one, interleaved) for interleaved in (False, True))
-    assert first.middle == pytest.approx(second.middle, rel=1e-3) and second.middle > 1.05
