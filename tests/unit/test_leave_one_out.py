@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.law import MeasuredRun, exposed_share, placement
@@ -377,7 +378,7 @@ def test_the_ports_ran_on_shared_walkers_and_lose_more_than_they_walk():
 
 
 def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(prior, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(pt.errors, "bundled", lambda kind: tmp_path)
     reference.cache_clear()
     try:
         with pytest.raises(UsageError, match=r"vmitosis-runs\.csv"):
@@ -391,7 +392,7 @@ def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(prior, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(pt.errors, "bundled", lambda kind: tmp_path)
     (tmp_path / "reference").mkdir()
     for content in (None, "", "a,b\n1,2\n"):
         ports.cache_clear()
