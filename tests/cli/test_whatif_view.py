@@ -22,7 +22,7 @@ from ptanalyze.core.interval import Interval, as_read, gains, interval
 from ptanalyze.cost.price import NEVER
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
-from ptanalyze.show.terminal import drawn
+from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import counted, earned, sentence
 from ptanalyze.show.whatif import memory_cell as memory
 
@@ -200,38 +200,20 @@ def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_boun
     assert gains(Interval(1.0034, 1.0055, 1.0135)) and not gains(Interval(1.0002, 1.1, 1.2))
 
 
-MATRIX = Matrix(
-    ["linux", "vmitosis-replicate", "ptemagnet+hydra"],
-    {
-        "Time": [
-            Quantity("walk cycles", [123_456_789, 98_765_432, None]),
-            Quantity("speed-up", [1, 1.0523, None], "ratio"),
-        ],
-        "Locality": [Quantity("leaf LL, %", [0.25, 1.0, 0.3333], "share")],
-    },
-)
-
-
-def texts(width):
-    return [line.plain for line in drawn(MATRIX, width)]
-
-
-def test_numbers_are_exact_where_there_is_room_and_short_where_there_is_none():
-    assert any("123,456,789" in line and "98,765,432" in line for line in texts(120))
-    assert any("123M" in line and "98.8M" in line for line in texts(44))
-    assert max(map(len, texts(44))) <= 44
-
-
-def test_a_name_is_broken_behind_hyphens_and_pluses():
-    head = [line.split() for line in texts(120)[:2]]
-    assert head == [["vmitosis-", "ptemagnet+"], ["linux", "replicate", "hydra"]]
-
-
-def test_what_fits_in_no_way_is_cut_into_parts_without_rows_that_have_nothing_there():
-    lines = texts(34)
-    assert max(map(len, lines)) <= 34 and lines.count("Locality") > 1
-    last = lines[len(lines) - lines[::-1].index("") :]
-    assert not any("walk cycles" in line for line in last) and "Time" not in last
+def test_quantities_are_rows_under_headings(capsys, monkeypatch):
+    names = ["linux", "vmitosis-replicate", "ptemagnet+hydra"]
+    cycles = Quantity("walk cycles", [123_456_789, 98_765_432, None])
+    matrix = Matrix(names, {"Time": [cycles, Quantity("speed-up", [1, 1.0523, None], "ratio")]})
+    for width, tables in ((120, 1), (44, 2)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_view([matrix])
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert lines.count(["Time"]) == tables
+        assert [word for line in lines if line[:2] == ["walk", "cycles"] for word in line[2:]] == [
+            "123,456,789", "98,765,432", "-",
+        ]  # fmt: skip
+        assert max(len(line) for line in lines) <= 5
+    assert ["replicate"] in [line[-1:] for line in lines]
 
 
 def test_next_lines_are_short_and_name_the_capture(pt, sample):

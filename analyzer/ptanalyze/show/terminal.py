@@ -8,16 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from math import isinf
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core import process
 from ..core.columns import Cell, Matrix, Quantity, Section
 from ..core.errors import printable
-from ..core.process import Progress as ProgressProgress
 from ..formats.text_output import record
 
 if TYPE_CHECKING:
@@ -29,147 +27,10 @@ if TYPE_CHECKING:
 
     from ..capture.live.supervise import TraceSize
 
-
-# A Matrix as lines that fit a terminal: numbers in full where there is room, else short, else in parts.
-
-Cells: TypeAlias = Callable[[float | None, str], str]
-
-INDENT = "  "  # of quantities under their heading
-PIECE = re.compile(r"[^-+ ]*[-+ ]|[^-+ ]+$")  # of a column's name, which may be broken behind it
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a Matrix is drawn: the longest line of a quantity's name, blanks left of columns, its numbers."""
-
-    matrix: Matrix
-    longest: int
-    gap: int
-    cells: Cells
-
-    @cached_property
-    def quantities(self) -> list[Quantity]:
-        return [one for group in self.matrix.groups.values() for one in group]
-
-    @cached_property
-    def label(self) -> int:
-        lines = (line for one in self.quantities for line in wrap(one.name, self.longest))
-        return len(INDENT) + max(map(len, lines), default=0)
-
-    @cached_property
-    def widths(self) -> list[int]:
-        """Of the columns, without the blanks."""
-        return [
-            max([*(len(self.cells(one.values[k], one.form)) for one in self.quantities), *map(len, pieces)])
-            for k, name in enumerate(self.matrix.columns)
-            for pieces in [[piece.rstrip() for piece in PIECE.findall(name)]]
-        ]
-
-    def fits(self, width: int) -> bool:
-        return self.label + sum(self.gap + one for one in self.widths) <= width
-
-
-def drawn(matrix: Matrix, width: int) -> Iterator[Text]:
-    """The lines of a Matrix, at most `width` wide unless one column alone is wider."""
-    roomy, plain, tight = (
-        Layout(matrix, 27, 2, full),
-        Layout(matrix, 27, 2, short),
-        Layout(matrix, 19, 1, short),
-    )
-    layout = next((one for one in (roomy, plain, tight) if one.fits(width)), plain)
-    for part in parts(layout, width):
-        yield from lines(layout, part)
-
-
-def parts(layout: Layout, width: int) -> list[list[int]]:
-    """Positions of columns in as few parts as fit, of about as many columns each."""
-    widths, room = [layout.gap + one for one in layout.widths], width - layout.label
-    even = -(-len(widths) // len(filled_matrix(widths, room, len(widths))))
-    return filled_matrix(widths, room, even)
-
-
-def filled_matrix(widths: Sequence[int], room: int, most: int) -> list[list[int]]:
-    found: list[list[int]] = [[]]
-    left = room
-    for k, wide in enumerate(widths):
-        if found[-1] and (left < wide or len(found[-1]) == most):
-            found.append([])
-            left = room
-        found[-1].append(k)
-        left -= wide
-    return found
-
-
-def lines(layout: Layout, part: Sequence[int]) -> Iterator[Text]:
-    """Some columns of a Matrix: their names, then a heading per group with what these columns have of it."""
-    from rich.text import Text
-
-    if part[0]:
-        yield Text()
-    widths = layout.widths
-    heads = [broken(layout.matrix.columns[k], widths[k]) for k in part]
-    high = max(map(len, heads))
-    for row in zip(*([""] * (high - len(head)) + head for head in heads), strict=True):
-        yield Text(aligned(layout, "", row, part), "bold cyan")
-    for heading, group in layout.matrix.groups.items():
-        there = [one for one in group if any(one.values[k] is not None for k in part)]
-        if there:
-            yield Text(heading, "bold")
-        for quantity in there:
-            *above, last = wrap(quantity.name, layout.longest)
-            yield from (Text(INDENT + line) for line in above)
-            texts = [layout.cells(quantity.values[k], quantity.form) for k in part]
-            yield Text(aligned(layout, INDENT + last, texts, part))
-
-
-def aligned(layout: Layout, name: str, texts: Sequence[str], part: Sequence[int]) -> str:
-    cells = (text.rjust(layout.gap + layout.widths[k]) for text, k in zip(texts, part, strict=True))
-    return (name.ljust(layout.label) + "".join(cells)).rstrip()
-
-
-def broken(name: str, width: int) -> list[str]:
-    """A column's name in lines: broken behind hyphens, pluses and blanks."""
-    found: list[str] = []
-    for piece in PIECE.findall(name):
-        if found and len(found[-1]) + len(piece.rstrip()) <= width:
-            found[-1] += piece
-        else:
-            found.append(piece)
-    return [line.rstrip() for line in found] or [""]
-
-
-def full(value: float | None, form: str) -> str:
-    if value is None or isinf(value):
-        return "-" if value is None else "never"
-    if form == "count":
-        return f"{value:,.0f}"
-    if form == "share":
-        return f"{100 * value:.2f}"
-    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def short(value: float | None, form: str) -> str:
-    """The same in at most six characters."""
-    if value is None or isinf(value):
-        return "-" if value is None else "never"
-    if form == "share":
-        return f"{100 * value:.1f}"
-    for size, unit in UNITS if abs(value) >= 9999.5 else ():
-        if abs(value) >= 0.9995 * size:
-            return f"{value / size:.3g}{unit}" if abs(value) < 999.5 * size else f"{value / size:.0f}{unit}"
-    if form == "count" or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-
-
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
-LONG = 24  # text is folded at this width, where most of a column is shorter at SHORT; numbers never
-SHORT = 12
-LONGEST_KEY = 32  # what tells rows apart is folded here, or where it would take half of the width
-PROSE = 48  # words of which most in a column are longer are listed when their table does not fit
-GAP = 2  # columns that each column of a table takes beside its text
-NUMBER = re.compile(r"[<>]?[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
+LONG = 24  # words are folded at this width where the table has no more room; numbers never
+PIECE = re.compile(r"[^-+ ]*[-+ ]|[^-+ ]+$")  # of a column's name, which may be broken behind it
+NUMBER = re.compile(r"[<>]?[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-|never|", re.IGNORECASE)
 
 
 def console(stderr: bool = False) -> Console:
@@ -199,36 +60,12 @@ def print_json_line(what: str, value: object, refused: Mapping[str, str]) -> Non
     sys.stdout.flush()
 
 
-def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0) -> Padding:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for what, value in rows.items():
-        table.add_row(printable(what), shown(value))
-    return Padding(table, (0, 0, 0, indent), expand=False)
-
-
-class Column(NamedTuple):
-    """One column: what it may be narrowed to, what it would take, and its texts; `long`: prose."""
-
-    name: str
-    least: int
-    most: int
-    words: bool
-    long: bool
-    texts: list[str]
-
-
 def print_view(sections: Iterable[Section | Matrix]) -> None:
     """An answer for people, section by section."""
     out = console()
     for section in sections:
         if isinstance(section, Matrix):
-            for text in drawn(section, out.width):
-                out.print(one_line(text))
+            print_tables(out, *columns_of(section))
             continue
         if isinstance(section.rows, Mapping):
             out.print(listing(section.rows, printable(section.title) or None))
@@ -241,50 +78,87 @@ def print_view(sections: Iterable[Section | Matrix]) -> None:
             out.print(one_line(line), soft_wrap=whole)
 
 
+def listing(rows: Mapping[str, Cell], title: str | None = None) -> Padding:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, value in rows.items():
+        table.add_row(printable(what), shown(value))
+    return Padding(table, 0, expand=False)
+
+
+# Tables that fit: rich folds words; columns that do not fit then are in tables of their own below.
+
+
+class Column(NamedTuple):
+    """A column of texts; `words`: it is to the left and may be folded, numbers are to the right and whole."""
+
+    name: str
+    texts: Sequence[str]
+    words: bool
+
+
 def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
     """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left.
 
     What is too wide for the console is folded where it is words; then cut into tables below each other that
-    repeat the columns which tell the rows apart; or, where there are long words, listed row by row.
+    repeat the columns which tell the rows apart.
     """
     out = console()
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    texts = [[shown(row.get(name)) for row in rows] for name in names]
-    keys = distinct(texts)
-    fold = min(LONGEST_KEY, max(out.width // 2 // keys - GAP, SHORT))
-    columns = [
-        column(printable(name), text, fold if k < keys else 0)
-        for k, (name, text) in enumerate(zip(names, texts, strict=True))
-    ]
-    title = printable(title)
-    if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
-        print_records(out, title, columns, keys)
-        return
-    if title:
-        out.print(title, style="bold")
+    columns = []
+    for name in dict.fromkeys(key for row in rows for key in row):
+        texts = [shown(row.get(name)) for row in rows]
+        columns.append(Column(printable(name), texts, not all(map(NUMBER.fullmatch, texts))))
+    keys = distinct([column.texts for column in columns])
     if keys > 1:
         columns[0] = columns[0]._replace(texts=once_each(columns[0].texts))
-    for part in pieces(columns, keys, out.width):
-        out.print(grid(part, out.width))
+    if title:
+        out.print(printable(title), style="bold")
+    print_tables(out, columns, keys)
 
 
-def once_each(texts: Sequence[str]) -> list[str]:
-    """What stands above is not said again."""
-    return ["" if k and text == texts[k - 1] else text for k, text in enumerate(texts)]
+def print_tables(
+    out: Console, columns: Sequence[Column], keys: int, bold: frozenset[int] = frozenset()
+) -> None:
+    """Columns in as few tables as fit, each with the first `keys` of them; bold: rows of headings."""
+    for part in parts(out, columns, keys):
+        out.print(grid(part, bold))
 
 
-def column(name: str, texts: list[str], fold: int = 0) -> Column:
-    """The Column of `texts`, folded at `fold`; 0: where its texts suggest, and never within their words."""
+def parts(out: Console, columns: Sequence[Column], keys: int) -> list[list[Column]]:
+    """Columns in as few tables as fit, each with the key columns first; a single one may be too wide."""
+    tables, unbounded = [list(columns[:keys])], out.options.update_width(1 << 20)
+    for column in columns[keys:]:
+        least = out.measure(grid([*tables[-1], column]), options=unbounded).minimum
+        if len(tables[-1]) > keys and least > out.width:
+            tables.append(list(columns[:keys]))
+        tables[-1].append(column)
+    return tables
+
+
+def grid(columns: Sequence[Column], bold: frozenset[int] = frozenset()) -> Table:
+    """A rich Table without lines."""
     from rich.cells import cell_len
+    from rich.table import Table
 
-    words = not all(NUMBER.fullmatch(text) for text in texts)
-    sizes = sorted(map(cell_len, texts)) or [0]
-    usual, widest = sizes[len(sizes) // 2], sizes[-1]
-    word = max((cell_len(one) for text in texts for one in text.split()), default=0)
-    header = max((cell_len(piece.rstrip()) for piece in PIECE.findall(name)), default=0)
-    folded = max(fold or min(max(usual, SHORT), LONG), min(word, LONGEST_KEY if fold else LONG))
-    least = max(min(widest, folded) if words else widest, header)
-    return Column(name, least, max(widest, cell_len(name)), words, words and usual > PROSE, texts)
+    table = Table(box=None)
+    for column in columns:
+        pieces = [piece.rstrip() for piece in PIECE.findall(column.name)]
+        widest = max(map(cell_len, [*column.texts, *pieces]), default=0)
+        table.add_column(
+            "\n".join(broken(column.name, widest)),
+            header_style="bold cyan",
+            justify="left" if column.words else "right",
+            overflow="fold",
+            no_wrap=not column.words,
+            min_width=min(widest, LONG) if column.words else widest,
+        )
+    for k, texts in enumerate(zip(*(column.texts for column in columns), strict=True)):
+        table.add_row(*texts, style="bold" if k in bold else None)
+    return table
 
 
 def distinct(texts: Sequence[Sequence[str]]) -> int:
@@ -296,64 +170,43 @@ def distinct(texts: Sequence[Sequence[str]]) -> int:
     return 1
 
 
-def room(columns: Sequence[Column], width: int) -> int:
-    """What is left of `width` when each column is as narrow as it may be; negative: they do not fit."""
-    return width - sum(one.least + GAP for one in columns)
+def once_each(texts: Sequence[str]) -> list[str]:
+    """The texts, "" where one repeats that above it."""
+    return ["" if k and text == texts[k - 1] else text for k, text in enumerate(texts)]
 
 
-def pieces(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
-    """Columns in as few tables as fit, none much narrower than the others, each with the key columns first.
-
-    A single column may still be too wide; it is folded.
-    """
-    parts = filled(columns, keys, width)
-    for narrower in range(width - 1, 0, -1):
-        even = filled(columns, keys, narrower)
-        if len(even) > len(parts):
-            break
-        parts = even
-    return parts
+def broken(name: str, width: int) -> list[str]:
+    """A column's name in lines: broken behind hyphens, pluses and blanks."""
+    lines: list[str] = []
+    for piece in PIECE.findall(name):
+        if lines and len(lines[-1]) + len(piece.rstrip()) <= width:
+            lines[-1] += piece
+        else:
+            lines.append(piece)
+    return [line.rstrip() for line in lines] or [""]
 
 
-def filled(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
-    parts = [columns[:keys]]
-    for one in columns[keys:]:
-        if len(parts[-1]) > keys and room([*parts[-1], one], width) < 0:
-            parts.append(columns[:keys])
-        parts[-1] = [*parts[-1], one]
-    return parts
+def columns_of(matrix: Matrix) -> tuple[list[Column], int, frozenset[int]]:
+    """A Matrix as columns for print_tables: quantities under the headings of their groups, one key column."""
+    rows: list[tuple[str, Quantity | None]] = []
+    for heading, quantities in matrix.groups.items():
+        rows += [(heading, None), *((f"  {quantity.name}", quantity) for quantity in quantities)]
+    columns = [Column("", [name for name, _ in rows], True)]
+    for k, name in enumerate(matrix.columns):
+        texts = ["" if quantity is None else full(quantity.values[k], quantity.form) for _, quantity in rows]
+        columns.append(Column(name, texts, False))
+    return columns, 1, frozenset(k for k, (_, quantity) in enumerate(rows) if quantity is None)
 
 
-def grid(columns: Sequence[Column], width: int) -> Table:
-    """A rich Table without lines; what is left of `width` goes to the columns in proportion to what they
-    lack."""
-    from rich.table import Table
-
-    table = Table(box=None)
-    spare = max(room(columns, width), 0)
-    lacking = max(sum(one.most - one.least for one in columns), 1)
-    for one in columns:
-        want = one.most - one.least
-        width = one.least + min(want, spare * want // lacking)
-        table.add_column(
-            "\n".join(broken(one.name, width)),
-            header_style="bold cyan",
-            justify="left" if one.words else "right",
-            overflow="fold",
-            width=width,
-        )
-    for texts in zip(*(one.texts for one in columns), strict=True):
-        table.add_row(*texts)
-    return table
-
-
-def print_records(out: Console, title: str, columns: list[Column], keys: int) -> None:
-    """Row by row: what tells it apart, then its other columns below each other."""
-    out.print(title, style="bold")
-    for texts in zip(*(one.texts for one in columns), strict=True):
-        row = dict(zip((one.name for one in columns), texts, strict=True))
-        out.print(" ".join(texts[:keys]))
-        out.print(listing({one.name: row[one.name] for one in columns[keys:]}, indent=2))
+def full(value: float | None, form: str) -> str:
+    """A number of a Matrix."""
+    if value is None or isinf(value):
+        return "-" if value is None else "never"
+    if form == "count":
+        return f"{value:,.0f}"
+    if form == "share":
+        return f"{100 * value:.2f}"
+    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 SCREEN = 80  # columns of a first screen
@@ -420,7 +273,7 @@ def matrices(title: str, nodes: Sequence[int], by_state: Mapping[str, Any]) -> I
 
 
 @contextmanager
-def progress_bar() -> Iterator[ProgressProgress]:
+def progress_bar() -> Iterator[process.Progress]:
     """Yields progress(done, total, what), or None where stderr is not a terminal."""
     out = console(stderr=True)
     if not sys.stderr.isatty():  # not FORCE_COLOR, which is about colour: a log has no use for bars
@@ -457,51 +310,32 @@ FIRST = 2.0
 
 
 class Progress:
-    """Call it with each TraceSize. On a terminal: one line that is rewritten; where the program writes to the
-    terminal too, lines of their own, at growing intervals, so that neither spoils the other. Elsewhere only
-    the warning about the disk."""
+    """Call it with each TraceSize: on a terminal lines at growing intervals, elsewhere only the warning about
+    the disk."""
 
     def __init__(self, write: Callable[[str], object] = sys.stderr.write, waiting_for: str = "") -> None:
         """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
         self.write, self.waiting_for = write, waiting_for
         self.terminal = sys.stderr.isatty()
-        self.shared = sys.stdout.isatty()
-        self.next, self.warned, self.shown = FIRST, False, False
+        self.next, self.warned = FIRST, False
 
     def __call__(self, grown: TraceSize) -> None:
         if grown.free < LOW and not self.warned:
             self.warned = True
-            self.clear()
             self.write(
                 f"ptanalyze: only {size(grown.free)} are left on the disk; Ctrl-C ends the program and keeps "
                 "what is recorded\n"
             )
-        if not self.terminal:
-            return
-        if not self.shared:
-            self.write(f"\r\x1b[K{line(grown, self.waiting_for)}")
-            self.shown = True
-        elif grown.seconds >= self.next:
+        if self.terminal and grown.seconds >= self.next:
             self.write(f"ptanalyze: {line(grown, self.waiting_for)}\n")
             self.next = min(2 * self.next, self.next + EVERY)
-        flush()
-
-    def clear(self) -> None:
-        """Remove the line that is rewritten."""
-        if self.shown:
-            self.write("\r\x1b[K")
-            self.shown = False
+        sys.stderr.flush()
 
     def sealing(self, grown: TraceSize) -> None:
         """The program has ended; what follows takes long for a large trace."""
-        self.clear()
         if self.terminal:
             self.write(f"ptanalyze: checking and sealing {size(grown.bytes)} of trace\n")
-            flush()
-
-
-def flush() -> None:
-    sys.stderr.flush()
+            sys.stderr.flush()
 
 
 def line(grown: TraceSize, waiting_for: str = "") -> str:
