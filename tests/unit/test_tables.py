@@ -92,7 +92,7 @@ def test_parts_hold_every_column_once_and_the_keys_each_time(named, width):
 
 
 def test_a_number_is_never_folded(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("COLUMNS", "40")
     number = "123,456,789,123,456,789"
     print_rows("", [{"policy": "linux", "n": number, "share": "12.5 %", "words": "some words to fold"}])
     assert number in capsys.readouterr().out

@@ -124,8 +124,10 @@ def print_tables(
     out: Console, columns: Sequence[Column], keys: int, bold: frozenset[int] = frozenset()
 ) -> None:
     """Columns in as few tables as fit, each with the first `keys` of them; bold: rows of headings."""
-    for part in parts(out, columns, keys):
-        out.print(grid(part, bold))
+    whole = grid(columns, bold, whole=True)
+    fits = out.measure(whole, options=out.options.update_width(1 << 20)).minimum <= out.width
+    for table in [whole] if fits else [grid(part, bold) for part in parts(out, columns, keys)]:
+        out.print(table)
 
 
 def parts(out: Console, columns: Sequence[Column], keys: int) -> list[list[Column]]:
@@ -139,14 +141,14 @@ def parts(out: Console, columns: Sequence[Column], keys: int) -> list[list[Colum
     return tables
 
 
-def grid(columns: Sequence[Column], bold: frozenset[int] = frozenset()) -> Table:
-    """A rich Table without lines."""
+def grid(columns: Sequence[Column], bold: frozenset[int] = frozenset(), whole: bool = False) -> Table:
+    """A rich Table without lines; whole: names of columns are not broken."""
     from rich.cells import cell_len
     from rich.table import Table
 
     table = Table(box=None)
     for column in columns:
-        pieces = [piece.rstrip() for piece in PIECE.findall(column.name)]
+        pieces = [column.name] if whole else [piece.rstrip() for piece in PIECE.findall(column.name)]
         widest = max(map(cell_len, [*column.texts, *pieces]), default=0)
         table.add_column(
             "\n".join(broken(column.name, widest)),

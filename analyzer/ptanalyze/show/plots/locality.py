@@ -124,11 +124,11 @@ def headline(table: DataFrame, panels: dict[str, DataFrame]) -> str:
 
 
 def first_and_best(shares: dict[str, float]) -> str:
-    """ "48 % with linux, 100 % with mitosis": of the first policy, and of that with the most."""
+    """ "48 % with linux, 100 % with mitosis": of the first policy, and of the best if it has more."""
     first, *rest = shares
     best = max(usable(rest), key=lambda name: shares[name]) if rest else first
-    texts = [f"{shares[name]:.0f} % with {name}" for name in dict.fromkeys((first, best))]
-    return ", ".join(texts)
+    more = f", {shares[best]:.0f} % with {best}" if shares[best] >= shares[first] + 0.5 else ""
+    return f"{shares[first]:.0f} % with {first}{more}"
 
 
 # Heat maps by node: reads of page-table entries per policy, and latencies.
