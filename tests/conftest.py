@@ -9,6 +9,7 @@ code, which only must compute the same, has FEW.
 import gc
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,6 +29,7 @@ os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says,
 CACHE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache/matplotlib"))  # fonts are listed once
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # nor do they have anybody's streams
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema, of nbformat, makes grammars of it for 5 s
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
 # A shell's background ignores Ctrl-C, nohup a hang-up, and so would all that tests start.
@@ -53,8 +55,8 @@ LONGEST = (
     "unit",
 )  # first those that wait
 LONG = (  # of unit
-    "policy_files", "code_cache", "validate_vmitosis", "shadow", "check",
-    "plots", "validate", "vmitosis", "hydra",
+    "synth", "policy_files", "policies", "code_cache", "tlb", "plots_values", "whatif", "data_migration",
+    "validate", "house",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from collections import namedtuple
 
 import pytest
 
+from captures import TOUCHES, shorter
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
 
@@ -57,18 +58,16 @@ def nowhere(tmp_path_factory, monkeypatch):
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory):
-    """A copy of the bundled capture, so that its cache is the tests' own."""
-    copy = tmp_path_factory.mktemp("captures") / "sample"
-    shutil.copytree(bundled("samples") / "sysbench-memory", copy)
-    return copy
+    """The beginning of the bundled capture, a copy: its cache is the tests' own."""
+    place = tmp_path_factory.mktemp("captures")
+    return shorter(bundled("samples") / "sysbench-memory", place / "sample", TOUCHES["sysbench-memory"])
 
 
 @pytest.fixture(scope="session")
 def vm_sample(tmp_path_factory):
     """The same of the bundled capture of a NUMA-visible VM."""
-    copy = tmp_path_factory.mktemp("captures") / "vm"
-    shutil.copytree(bundled("samples") / "vm-numa-visible", copy)
-    return copy
+    place = tmp_path_factory.mktemp("captures")
+    return shorter(bundled("samples") / "vm-numa-visible", place / "vm", TOUCHES["vm-numa-visible"])
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from report_page import ReportPage
 def test_info_counts_tables_threads_and_touches(pt, sample):
     result = json.loads(pt("info", sample, "--json").out)["result"]
     assert result["trace"]["threads"] == 5
-    assert result["trace"]["merged touches"] > 10**6
+    assert result["trace"]["merged touches"] > 10**4
     assert result["page table"]["table pages"] == sum(
         result["page table"][f"tables at level {level}"] for level in (1, 2, 3, 4)
     )
@@ -419,16 +419,6 @@ def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
         ran = pt("report", *given)
         assert is_one_line(ran, 2) and why in ran.err and not ran.out
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_page_of_a_trace_can_count_each_mapped_page_once(pt, small, tmp_path):
-    path = tmp_path / "leaf.html"
-    assert pt("report", small, "--weight", "leaf", "-p", "mitosis", "-o", path).code == 0
-    page = ReportPage(path.read_text("utf-8"))
-    text = page.text()
-    assert "every mapped page counts" in text
-    assert "pages Local" in text and "steady state" not in text
-    assert not any(e.attributes.get("id", "").startswith("walkers") for e in page.all("table"))
 
 
 def test_policies_that_a_page_cannot_show_are_refused_in_one_line(pt, small, tmp_path):

@@ -22,12 +22,13 @@ from needs import needs_root
 from plot_texts import readable
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine
-from ptanalyze.formats.measured.latency import LatencyMatrix, NodeLatency, write_latency, write_matrix
+from ptanalyze.formats.measured.latency import NodeLatency, write_latency
 from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
 from ptanalyze_host import trial_command as trial
+from ptanalyze_host.cacheline import LatencyMatrix, write_matrix
 from ptanalyze_host.cpu_groups import write_prometheus
 from ptanalyze_host.trial import Trial, Window
 from ptanalyze_report import page
@@ -39,10 +40,10 @@ from ptanalyze_report import page
 DOCS = Path(ptanalyze.__file__).parents[1] / "docs"
 CAPTURES = sorted(path.name for path in bundled("samples").iterdir() if path.is_dir())
 COUNTERS = (
-    "591789168957,,cycles:u\n310406758348,,dtlb_load_misses.walk_pending:u\n"
-    "15741821,,dtlb_store_misses.walk_pending:u\n0,,ept.walk_pending:u\n"
+    "591789168957,,cycles:u,1,100.00,,\n310406758348,,dtlb_load_misses.walk_pending:u,1,100.00,,\n"
+    "15741821,,dtlb_store_misses.walk_pending:u,1,100.00,,\n0,,ept.walk_pending:u,1,100.00,,\n"
 )
-MATRIX = ",0,1,2,3\n0,-,50,125,125\n1,50,-,125,125\n2,125,125,-,50\n3,125,125,50,-\n"
+MATRIX = [[np.nan, 50, 125, 125], [50, np.nan, 125, 125], [125, 125, np.nan, 50], [125, 125, 50, np.nan]]
 EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "synth": "-o made --size 16M --guest visible --accesses 1000",
     "join": "pair/host pair/guest -o made",
@@ -59,7 +60,7 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "calibrate": "--local local.csv",
     "predict": "--local local.csv",
     "validate": "--paper vmitosis --row 'table 4'",
-    "topology groups": "matrix.csv",
+    "topology groups": "matrix.json",
     "policies": "",
     "machines": "",
 }
@@ -127,7 +128,7 @@ def place(tmp_path_factory):
     """A directory with all that the examples read; they run and write there."""
     place = tmp_path_factory.mktemp("examples")
     (place / "local.csv").write_text(COUNTERS)
-    (place / "matrix.csv").write_text(MATRIX)
+    write_matrix(place / "matrix.json", LatencyMatrix((0, 1, 2, 3), np.array(MATRIX)))
     unpack("visible-bound", place).rename(place / "pair")
     return place
 
@@ -220,8 +221,8 @@ def test_a_file_holds_what_is_printed_in_any_other_form_and_one_table(answer, pl
 
 
 NATIVE_EXAMPLES = {
-    **{name: words.replace("VM", "sysbench-memory") for name, words in EXAMPLES.items() if "VM" in words},
-    "timeline": "sysbench-memory -p hydra --windows 3",
+    **{name: words.replace("VM", "NATIVE") for name, words in EXAMPLES.items() if "VM" in words},
+    "timeline": "NATIVE -p hydra --windows 3",
     "policies": "",
     "machines": "",
     "predict": "--statistics",
@@ -230,12 +231,18 @@ del NATIVE_EXAMPLES["fragmentation"]
 
 
 @pytest.fixture
-def native(once, place, monkeypatch):
+def native(once, sample, place, monkeypatch):
     """Run an example of a native capture with `--csv -o`."""
     monkeypatch.chdir(place)
 
     def call(name):
-        ran = once(name, *NATIVE_EXAMPLES[name].split(), "--csv", "-o", f"native {name}.csv")
+        ran = once(
+            name,
+            *NATIVE_EXAMPLES[name].replace("NATIVE", str(sample)).split(),
+            "--csv",
+            "-o",
+            f"native {name}.csv",
+        )
         assert ran.code == 0, ran.err
         return ran
 

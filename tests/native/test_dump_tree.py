@@ -21,8 +21,6 @@ from ptanalyze.formats.snapshot import read_snapshot, read_tree
 
 # Processes that share memory as one capture: what they share as pagemap tells it, all stopped together.
 
-MIB = 1 << 20
-
 
 @pytest.fixture(scope="module")
 def family(programs):

@@ -228,6 +228,7 @@ def with_a_fifth_level(tree):
     )
 
 
+@pytest.mark.compiled
 def test_a_recorded_guest_is_the_same_under_five_levels_of_ept(tmp_path):
     place = unpack(NAMES[1], tmp_path)
     host, guest = read_vm(place / "host"), read_snapshot(place / "guest")
@@ -329,6 +330,7 @@ def test_intel_would_accept_every_recorded_entry(recorded):
             assert naive.misconfigured(entry, level) == ""
 
 
+@pytest.mark.compiled
 def test_classification_of_recorded_guests_is_the_same_on_intels_tables(recorded):
     host, guest = recorded
     nowhere = np.zeros(0, np.uint64)

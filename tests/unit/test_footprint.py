@@ -258,6 +258,7 @@ def scenario_of(lines, tmp_path):
     )
 
 
+@pytest.mark.compiled
 def test_samples_of_walks_read_from_dram_what_the_program_does_and_too_few_are_refused(tmp_path):
     """Caches that replay one walk in 100 held more; a few walks fitted them, of whatever program."""
     held = FEW_LINES.llc.lines

@@ -242,6 +242,7 @@ def test_an_oblivious_guest_sees_one_node_of_all_the_memory(tmp_path):
     assert len(read_vm(capture.directory).slots) == 1
 
 
+@pytest.mark.compiled
 def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
     parameters = Parameters(
         size=8 * MIB,
@@ -382,6 +383,7 @@ def targets(pattern, n=200_000):
     return np.bincount(pages[pages >= first] - first, minlength=graph.vertices * 4 // 4096)
 
 
+@pytest.mark.compiled
 def test_targets_of_a_kronecker_graph_are_skewed_as_r_mat_is_and_its_hot_vertices_scattered():
     graph = naive.Graph("pr", 14, True, 5)
     seen = np.array([graph.neighbour(u, k) for u in range(1500) for k in range(8)])
@@ -392,6 +394,7 @@ def test_targets_of_a_kronecker_graph_are_skewed_as_r_mat_is_and_its_hot_vertice
     assert np.diff(np.sort(hot)).min() > 8
 
 
+@pytest.mark.compiled
 def test_targets_of_a_uniform_graph_are_even_over_pages_and_those_of_a_kronecker_graph_are_not():
     uniform, skewed = targets("pr:uni16"), targets("pr:kron16")
     spread = [np.std(counts) / np.mean(counts) for counts in (uniform, skewed)]
@@ -421,6 +424,7 @@ def test_a_graph_of_2_to_30_vertices_takes_as_much_room_as_its_arrays():
     assert planned("bc:uni27").pages == (8 + 128 + 4 + 8 + 4 + 4 + 4 + 4) << 27 >> 12
 
 
+@pytest.mark.compiled
 def test_a_capture_of_a_shape_passes_every_check_and_comes_out_the_same_again(tmp_path):
     asked = Parameters(nodes=2, threads=2, pattern="bc:kron16", accesses=20_000, init_trace=False)
     plan, made = synthesize(asked, tmp_path / "graph")
@@ -518,6 +522,7 @@ def test_a_share_of_the_accesses_goes_anywhere(pattern):
     assert pages.min() >= 0 and pages.max() < 2048
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.4])
 def test_the_popularity_of_pages_falls_as_a_power_of_their_rank(exponent):
     pages = source(pattern=f"zipf:{exponent}", size=64 * MIB)(400000)
@@ -533,6 +538,7 @@ def test_popular_pages_are_not_neighbours():
     assert np.diff(np.sort(top)).min() > 8
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("exponent", [0.8, 1.2])
 @pytest.mark.parametrize("sets", [512, 8192])
 def test_entries_of_popular_pages_share_out_the_sets_of_a_cache_as_chance_has_it(exponent, sets):

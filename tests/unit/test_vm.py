@@ -376,6 +376,7 @@ def test_a_host_s_dump_alone_is_no_capture_and_import_says_what_makes_one(form, 
         import_capture(form, host, tmp_path / "made")
 
 
+@pytest.mark.compiled
 def test_page_tables_of_a_guest_and_its_host_are_imported_as_a_vm(tmp_path):
     unsealed = shutil.copytree(bundled("samples") / "vm-numa-visible", tmp_path / "unsealed")
     (unsealed / "capture.json").unlink()
@@ -465,6 +466,7 @@ def recorded(tmp_path_factory):
     return {name: (open_capture(path).snapshot, fit, path) for name, (path, fit) in made.items()}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_the_host_maps_every_table_and_page_of_its_own_guest(recorded, name):
     _, fit, _ = recorded[name]
@@ -472,6 +474,7 @@ def test_the_host_maps_every_table_and_page_of_its_own_guest(recorded, name):
     assert fit.pages.mapped == fit.pages.frames > 25_000
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", SMALL)
 def test_every_touched_page_translates_to_what_the_pointers_lead_to(recorded, name):
     snapshot, _, path = recorded[name]
@@ -484,6 +487,7 @@ def test_every_touched_page_translates_to_what_the_pointers_lead_to(recorded, na
         assert explain(snapshot, int(addresses[k])).page_frame == expected[k]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_regions_of_touched_pages_are_translated_by_leaf_tables_of_the_snapshot(recorded, name):
     snapshot, _, path = recorded[name]
@@ -494,6 +498,7 @@ def test_regions_of_touched_pages_are_translated_by_leaf_tables_of_the_snapshot(
     assert (space.tables.host_leaf[: space.guest_tables] >= space.guest_tables).all()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_equal_those_of_the_published_definition(recorded, name):
     snapshot, _, _ = recorded[name]

@@ -362,7 +362,7 @@ def test_a_finding_that_not_all_policies_have_names_those_that_have_it():
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("of", [*bundled_samples(), "whole run", "moving data"])
+@pytest.mark.parametrize("of", ["vm-numa-visible", "whole run", "moving data"])
 def test_answers_do_not_depend_on_others_asked(of, tmp_path):
     """A whole run of one node has its data where they were first touched, before its steady part."""
     shape = {"nodes": 1, "threads": 4, "accesses": 60_000, "init": "single", "init_trace": True}

@@ -140,7 +140,10 @@ def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_
 
 @pytest.mark.twin
 @pytest.mark.parametrize("pattern", ["uniform", "zipf:0.8", "zipf:1.2", "sequential"])
-@pytest.mark.parametrize(("mib", "nodes", "llc_kib", "off"), [(64, 2, 64, 0), (2048, 4, 1024, 0.002)])
+@pytest.mark.parametrize(
+    ("mib", "nodes", "llc_kib", "off"),
+    [(64, 2, 64, 0), pytest.param(2048, 4, 1024, 0.002, marks=pytest.mark.compiled)],
+)
 def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     pattern, mib, nodes, llc_kib, off, tmp_path
 ):

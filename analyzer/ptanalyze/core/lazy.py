@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 
 
 def attach(package: str, file: str) -> tuple[dict[str, tuple[str, str]], Callable[[str], object]]:
@@ -25,6 +24,8 @@ def attach(package: str, file: str) -> tuple[dict[str, tuple[str, str]], Callabl
     api = {public: (module, name) for _, module, _, name, _, public in lines}
 
     def getter(public: str) -> object:
+        from importlib import import_module  # here: before `__main__` runs, no Ctrl-C is heeded
+
         if public not in api:
             raise AttributeError(f"module {package!r} has no attribute {public!r}")
         module, name = api[public]
