@@ -62,11 +62,11 @@ def compile_now() -> None:
 
 
 def compiled() -> dict[Path, list[Path]]:
-    """{directory: its compiled kernels}: beside the package's modules, and in Numba's directories."""
+    """{directory: its compiled kernels}: beside the package's modules, and in the user's cache."""
     from ..kernels.jit import SUFFIX
 
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "numba")
-    places = {Path(__file__).parents[1], caches, Path(os.environ.get("NUMBA_CACHE_DIR") or caches)}
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code")
+    places = {Path(__file__).parents[1], cache, Path(os.environ.get("NUMBA_CACHE_DIR") or cache)}
     found: dict[Path, list[Path]] = {}
     for file in dict.fromkeys(file for place in sorted(places) for file in sorted(place.rglob(f"*{SUFFIX}"))):
         found.setdefault(file.parent, []).append(file)

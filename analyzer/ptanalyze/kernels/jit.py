@@ -18,6 +18,7 @@ import inspect
 import itertools
 import os
 import pickle
+import re
 import stat
 import sys
 import tempfile
@@ -33,7 +34,7 @@ import numpy as np
 from numba import njit, typeof
 from numba.core import types
 from numba.core.bytecode import FunctionIdentity
-from numba.core.caching import CompileResultCacheImpl, UserWideCacheLocator
+from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
@@ -51,38 +52,21 @@ SUFFIX = ".ptcode"
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def results_of(function):
-    """Numba's own part for a Python function, in the first of Numba's directories that is ours alone.
+def folder_of(function):
+    """Directory for a function's code: $NUMBA_CACHE_DIR, else beside its source, else in the user's cache.
 
-    None where there is no such directory: it belongs to another user (root does not leave files there
-    either), others may write to it, or we cannot.
+    None where none of these is the user's alone and can be written to: root leaves no files with others.
     """
-    try:
-        results = CompileResultCacheImpl(function)
-    except RuntimeError:
-        return None
-    source = inspect.getfile(function)
-    for kind in CompileResultCacheImpl._locator_classes if not own(results.locator) else ():
-        locator = kind.from_function(function, source)
-        if locator is not None and own(locator):
-            results._locator = locator
-            return results
-    return results if own(results.locator) else None
-
-
-def own(locator):
-    """Whether a directory is the user's and no other can write to it; that in the user's cache is made so."""
-    folder = locator.get_cache_path()
-    try:
-        if isinstance(locator, UserWideCacheLocator) and os.stat(folder).st_uid == os.geteuid():
-            os.chmod(folder, 0o700)
-        return private(os.stat(folder))
-    except OSError:
-        return False
-
-
-def private(status):
-    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS
+    named, source = os.environ.get("NUMBA_CACHE_DIR"), Path(inspect.getfile(function))
+    own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    beside_source = [source.parent / "__pycache__"] if source.exists() else []
+    for place in [Path(named)] if named else [*beside_source, Path(own, "ptanalyze", "code")]:
+        with suppress(OSError):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = os.stat(place)
+            if status.st_uid == os.geteuid() and not status.st_mode & OTHERS and os.access(place, os.W_OK):
+                return place
+    return None
 
 
 class KeptCode:
@@ -91,23 +75,12 @@ class KeptCode:
     def __init__(self, folder, name, key):
         self.path, self.key = Path(folder) / f"{name}.{key}{SUFFIX}", key.encode()
 
-    def there(self):
-        """True if there is a file of ours; whether it is whole is known when it is loaded."""
-        try:
-            status = os.lstat(self.path)
-        except OSError:
-            return False
-        return stat.S_ISREG(status.st_mode) and private(status)
-
     def load(self):
         """What was saved, or None; None too where it names a module that this version does not have."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            content = self.path.read_bytes()
         except OSError:
             return None
-        with os.fdopen(fd, "rb") as file:
-            status = os.fstat(fd)
-            content = file.read() if stat.S_ISREG(status.st_mode) and private(status) else b""
         head = len(MAGIC) + SUM
         whole = content[:head] == MAGIC + hashlib.sha256(content[head:]).digest()
         if not whole or not content.startswith(self.key, head):
@@ -153,7 +126,7 @@ class NoKey(Exception):
 def keep_compiled(function):
     """Let a jitted function look for its compiled code on disk, and leave it there; returns the function.
 
-    Nothing is kept of code that no file holds, nor where there is no directory to write to.
+    Nothing is kept of code in `__main__`, nor where there is no directory to write to.
     """
     if isinstance(function, Dispatcher):
         function._cache = CodeCache(function)
@@ -169,20 +142,19 @@ class CodeCache:
         self.function = function
 
     @cached_property
-    def results(self):
-        """Numba's own part; NoKey where no file holds the code or no directory can be written to."""
-        results = results_of(self.function.py_func)
-        if results is None:
-            if Path(inspect.getfile(self.function.py_func)).exists():
-                say(NOWHERE)
+    def folder(self):
+        """Where its code is kept; NoKey where no directory can be written to."""
+        folder = folder_of(self.function.py_func)
+        if folder is None:
+            say(NOWHERE)
             raise NoKey(self.function.py_func.__qualname__)
-        return results
+        return folder
 
     @property
     def cache_path(self):
         """Numba's own reports name it."""
         with suppress(NoKey):
-            return self.results.locator.get_cache_path()
+            return str(self.folder)
 
     @cached_property
     def text(self):
@@ -192,22 +164,16 @@ class CodeCache:
     def file_of(self, signature, codegen):
         """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
         arguments, _ = normalize_signature(signature)
-        folder = self.results.locator.get_cache_path()
-        about = [
-            NAMING,
-            sys.version,
-            numba.__version__,
-            *map(repr, codegen.magic_tuple()),
-            *map(str, arguments),
-        ]
-        about += [text for argument in arguments for text in fields_of(argument)]
+        about = [NAMING, sys.version, numba.__version__, *map(repr, codegen.magic_tuple())]
+        about += [*map(str, arguments), *(text for argument in arguments for text in fields_of(argument))]
         key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
-        return KeptCode(folder, self.results.filename_base, key)
+        name = re.sub("[<>]", "", f"{self.function.__module__}.{self.function.py_func.__qualname__}")
+        return KeptCode(self.folder, name, key)
 
     def has(self, signature, codegen):
         """True if the code is there, or cannot be kept."""
         with suppress(NoKey):
-            return self.file_of(signature, codegen).there()
+            return self.file_of(signature, codegen).path.exists()
         return True
 
     def load_overload(self, signature, target):
@@ -216,13 +182,13 @@ class CodeCache:
         kept = None
         with suppress(NoKey):
             kept = self.file_of(signature, target.codegen()).load()
-        return None if kept is None else self.results.rebuild(target, kept)
+        return None if kept is None else CompileResult._rebuild(target, *kept)
 
     def save_overload(self, signature, compiled):
         """Keep it for the next process, if its types have a key there and there is room."""
         with suppress(NoKey, OSError):
-            if self.results.check_cachable(compiled):
-                self.file_of(signature, compiled.codegen).save(self.results.reduce(compiled))
+            if not compiled.library.has_dynamic_globals and all(part.can_cache for part in compiled.lifted):
+                self.file_of(signature, compiled.codegen).save(compiled._reduce())
 
 
 def say_compiling():
@@ -304,7 +270,8 @@ def members(thing, names, seen):
     """Texts of the compiled functions and constants of a module that some code names."""
     for name in names if isinstance(thing, ModuleType) else ():
         member = getattr(thing, name, None)
-        if isinstance(member, (Dispatcher, tuple, np.ndarray, *PLAIN)):
+        inlined = isinstance(member, FunctionType) and is_ours(member)  # by register_jitable
+        if inlined or isinstance(member, (Dispatcher, tuple, np.ndarray, *PLAIN)):
             yield from described(member, seen)
 
 
