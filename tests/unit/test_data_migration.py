@@ -17,7 +17,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.cycles import busy_ns
-from ptanalyze.kernels import BALANCING, IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
+from ptanalyze.kernels import BALANCING, IPI, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN, data_page, node_now
 from ptanalyze.policies import plan_for
@@ -27,7 +27,7 @@ from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
 from replay_cases import HEAP, Case, both, case, cases, events, reads_of, scenario_of
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
+from strategies import PAGE, build_snapshot, build_trace, small_machine, snapshots
 
 # What happens over time: windows of a replay, and the NUMA-balancing schedule.
 
@@ -51,15 +51,6 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
     assert (series.dram.sum(axis=(0, 1)) == own[..., 1].sum(axis=0)).all()
 
 
-@pytest.mark.twin
-def test_windows_are_of_equal_time():
-    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP] * n) for n in (5, 1, 3, 7, 2)]))
-    scenario, one = scenario_of(process), start(plan_for("linux"), scenario_of(process))
-    replay_walks([one], scenario, scenario.reads(), windows=2)
-    assert one.series.time_ns.tolist() == [2000, 4000]
-    assert one.series.walks.tolist() == [6, 12]
-
-
 def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
     """(Scenario, steps) of one VMA of 8 pages on node 0."""
     vas = [HEAP + k * PAGE for k in range(pages)]
@@ -77,19 +68,6 @@ def passes(count, events=()):
 
 
 @pytest.mark.twin
-def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves():
-    two_pages = Moves(autonuma=True, delay_ms=0.004, scan_period_ms=0.001, scan_size_mb=2 / 256)
-    steps = stepped(passes(8), two_pages)[1]
-    data = steps.kind == DATA
-    assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
-    assert data_page(steps, data)[1].tolist() == list(range(8))
-    assert set(steps.was[data].tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
-    assert np.count_nonzero(steps.kind == FLUSH) == 4 + 8, (
-        "one per scan for its marks, one per page that moves"
-    )
-
-
-@pytest.mark.twin
 def test_a_further_run_scans_on_where_and_when_the_first_left_off():
     """Of 8 pages the first run scans 6, two each microsecond from its sixth on; the last are due soon."""
     slow = Moves(autonuma=True, delay_ms=0.005, scan_period_ms=0.001, scan_size_mb=2 / 256)
@@ -101,31 +79,6 @@ def test_a_further_run_scans_on_where_and_when_the_first_left_off():
     assert marks(hints(steps)) == [(5, 0), (5, 1), (6, 2), (6, 3), (7, 4), (7, 5)]
     again = marks(hints(scenario.steady_state().history.steps))
     assert again[:2] == [(1, 6), (1, 7)] and {(2, 0), (2, 1), (3, 2)} <= set(again)
-
-
-@pytest.mark.twin
-def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():
-    """Two pages of 2 MiB between small ones, 2 MiB a scan: the second one waits for the next scan."""
-    huge = [HEAP, HEAP + REGION]
-    snapshot = build_snapshot([Page(va, 512 * (k + 1), 2) for k, va in enumerate(huge)])
-    process = case(snapshot, build_trace([(0, huge)] * 6))
-    moved = move_threads(process.placement, process.trace, process.machine, "0:1@50%")
-    scenario = scenario_of(process._replace(placement=moved))
-    vars(scenario)["moves"] = Moves(autonuma=True, delay_ms=0.003, scan_period_ms=0.001, scan_size_mb=2)
-    steps = scenario.history.steps
-    data = steps.kind == DATA
-    assert steps.at[data].tolist() == [7, 10], "the first page in chunk 3, the second one in chunk 4"
-
-
-@pytest.mark.twin
-def test_the_rate_limit_lets_so_many_pages_move():
-    """Of 8 pages marked each microsecond, 1 GiB/s lets all move, a page a second one."""
-    fast, slow = (
-        Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001, rate_limit_mb_s=rate)
-        for rate in (1024, 1 / 256)
-    )
-    found = [np.count_nonzero(stepped(passes(8), moves)[1].kind == DATA) for moves in (fast, slow)]
-    assert found == [8, 1]
 
 
 @pytest.mark.twin
@@ -443,39 +396,6 @@ def of(counters, kind):
     return int(counters.events[BALANCING, kind].sum())
 
 
-def test_a_page_that_stays_is_marked_and_restored():
-    scenario, count = balanced("linux")
-    steps = scenario.history.steps
-    assert np.count_nonzero(steps.kind == HINT) == 2 * PAGES and not (steps.kind == DATA).any()
-    assert (of(count, PTE_WRITE), of(count, PTE_FANOUT)) == (2 * PAGES, 0)
-
-
-def test_a_mark_goes_to_every_replica():
-    _, count = balanced("mitosis")
-    assert (of(count, PTE_WRITE), of(count, PTE_FANOUT)) == (2 * PAGES, 2 * PAGES * (NODES - 1))
-
-
-def test_what_is_marked_already_is_not_marked_again():
-    every = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=0.000_2, scan_size_mb=1)
-    vas = [HEAP + k * PAGE for k in range(PAGES)]
-    snapshot = build_snapshot(
-        [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
-    )
-    scenario = scenario_of(case(snapshot, build_trace([(0, vas)] + [(0, [HEAP] * 40)] * 5), NODES))
-    vars(scenario)["moves"] = every
-    steps = scenario.history.steps
-    counts = np.bincount(steps.lo[steps.kind == HINT], minlength=PAGES)
-    assert counts[1:].tolist() == [1] * (PAGES - 1), "pages that nobody walks to stay marked"
-    assert counts[0] > 2
-
-
-def test_a_page_that_moves_is_written_once_more():
-    scenario, count = balanced("linux", thread=1)
-    kind = scenario.history.steps.kind
-    assert (np.count_nonzero(kind == HINT), np.count_nonzero(kind == DATA)) == (PAGES, PAGES)
-    assert of(count, PTE_WRITE) == 2 * PAGES
-
-
 def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
     """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
     scenario, _ = balanced("linux", thread=1)
@@ -486,24 +406,6 @@ def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
     assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
     stay, _ = balanced("linux")
     assert np.count_nonzero(stay.history.steps.kind == FLUSH) == 1
-
-
-def test_each_page_that_moves_interrupts_who_else_runs():
-    vas = [HEAP + k * PAGE for k in range(PAGES)]
-    snapshot = build_snapshot(
-        [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
-    )
-    threads = [(0, vas[:1]), (1, vas), (1, vas), (1, vas), (1, vas), (0, vas[:1])]
-    scenario = scenario_of(case(snapshot, build_trace(threads), NODES))
-    vars(scenario)["moves"] = ONCE
-    run = start(plan_for("linux"), scenario)
-    replay_walks([run], scenario, scenario.reads())
-    assert of(run.counters, IPI) == 1 + np.count_nonzero(scenario.history.steps.kind == DATA) == 1 + PAGES
-
-
-def test_without_balancing_nothing_is_marked():
-    scenario, count = balanced("mitosis", Moves())
-    assert not (scenario.history.steps.kind == HINT).any() and of(count, PTE_WRITE) == 0
 
 
 def test_under_shadow_paging_every_mark_and_every_restored_entry_is_an_exit():

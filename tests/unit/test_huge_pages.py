@@ -90,11 +90,6 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
     assert said == (layers == "both")
 
 
-def test_walks_are_filtered_anew_natively():
-    linux, thp = ask(full(1), "thp", touched=[GIB + k * PAGE for k in range(100)])
-    assert (linux.walks, thp.walks) == (100, 1)
-
-
 @pytest.mark.parametrize(
     "vma",
     [
@@ -244,50 +239,6 @@ def test_walks_over_huge_pages_read_what_the_naive_walker_reads(snapshot, data, 
 def test_what_stays_small_at_one_fragmentation_does_at_every_higher_one(base, low, high, seed):
     low, high = sorted((low, high))
     assert stays_small(base, high, seed, 0) or not stays_small(base, low, seed, 0)
-
-
-def test_seeds_and_shares_draw_about_as_many_regions_as_asked():
-    snapshot = build_snapshot([(GIB + k * REGION, k) for k in range(400)], vmas=[(GIB, 2 * GIB, "")])
-    drawn = []
-    for seed in range(2):
-        facts = ask(snapshot, "thp", params={"fragmentation": 0.25, "seed": seed}, trace=False)[-1].facts
-        drawn.append(facts["regions_left_by_fragmentation"])
-    assert all(60 <= few <= 140 for few in drawn)
-
-
-def anonymous_vm(pages):
-    return build_snapshot(pages, [], vmas=[(GIB, 2 * GIB, "")])
-
-
-def test_a_huge_page_takes_the_next_block_that_is_free_and_that_the_host_maps():
-    """The first region's own block is in use by a file's page, the next is a hole of the host's."""
-    pages = [(GIB, 2048), (8 * GIB, 2049), (9 * GIB, 8 << 9)]
-    thp = plan_for("thp", {"layers": "gpt"})
-    snapshot = build_snapshot([*pages, (GIB + REGION, 6 << 9)], [], vmas=[(GIB, GIB + REGION, "")])
-    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (1, 2048)
-    host = [Page(6 * REGION, 77, 1)]
-    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
-    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (2, 6 << 9)
-
-
-def test_a_block_that_the_host_maps_as_a_whole_goes_before_a_nearer_one():
-    host = [Page(5 * REGION, 77, 1), Page(7 * REGION, 512, 2)]
-    pages = [(GIB, 2048), (8 * GIB, 2049)]
-    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
-    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(snapshot, small_machine()))
-    assert leaf_map(shaped.snapshot.guest)[GIB] == (2, 7 << 9, 0x67)
-
-
-def test_regions_that_find_no_block_keep_their_frames_from_the_others():
-    """Three regions share two blocks: as one must stay, its pages are in the way of the other two."""
-    pages = [(GIB + k * REGION + slot * PAGE, (4 + slot << 9) + k) for k in range(3) for slot in range(2)]
-    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages), small_machine()))
-    assert shaped.facts["regions_without_a_block"] == 3
-    assert [one.line for one in shaped.findings] == [
-        "thp: 3 regions stay 4 KiB: no free aligned block of guest memory is known"
-    ]
-    two = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages[:4]), small_machine()))
-    assert leaf_map(two.snapshot.guest) == {GIB: (2, 4 << 9, 0x67), GIB + REGION: (2, 5 << 9, 0x67)}
 
 
 def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():

@@ -65,43 +65,6 @@ def test_mprotect_to_the_protection_there_is_changes_nothing_and_interrupts_nobo
     assert count(found, "ipis", "linux") == 0
 
 
-@pytest.mark.parametrize(("name", "copies"), [("linux", 1), ("mitosis", 3), ("hydra", 2)])
-def test_mprotect_clears_and_sets_each_entry_in_every_copy(name, copies):
-    """Threads on two of three nodes use the pages."""
-    flip = [mmap(0, 0, HEAP, 8), (2, 0, Event.MPROTECT, (HEAP, 5 * PAGE, 1), 0)]
-    touches = [(0, pages(HEAP, 8)), (1, pages(HEAP, 8))]
-    with_it, without = process(flip, touches, 3), process(flip[:1], touches, 3)
-    written = lambda of: count(of, "pte_writes", name) + count(of, "pte_fanout", name)  # noqa: E731
-    assert written(with_it) - written(without) == 2 * 5 * copies
-
-
-def test_a_page_that_is_new_in_a_shared_table_is_there_for_every_node_that_shares_it():
-    touches = [(0, [HEAP]), (1, [HEAP]), (0, pages(HEAP, 9)), (1, pages(HEAP, 9))]
-    found = process([mmap(0, 0, HEAP, 64)], touches)
-    assert count(found, "replica_faults") == 1
-    assert count(found, "pte_fanout") == 8
-
-
-def test_a_page_that_mprotect_changed_is_there_for_every_node_that_shares_its_table():
-    happened = [mmap(0, 0, HEAP, 64), (2, 0, Event.MPROTECT, (HEAP, 9 * PAGE, 1), 0)]
-    found = process(happened, [(0, pages(HEAP, 9)), (1, [HEAP]), (1, pages(HEAP, 9))])
-    assert count(found, "replica_faults", prefetch=0) == 1
-
-
-def test_memory_that_another_node_moves_keeps_its_owner():
-    happened = [mmap(0, 0, HEAP, 8), (1, 1, Event.MREMAP, (HEAP, 8 * PAGE, 8 * PAGE, 1), FAR)]
-    found = process(happened, [(0, pages(HEAP, 8)), (0, pages(FAR, 8))])
-    assert count(found, "replica_faults") == 0
-    assert events(run(found, "hydra").counters)["pte_writes", 1, 0] == 16
-
-
-def test_mremap_flushes_after_each_leaf_table_and_once_more_when_tables_go():
-    happened = [mmap(0, 0, HEAP, 600), (2, 0, Event.MREMAP, (HEAP, 600 * PAGE, 600 * PAGE, 1), FAR)]
-    found = process(happened, [(0, pages(HEAP, 600)), (1, [0x1000]), (0, pages(FAR, 600))])
-    assert count(found, "ipis", "linux") == 3
-    assert count(found, "ipis_saved", tlbflush="all") == 3
-
-
 @pytest.mark.parametrize(
     ("first", "second", "copied"),
     [
@@ -124,18 +87,6 @@ def test_adjacent_anonymous_mappings_of_one_owner_are_one_vma_and_prefetching_cr
     touches = [(0, pages(HEAP, 8)), (second[0], pages(HEAP + 8 * PAGE, 8)), (2, [HEAP])]
     done = events(run(process(made, touches, 3), "hydra").counters)
     assert done["pte_copies", 2, 0] == copied
-
-
-def test_a_mapping_below_another_joins_it_and_one_that_was_moved_there_does_not():
-    below = [mmap(0, 0, HEAP + 8 * PAGE, 8), mmap(0, 0, HEAP, 8)]
-    touches = [(0, pages(HEAP, 16)), (1, [HEAP])]
-    assert count(process(below, touches), "pte_copies") == 16
-    moved = [
-        mmap(0, 0, HEAP, 8),
-        mmap(0, 0, FAR, 8),
-        (0, 0, Event.MREMAP, (FAR, 8 * PAGE, 8 * PAGE, 3), HEAP + 8 * PAGE),
-    ]
-    assert count(process(moved, touches), "pte_copies") == 8
 
 
 def shot(event, tlbflush):
@@ -171,16 +122,6 @@ def test_mprotect_over_two_leaf_tables_interrupts_the_sharers_of_the_only_one_it
     ipis, saved = (count(found, kind, tlbflush="single") for kind in ("ipis", "ipis_saved"))
     assert (ipis, saved) == (1, 1)
     assert count(found, "ipis", tlbflush="munmap-all") == 2
-
-
-def test_unmapping_pages_that_are_gone_still_flushes_because_tables_go():
-    gone = [
-        mmap(0, 0, HEAP, 8),
-        (2, 0, Event.MADVISE, (HEAP, 8 * PAGE, 4), 0),
-        (2, 0, Event.MUNMAP, (HEAP, 8 * PAGE), 0),
-    ]
-    found = process(gone, [(0, pages(HEAP, 8)), (1, [0x1000])])
-    assert count(found, "ipis", "linux") == 2
 
 
 # Which byte ranges the kernel takes translations away from.

@@ -179,33 +179,10 @@ def test_tables_that_never_migrate_are_where_first_touch_has_them_on_a_capture_o
     assert events(still.counters) == events(placed.counters)
 
 
-def late(*before_region, touches=((1, [HEAP]),), nested=False):
-    """A page that the main thread on node 0 mapped before the region of interest, then touched on node 1."""
-    host = [] if nested else None
-    snapshot = build_snapshot([(HEAP, 1)], host, nodes=1 + nested, vmas=[(HEAP, HEAP + REGION, "")])
-    mapped = (0, 0, Event.MMAP, (0, REGION, 3, 0x22), HEAP)
-    told = [mapped, *((0, thread, Event.FIRST_TOUCH, (where,), 0) for thread, where in before_region)]
-    return case(snapshot, build_trace(touches, [*told, (0, 0, Event.ROI_START, (), 0)], 2), 2)
-
-
 def served(one, name, params=None, bit=8):
     """{node: walks of node 1's CPUs whose entry of that bit of a read mask it served}; 8: of level 1."""
     reads = run(one, name, params).counters.reads[bit, 1].sum(axis=1)
     return {node: int(count) for node, count in enumerate(reads) if count}
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("name", ["first-touch", "hydra"])
-def test_without_first_touches_memory_is_with_the_thread_that_mapped_it_under_every_policy(name):
-    assert served(late(), name) == {0: 1}
-
-
-@pytest.mark.twin
-def test_a_thread_on_another_node_that_touched_it_first_has_its_table_and_the_data():
-    one = late((1, HEAP))
-    assert served(one, "first-touch") == {1: 1}
-    assert int(scenario_of(one).data.guest[0, 0]) == 1
-    assert int(scenario_of(late()).data.guest[0, 0]) == 0
 
 
 # Where threads run: recorded, spread, or as told; and what is refused.

@@ -15,7 +15,7 @@ from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import cycles as cost
-from ptanalyze.kernels import LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
+from ptanalyze.kernels import LL, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
 from ptanalyze.policies import find, plan_for, policies
 from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
@@ -42,14 +42,6 @@ def touching_all(nodes, pages=600, passes=2, events=()):
     )
     chunks = [(thread, vas) for _ in range(passes) for thread in range(nodes)]
     return case(snapshot, build_trace(chunks, events, nodes), nodes)
-
-
-@pytest.mark.twin
-def test_a_cold_native_walk_reads_four_tables():
-    snapshot = build_snapshot([(HEAP, 1)])
-    done = run(case(snapshot, build_trace([(0, [HEAP])])), "linux").counters
-    assert done.reads.sum() == 4
-    assert done.reads.sum(axis=(1, 2, 3)).nonzero()[0].tolist() == [8, 16, 24, 32]
 
 
 @pytest.mark.twin
@@ -144,18 +136,6 @@ def test_wider_shootdown_filters_send_fewer_ipis_and_account_for_all(case):
     assert sent["all"] <= sent["single"] <= sent["off"]
     assert sent["all"] <= sent["munmap-all"] <= sent["off"]
     assert sent["all"] <= sent["all-or-none"] <= sent["off"]
-
-
-@pytest.mark.twin
-def test_prefetching_stops_at_the_vma_boundary():
-    """Figure 5b: two VMAs in one table page."""
-    vas = [HEAP + k * PAGE for k in range(8)]
-    snapshot = build_snapshot(
-        [(va, k) for k, va in enumerate(vas)],
-        vmas=[(HEAP, HEAP + 3 * PAGE, "a"), (HEAP + 3 * PAGE, HEAP + 8 * PAGE, "b")],
-    )
-    done = run(case(snapshot, build_trace([(0, vas), (1, [vas[1]])])), "hydra").counters
-    assert done.events[:, PTE_COPY, 1, 0].sum() == 3
 
 
 @pytest.mark.twin

@@ -12,14 +12,13 @@ from test_walker import assert_as_naive
 from naive.trees import by_steps, leaf_map, shadow_pages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
-from ptanalyze.kernels import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
+from ptanalyze.kernels import LL, PTE_WRITE, RL, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import Scenario, untouched
 from replay_cases import HEAP, ask, cases, run, scenario_of
 from strategies import (
     PAGE,
     REGION,
-    Page,
     build_snapshot,
     build_trace,
     place,
@@ -71,34 +70,6 @@ def test_a_tlb_entry_spans_what_it_did_and_walks_read_what_the_naive_walker_read
     assert_as_naive(shaped.snapshot, trace, machine, 1000)
 
 
-@pytest.mark.parametrize(("levels", "before"), [(4, 24), (5, 29)])
-def test_a_cold_walk_reads_one_entry_a_level_of_the_guest(levels, before):
-    snapshot = build_snapshot([(GIB, 5)], [], levels=levels)
-    linux, shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]))
-    assert (linux.reads.sum(), shadow.reads.sum()) == (before, levels)
-    assert shadow.classes[:, [LR, RR]].sum() == 0 and shadow.classes.sum() == 1
-
-
-@pytest.mark.parametrize(
-    ("guest", "host", "reads"), [(2, [], 4), (2, [Page(0, 512, 2)], 3), (1, [Page(0, 512, 2)], 4), (3, [], 4)]
-)
-def test_a_shadow_leaf_is_the_smaller_of_both(guest, host, reads):
-    snapshot = build_snapshot([(GIB, 0, guest)], host)
-    shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]))[-1]
-    assert shadow.reads.sum() == reads
-    assert shadow.facts["shadow_tables_of_split_pages"] == {(2, 4): 1, (3, 4): 2}.get((guest, reads), 0)
-
-
-def test_exits_are_the_entries_that_the_guest_writes():
-    """8 pages, 3 tables below the root; then one page is unmapped, and no table."""
-    linux, shadow = ask(process()[0], "shadow", trace=process()[1])
-    assert shadow.count("vm_exits") == 8 + 3 + 1
-    assert linux.count("vm_exits") == 0 and linux.count("pte_writes") == 8 + 1
-    assert shadow.count("pte_writes") == linux.count("pte_writes")
-    assert shadow.unwalked_table_pages == 4 and shadow.row()["aside_bytes"] == 4 * 4096
-    assert shadow.host_pages == 0 < linux.host_pages
-
-
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=False))
 def test_exits_are_as_many_as_linuxs_guest_writes(case):
@@ -113,16 +84,6 @@ def test_exits_are_as_many_as_linuxs_guest_writes(case):
         assert (exits[1:] == writes[1:]).all() and exits[0] >= writes[0]
     assert linux[:, VM_EXIT].sum() == 0
     assert shadow[:, VM_EXIT].sum() == np.einsum("cnn->", shadow[:, VM_EXIT])
-
-
-def test_what_mremap_moves_is_written_twice_and_its_new_tables_are_linked():
-    snapshot, _ = process()
-    vas = [HEAP + k * PAGE for k in range(8)]
-    move = [(1, 0, Event.MREMAP, (HEAP, 8 * PAGE, 8 * PAGE, 3), HEAP + (1 << 39))]
-    trace = build_trace([(0, vas), (0, [HEAP + (1 << 39)])], move)
-    linux, shadow = (r.events.sum(axis=(1, 2)) for r in ask(snapshot, "shadow", trace=trace))
-    assert shadow[VM_EXIT] == linux[[PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum()
-    assert linux[PTE_WRITE] == 8 + 8 + 8 and shadow[VM_EXIT] >= 24 + 3 + 3
 
 
 def test_pages_that_the_host_does_not_map_are_faults_of_the_hypervisors_and_counted():

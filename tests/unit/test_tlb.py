@@ -65,25 +65,12 @@ def test_results_do_not_depend_on_threads_or_batches(case):
 
 
 @pytest.mark.twin
-def test_every_access_is_a_hit_or_a_walk(case):
-    stream = filter_trace(*case, TLB)
-    assert stream.hits.sum() == case[0].accesses and stream.hits[:, 2].sum() == len(stream)
-
-
-@pytest.mark.twin
 def test_an_empty_trace_gives_an_empty_stream(tmp_path):
     trace = build_trace([])
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
     for _ in range(2):
         stream = filter_trace(trace, space, place(trace, 2, 2), TLB, cache_dir=tmp_path)
         assert len(stream) == 0 and stream.offset.tolist() == [0] and stream.hits.tolist() == [[0] * 3] * 2
-
-
-@pytest.mark.twin
-def test_progress_is_told_of_every_touch(case):
-    done = []
-    filter_trace(*case, TLB, batch=100, progress=done.append)
-    assert sum(done) == case[0].touches and len(done) > 1
 
 
 def only_decoded_once(trace):
@@ -529,24 +516,6 @@ def sweep(pages, rounds=3, start=GIB):
 
 
 @pytest.mark.twin
-@pytest.mark.parametrize("tlb", [*COMMON, *OTHER])
-def test_many_4_kib_pages_in_several_regions(tlb):
-    rng = np.random.default_rng(7)
-    run = [(int(GIB + KIB4 * k), bool(k & 1), 1) for k in rng.zipf(1.2, 3000) % 1500]
-    agrees_with_naive(
-        build_snapshot([(GIB, 5)]), build_trace([(0, run), (1, run[:500]), (0, run[:100])]), tlb
-    )
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("tlb", [*COMMON, *OTHER])
-def test_pages_of_a_gib_are_found_in_whichever_second_level_holds_them(tlb):
-    snapshot = build_snapshot([(k * GIB, k << 18, 3) for k in (1, 2, 3)])
-    stream = agrees_with_naive(snapshot, build_trace([(0, [GIB, 2 * GIB, 3 * GIB, GIB])]), tlb)
-    assert len(stream) == 3 + (tlb.l2_1g is None and "1g" not in tlb.l2_holds)
-
-
-@pytest.mark.twin
 def test_the_common_shape_is_recognised():
     assert all(is_common(tlb) for tlb in COMMON) and not any(is_common(tlb) for tlb in OTHER)
     assert not is_common(small_tlb((8, 4), (1024 * 4, 4)))
@@ -568,16 +537,6 @@ def test_a_shootdown_of_up_to_33_pages_spares_the_others_and_a_longer_one_flushe
     touched = [GIB, 2 * GIB]
     trace = build_trace([(0, touched), (0, touched)], [(1, 0, Event.MUNMAP, (GIB, pages * KIB4), 0)])
     assert len(agrees_with_naive(build_snapshot([(GIB, 5)]), trace, tlb)) == walks
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])
-def test_a_shootdown_of_a_page_drops_the_huge_entry_that_maps_it(tlb):
-    snapshot = build_snapshot([(GIB, 1 << 18, 3), (4 * GIB, 512, 2)])
-    run = [GIB, GIB + 5 * MIB2, 4 * GIB, 4 * GIB + KIB4]
-    for address in (GIB + 99 * MIB2, 4 * GIB + 7 * KIB4):
-        trace = build_trace([(0, run), (0, run)], [(1, 0, Event.MPROTECT, (address, KIB4, 1), 0)])
-        assert len(agrees_with_naive(snapshot, trace, tlb)) == 3
 
 
 # What is left out of a trace changes no TLB, no walk and no count; a TLB that it would change is refused.

@@ -80,18 +80,6 @@ def test_a_table_of_small_leaves_maps_what_its_huge_leaf_did(snapshot, data, lev
 
 
 @pytest.mark.twin
-def test_small_leaves_have_no_bit_7_and_those_of_a_page_being_split_stay_inaccessible():
-    """Bit 7 of a 4 KiB entry is no size (PAT); a huge entry with bit 7 alone is mapped (pmd_present)."""
-    tree = build_snapshot([(GIB, 512, 2), (GIB + REGION, 1024, 2)]).guest
-    (table,) = np.flatnonzero(tree.level == 2)
-    tree.entries[table, 1] = (~(1024 << 12) & ((1 << 52) - (1 << 12))) | 0x80
-    after = with_small_leaves(tree, np.array([table, table]), np.array([0, 1]))
-    first, second = after.entries[after.level == 1]
-    assert first[1] == 513 << 12 | 0x67 and (second & np.uint64(0x181) == 0x100).all()
-    assert bits.frame(second, 1).tolist() == list(range(1024, 1536))
-
-
-@pytest.mark.twin
 @given(st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 40) - 1), st.booleans())
 def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
     page = Page(GIB, old, protnone=protnone)
@@ -155,24 +143,6 @@ def check_closed(space):
         assert parent[t] < t and level[parent[t]] == level[t] + 1
         span = 12 + 9 * int(level[t] + 1)
         assert int(base[t]) >> span == int(base[parent[t]]) >> span
-
-
-def test_a_region_without_tables_hangs_inferred_ones_below_its_deepest_ancestor():
-    snapshot = build_snapshot([(GIB, 5)])
-    space = address_space(snapshot, np.array([GIB + MIB2 >> 21, 600 * GIB >> 21], np.uint64))
-    assert space.inferred_tables == 1 + 3
-    near, far = space.regions.leaf
-    assert space.tables.parent[near] == 2  # the snapshot's table at level 2
-    assert (
-        space.tables.level[space.tables.parent[far]] == 2 and space.tables.parent[far] >= space.guest_tables
-    )
-    assert (space.tables.node[space.guest_tables :] == -1).all()
-
-
-def test_an_address_beyond_the_tree_still_gets_tables():
-    space = address_space(build_snapshot([(GIB, 5)]), np.array([0xFFFF_FFFF_FF60_0000 >> 21], np.uint64))
-    assert space.tables.level[space.regions.leaf[0]] == 1
-    check_closed(space)
 
 
 def test_guest_tables_know_the_host_entry_of_their_frame():

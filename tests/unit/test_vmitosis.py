@@ -15,14 +15,13 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.kernels import LL, LR, TABLE_MOVED
+from ptanalyze.kernels import LL, LR
 from ptanalyze.policies import find
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import (
-    FRAMES_PER_NODE,
     PAGE,
     REGION,
     Page,
@@ -183,57 +182,6 @@ def test_guest_tables_that_share_a_page_of_the_hosts_move_together_by_one_write(
     assert moved.count("pte_writes", host=True) == len(VAS) + 1 + tables - 1, (
         "and each one's parent but the root"
     )
-
-
-def half_moved(count):
-    """`count` of the 40 pages of the first region were moved to node 1 by an event."""
-    event = (2, 0, Event.MOVE_PAGES, (HEAP, count * PAGE, 1), 0)
-    return results(thin(), passes(4, [event]), [(MIGRATE, {})], move_threads="")[1]
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize(("count", "moved"), [(20, 0), (21, 2), (40, 2)])
-def test_a_tie_stays_and_one_page_more_moves_the_table_and_the_one_above_that_holds_only_it(count, moved):
-    assert half_moved(count).count("tables_moved") == moved
-
-
-@pytest.mark.twin
-def test_the_root_moves_last_and_only_when_most_of_it_has():
-    both = [(2, 0, Event.MOVE_PAGES, (HEAP + k * (1 << 30), PAGES * PAGE, 1), 0) for k in range(2)]
-    one, two = (results(thin(), passes(4, both[:n]), [(MIGRATE, {})], move_threads="")[1] for n in (1, 2))
-    assert one.count("tables_moved") == 2, "leaf and level 2; level 3 has a tie"
-    assert two.count("tables_moved") == 6
-
-
-@pytest.mark.twin
-def test_put_right_at_once_on_a_dump_is_a_majority_of_children():
-    """Two leaf tables with data on nodes 1 and 1, one on 0; everything was made on node 0."""
-    frames = [FRAMES_PER_NODE + 7, FRAMES_PER_NODE + 8, 9]
-    snapshot = build_snapshot([(HEAP + k * REGION, frame) for k, frame in enumerate(frames)], nodes=2)
-    linux, right = replay_snapshot(
-        snapshot, None, [(MIGRATE, {})], Setup.of(machine=small_machine(2), costs=SERVER_COSTS)
-    )
-    assert linux.classes.tolist() == [[3, 0, 0, 0], [0, 0, 3, 0]]
-    assert right.classes.tolist() == [[1, 0, 2, 0], [2, 0, 1, 0]]
-    assert right.once(TABLE_MOVED) == 5, "two leaves, level 2 by majority, level 3 and the root with it"
-    never = replay_snapshot(
-        snapshot,
-        None,
-        [(MIGRATE, {"verify": "never"})],
-        Setup.of(machine=small_machine(2), costs=SERVER_COSTS),
-    )[1]
-    assert (never.classes == linux.classes).all() and never.once(TABLE_MOVED) == 0
-
-
-@pytest.mark.twin
-def test_put_right_at_once_in_both_dimensions():
-    gpa = 1000 << 12
-    snapshot = build_snapshot([(HEAP, 1000)], [Page(gpa, FRAMES_PER_NODE + 3)], nodes=2)
-    linux, right = replay_snapshot(
-        snapshot, None, [(MIGRATE, {})], Setup.of(machine=small_machine(2), costs=SERVER_COSTS)
-    )
-    assert linux.classes[1].tolist() == [0, 0, 0, 1] and right.classes[1].tolist() == [1, 0, 0, 0]
-    assert right.once(TABLE_MOVED) == 4 and right.once(TABLE_MOVED, host=True) >= 1
 
 
 @pytest.mark.twin

@@ -150,51 +150,7 @@ def test_a_huge_leaf_ends_a_walk_early(level, reads):
 
 
 @pytest.mark.twin
-def test_a_second_walk_to_the_same_table_reads_only_the_leaf():
-    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), build_trace([(0, [GIB, GIB + KIB4])]))
-    assert bits(reads.read[1]) == {8} and bits(reads.dram[1]) == set()
-
-
-@pytest.mark.twin
-def test_leaf_entries_are_not_kept_in_paging_structure_caches():
-    snapshot = build_snapshot([(GIB, 512, 2)])
-    _, ((_, reads),) = passes(snapshot, build_trace([(0, [GIB, GIB])]))
-    assert bits(reads.read[1]) == {16}
-
-
-@pytest.mark.twin
-def test_an_invalidation_drops_the_paging_structure_caches_of_every_cpu_but_not_the_lines():
-    events = [(2, 0, Event.MUNMAP, (8 * GIB, KIB4), 0)]
-    trace = build_trace([(0, [GIB]), (1, [GIB]), (0, [GIB]), (1, [GIB])], events)
-    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), trace)
-    assert [len(bits(r)) for r in reads.read] == [4, 4, 4, 4]
-    assert bits(reads.dram[2]) == set()
-
-
-@pytest.mark.twin
-def test_cpus_of_one_node_share_its_last_level_cache_and_those_of_another_do_not():
-    trace = build_trace([(0, [GIB]), (1, [GIB]), (2, [GIB])])
-    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), trace, cpus=3)
-    assert [len(bits(d)) for d in reads.dram] == [4, 4, 0]
-
-
-@pytest.mark.twin
-def test_a_data_page_the_host_does_not_know_is_walked_without_nested_reads():
-    snapshot = build_snapshot([(GIB, 5)], [])
-    snapshot.guest.entries[3, 0] = (1 << 51) | 0x67
-    _, ((_, reads),) = passes(snapshot, build_trace([(0, [GIB])]))
-    assert reads.host_leaf[0] == -1 and not bits(reads.read[0]) & set(range(8))
-
-
-@pytest.mark.twin
 def test_a_batch_never_splits_a_chunk():
     trace = build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
     _, batches = passes(build_snapshot([(GIB, 5)]), trace, batch=3)
     assert [(c.start, c.stop, len(r.page)) for c, r in batches] == [(0, 1, 5), (1, 4, 3)]
-
-
-@pytest.mark.twin
-def test_a_huge_page_in_the_host_shortens_the_nested_walks():
-    small = build_snapshot([(GIB, 512)], [])
-    huge = build_snapshot([(GIB, 512)], [Page(0, 0, 3), Page(4 * GIB, 4 << 18, 3)])
-    assert len(cold(small, GIB)) > len(cold(huge, GIB))

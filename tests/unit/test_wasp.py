@@ -13,8 +13,8 @@ import ptanalyze
 from naive.wasp import Wasp
 from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.trace import WalkStream
-from ptanalyze.kernels import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
-from ptanalyze_policies.wasp import Thresholds, decisions, switches
+from ptanalyze.kernels import IPI, PTE_COPY, TABLE_NEW
+from ptanalyze_policies.wasp import Thresholds, decisions
 from replay_cases import HEAP, case, cases, run, scenario_of
 from strategies import PAGE, build_snapshot, build_trace
 
@@ -70,35 +70,6 @@ def two_nodes(chunks, accesses, events=(), nodes=2, **more):
     return timed(drawn, 1000 * np.arange(len(chunks)), accesses)
 
 
-FAST = {"interval_ms": US, "hysteresis_ms": US, "slowdown": 1}
-
-
-def test_it_starts_without_replicas_and_has_them_after_two_samples_above():
-    busy = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
-    found, linux, mitosis = (run(busy, *asked).counters for asked in ((NAME, FAST), ("linux",), ("mitosis",)))
-    assert found.classes.sum() == 160
-    remote = found.classes[1, 2], linux.classes[1, 2], mitosis.classes[1, 2]
-    assert remote == (20, 80, 0), "on before the third chunk: of node 1's four only the first is remote"
-    assert found.events[:, PTE_FANOUT].sum() == 0 < found.events[:, PTE_COPY].sum()
-    assert found.events[:, TABLE_NEW].sum() - linux.events[:, TABLE_NEW].sum() == 4
-    assert found.pages.tolist() == mitosis.pages.tolist() == [8, 8]
-
-
-def test_switched_off_all_tables_are_on_the_roots_node():
-    calm = [1000] * 4 + [100_000] * 6
-    done = run(two_nodes([(1, VAS)] * 10, calm, cpus=2, nodes=2), NAME, FAST)
-    state, counted = done.states[0], done.counters
-    assert len(state.at) == 2 and not state.now[0]
-    assert counted.events[:, TABLE_FREE].sum() == 4 and counted.pages.tolist() == [4, 8]
-    assert set(state.off.home[state.exists].tolist()) == {int(state.off.home[0])}
-
-
-def test_three_interrupts_switch_it_on_and_one_off():
-    calm = two_nodes([(k % 2, VAS) for k in range(10)], [1000] * 4 + [100_000] * 6)
-    shots = run(calm, NAME, FAST).counters.events[:, IPI].sum(axis=0)
-    assert shots.tolist() == [[2, 3 + 1], [0, 0]], "the daemon's two reach the main thread's CPU too"
-
-
 def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on():
     for accesses, there in (([1000] * 8, True), ([10_000] * 8, False)):
         drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
@@ -120,12 +91,6 @@ def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
     vars(scenario)["steady_stream"] = none
     found = decisions(scenario, limits)
     assert found.misses_per_access == 0 and not found.steady and len(found.chunk) == 1
-
-
-def test_a_switch_needs_samples_on_one_side_for_the_whole_hysteresis():
-    limits = Thresholds(10, 20, 0, 0)
-    assert switches(np.array([1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1], bool), limits) == [6, 9]
-    assert switches(np.array([1, 0, 1], bool), limits._replace(hysteresis=0)) == [1, 2, 3]
 
 
 def test_too_many_samples_are_refused_and_an_oblivious_guest_is(tmp_path):

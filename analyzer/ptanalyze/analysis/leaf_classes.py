@@ -18,7 +18,6 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.interval import share_bounds
 from ..core.snapshot import Tree
-from ..core.sysfs import SYSTEM, found, whole
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
@@ -231,14 +230,6 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     return nodes, of_table
 
 
-L1 = SYSTEM / "cpu/cpu0/cache/index0/size"  # of data: "32K"
-
-
-def l1_bytes() -> int:
-    """Of the first-level data cache, 0 where the kernel does not tell."""
-    return whole(L1, "contents", (found(L1) or "0").removesuffix("K")) << 10
-
-
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
@@ -259,14 +250,10 @@ def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     known = of_table.copy()
     known[leaves[mapped < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
-    of_region = np.full((1 << max(len(table) - 1, 0).bit_length()) + 1, 4 * unmapped, np.uint8)
-    of_region[: len(table)][table >= 0] = 4 * known[table[table >= 0]]
-    of_region[-1] = 4 * absent
-    pairs = np.zeros(0, np.uint8)
-    if 0 < l1_bytes() <= len(of_region) and closer < kernels.QUICK_CLASSES:
-        pairs = (of_region[:-1:2] >> 2 | of_region[1::2] >> 2 << 4).astype(np.uint8)
+    of_region = np.full(len(table), unmapped, np.uint8)
+    of_region[table >= 0] = known[table[table >= 0]]
     return kernels.Host(
-        of_region, pairs, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
+        of_region, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
     )
 
 
@@ -291,7 +278,7 @@ def _no_host(none: np.ndarray) -> Host:
     from ..kernels import classify as kernels
 
     empty = np.zeros(0, np.uint8)
-    return kernels.Host(np.zeros(2, np.uint8), empty, empty, np.zeros(0, np.int32), none, 0, 0, 0, 0)
+    return kernels.Host(empty, empty, np.zeros(0, np.int32), none, 0, 0, 0, 0)
 
 
 def _add_huge_leaves(
@@ -330,8 +317,8 @@ def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[
     region = (frames >> 9)[:, None] + np.arange(pages // 512)
     which = np.broadcast_to(np.arange(len(frames))[:, None], region.shape).ravel()
     region = region.ravel()
-    kind = host.of_region[np.minimum(region, len(host.of_region) - 2)].astype(np.int64) >> 2
-    kind[region >= len(host.table)] = host.unmapped
+    kind = np.append(host.of_region, np.uint8(host.unmapped)).astype(np.int64)
+    kind = kind[np.minimum(region, len(host.of_region))]
     plain = kind != host.closer
     yield which[plain], kind[plain], 512
     rest, which = region[~plain], which[~plain]

@@ -4,24 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import allocating_kernel, called_hook, hook, kernel
-from .lru import scalar
-from .walker import ADDRESS, PRESENT, PROTNONE, X86, frame, leaf, mapped
-
-QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in a word
-NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-GROUP, BLOCK = 8, 128  # entries until 4-bit counters spill into 8-bit counters, and those into the histogram
-ONE, BYTE, EVERY_BIT = np.uint64(1), np.uint64(255), np.uint64((1 << 64) - 1)
+from .jit import called_hook, hook, kernel
+from .walker import ADDRESS, PRESENT, X86, frame, leaf, mapped
 
 
 class Host(NamedTuple):
     """Class of the host leaf entry by guest frame: 0..N-1 are nodes, N an unknown node, and those below.
 
-    of_region   uint8[P + 1]  4 * class by frame >> 9; P a power of two >= D, unmapped from D on; [P] absent
-    pairs       uint8[P / 2]  the classes of two regions each, that of 2 k in the low half; empty where
-                of_region fits the first-level cache
-    of_table    uint8[H]      by host table: the class of its node
-    table       int32[D]      host table (counted from 0) with the leaf entry, -1 none
+    of_region   uint8[D]   class by frame >> 9
+    of_table    uint8[H]   by host table: the class of its node
+    table       int32[D]   host table (counted from 0) with the leaf entry, -1 none
     entries     uint64[H, 512]
     code        their encoding
     unmapped    class: no host leaf
@@ -30,7 +22,6 @@ class Host(NamedTuple):
     """
 
     of_region: np.ndarray
-    pairs: np.ndarray
     of_table: np.ndarray
     table: np.ndarray
     entries: np.ndarray
@@ -40,105 +31,21 @@ class Host(NamedTuple):
     closer: int
 
 
-@allocating_kernel
+@kernel
 def count_nested(entries, segments, host, hist):
     """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry."""
-    of_region = host.of_region
-    inside = np.uint64(len(of_region) - 2)
-    counts = np.zeros(max(host.closer + 1, QUICK_CLASSES), np.int64)
+    of_region, closer = host.of_region, np.int64(host.closer)
+    regions = np.uint64(len(of_region))
     for s in range(len(segments.table)):
-        run = entries[segments.table[s]][segments.lo[s] : segments.hi[s]]
-        counts[:] = 0
-        quick = 0
-        if host.closer < QUICK_CLASSES:
-            quick = len(run) // BLOCK * BLOCK
-            if not count_ordinary(run, quick, of_region, host.pairs, inside, counts):
-                counts[:] = 0
-                quick = 0
-        for i in range(quick, len(run)):
-            counts[entry_class(run[i], host)] += 1
-        if counts[host.closer] > 0:
-            counts[host.closer] = 0
-            for i in range(quick):
-                if of_region[run[i] >> np.uint64(21) & inside] >> 2 == host.closer and run[i] & ONE:
-                    counts[entry_class(run[i], host)] += 1
-        for kind in range(host.closer):
-            hist[segments.row[s], kind] += counts[kind]
-
-
-@hook
-def count_ordinary(run, length, of_region, pairs, inside, counts):
-    """counts[class] += 1 for run[:length]. False, counts void: PROT_NONE, or a frame outside of_region.
-
-    `length` is a multiple of BLOCK. One pass, so that counting and reading memory overlap.
-    """
-    seen, hints = np.uint64(0), np.uint64(0)
-    for block in range(np.uint64(0), np.uint64(length), np.uint64(BLOCK)):
-        every, some = EVERY_BIT, np.uint64(0)
-        for i in range(block, block + np.uint64(BLOCK)):
-            every &= run[i]
-            some |= run[i]
-        if every & ONE:
-            if len(pairs) > 0:
-                even, odd = count_paired(run, block, pairs, inside >> ONE)
-            else:
-                even, odd = count_present(run, block, of_region, inside)
-            seen |= some
-        else:
-            even, odd, present, absent = count_sparse(run, block, of_region, inside)
-            seen |= present
-            hints |= absent
-        for pair in range(QUICK_CLASSES // 2):
-            counts[2 * pair] += np.int64((even >> np.uint64(8 * pair)) & BYTE)
-            counts[2 * pair + 1] += np.int64((odd >> np.uint64(8 * pair)) & BYTE)
-    return (hints & PROTNONE) == 0 and (seen & ADDRESS) >> np.uint64(21) <= inside
-
-
-@hook
-def count_present(run, block, of_region, inside):
-    """(uint64, uint64): a byte for each even class and each odd one, of a block of present entries."""
-    even, odd = np.uint64(0), np.uint64(0)
-    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
-        counters = np.uint64(0)
-        for i in range(group, group + np.uint64(GROUP)):
-            at = (scalar(run[i]) >> np.uint64(21)) & inside
-            counters += ONE << np.uint64(of_region[at])
-        even += counters & NIBBLES
-        odd += (counters >> np.uint64(4)) & NIBBLES
-    return even, odd
-
-
-@hook
-def count_paired(run, block, pairs, inside):
-    """The same by `pairs`, half the table, for more work per entry; inside: of the numbers of pairs."""
-    even, odd = np.uint64(0), np.uint64(0)
-    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
-        counters = np.uint64(0)
-        for i in range(group, group + np.uint64(GROUP)):
-            entry = scalar(run[i])
-            pair = np.uint64(pairs[(entry >> np.uint64(22)) & inside]) << np.uint64(2)
-            counters += ONE << ((pair >> ((entry >> np.uint64(19)) & np.uint64(4))) & np.uint64(60))
-        even += counters & NIBBLES
-        odd += (counters >> np.uint64(4)) & NIBBLES
-    return even, odd
-
-
-@hook
-def count_sparse(run, block, of_region, inside):
-    """The same of any block, and the bits that are set in entries that are present and in others."""
-    even, odd, present, absent = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
-        counters = np.uint64(0)
-        for i in range(group, group + np.uint64(GROUP)):
-            entry = run[i]
-            nothing = np.uint64(0) if entry & ONE else EVERY_BIT
-            present |= entry & ~nothing
-            absent |= entry & nothing
-            at = ((entry >> np.uint64(21)) & inside & ~nothing) | ((inside + ONE) & nothing)
-            counters += ONE << np.uint64(of_region[at])
-        even += counters & NIBBLES
-        odd += (counters >> np.uint64(4)) & NIBBLES
-    return even, odd, present, absent
+        run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], segments.row[s]
+        for i in range(np.uint64(len(run))):
+            # nearly all entries are present, in a region that the host maps as a whole: one look at a byte
+            region, kind = (run[i] & ADDRESS) >> np.uint64(21), closer
+            if run[i] & PRESENT and region < regions:
+                kind = np.int64(of_region[region])
+            if kind == closer:
+                kind = entry_class(run[i], host)
+            hist[row, kind] += 1
 
 
 @called_hook
@@ -155,7 +62,7 @@ def frame_class(number, host):
     region = number >> 9
     if region >= len(host.table) or host.table[region] < 0:
         return np.int64(host.unmapped)
-    kind = np.int64(host.of_region[region]) >> 2
+    kind = np.int64(host.of_region[region])
     if kind != host.closer:
         return kind
     table = host.table[region]

@@ -347,29 +347,6 @@ def _nothing(array, index):
 prefetch = _nothing if config.DISABLE_JIT else _prefetch
 
 
-# Keep a number out of vectors: LLVM would take a vector apart again for each look-up in a table of bytes.
-
-U64 = ir.IntType(64)
-
-
-@intrinsic
-def _scalar(context, number):
-    """The number, by way of an empty piece of assembly of which LLVM knows nothing."""
-
-    def generate(context, builder, signature, arguments):
-        same = ir.InlineAsm(ir.FunctionType(U64, [U64]), "", "=r,0")
-        return builder.call(same, arguments)
-
-    return types.uint64(types.uint64), generate
-
-
-def _itself(number):
-    return number
-
-
-scalar = _itself if config.DISABLE_JIT else _scalar
-
-
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows, of filter_common of State.bank
 FIRST, SECOND = range(2)  # arrays of State.rows of filter_common
 IN_BANK = -1

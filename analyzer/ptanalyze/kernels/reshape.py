@@ -77,14 +77,13 @@ class Guest(NamedTuple):
 
 
 @kernel
-def run(page, region_base, captured, first, steps, row_base, step, guest, stride, series):
+def run(page, region_base, captured, first, steps, row_base, step, guest):
     """Walks first, first + 1, ... and the steps due before them; returns the first step not yet done.
 
     page         uint32[n]  as WalkStream.page
     region_base  int64[R]   number of the first page of each region, NONE where it has no 4 KiB pages
     captured     uint32[P]  frame each page was captured with, FREE where it was not mapped
     row_base     int64[L]   number of the first page of each row of `steps` (kernels.replay.Rows)
-    series       int64[S, 4]  row w // stride is filled by walk w: w, unused, live, mapped
     """
     count = guest.count
     for i in range(len(page)):
@@ -98,15 +97,7 @@ def run(page, region_base, captured, first, steps, row_base, step, guest, stride
             if guest.frame[number] == FREE:
                 fault(number, captured[number], guest)
         count[UNUSED_WALKS] += count[UNUSED]
-        if walk % stride == 0:
-            sample(series, walk // stride, walk, count)
     return step
-
-
-@hook
-def sample(series, row, walk, count):
-    series[row, 0], series[row, 1] = walk, count[UNUSED]
-    series[row, 2], series[row, 3] = count[LIVE], count[MAPPED]
 
 
 @kernel

@@ -60,12 +60,6 @@ def facts(groups: Reservations) -> dict[str, Any]:
         "unused_bytes_mean": counts["unused_walks"] / walks * PAGE_BYTES,
         "unused_bytes_end": counts["unused"] * PAGE_BYTES,
         "unused_share_end": counts["unused"] / max(counts["mapped"], 1),
-        "unused_series": {
-            "walk": groups.series[:, 0].tolist(),
-            "unused_pages": groups.series[:, 1].tolist(),
-            "live_reservations": groups.series[:, 2].tolist(),
-            "mapped_pages": groups.series[:, 3].tolist(),
-        },
     }
 
 

@@ -292,7 +292,6 @@ def _parts(space: AddressSpace, base: np.ndarray) -> SlotRuns:
     return SlotRuns(table, base[table], lo, hi, which == MOVABLE)
 
 
-POINTS = 512  # of the series, at most
 BATCH = 1 << 20  # walks at a time
 
 
@@ -306,7 +305,6 @@ class Reservations:
     early     pages it mapped before the trace, in address order: pages that no walk faults in
     late      pages it mapped after the trace: the trace's events had freed them, the snapshot has them
     walks     of the trace
-    series    int64[S, 4]: walk, unused reserved frames, live reservations, pages mapped
     """
 
     snapshot: Snapshot
@@ -315,7 +313,6 @@ class Reservations:
     early: int
     late: int
     walks: int
-    series: np.ndarray
 
 
 def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = -1) -> Reservations:
@@ -338,19 +335,15 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     guest = _guest(own, shift, limit)
     kernels.fault_all(own.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
-    stride = -(-max(len(program.stream), 1) // POINTS)
-    series = np.zeros((-(-len(program.stream) // stride), 4), np.int64)
     for page in blocks(program.stream.page, BATCH):
-        step = kernels.run(
-            page, region_base, own.captured, first, steps, row_base, step, guest, stride, series
-        )
+        step = kernels.run(page, region_base, own.captured, first, steps, row_base, step, guest)
         first += len(page)
     counts = dict(zip(kernels.COUNTS, guest.count.tolist(), strict=True))
     kernels.fault_all(own.captured, False, guest)
     late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
     _find_singles(own)
     snapshot = _with_frames(program.snapshot, own)
-    return Reservations(snapshot, counts, own.kept, early, late, len(program.stream), series)
+    return Reservations(snapshot, counts, own.kept, early, late, len(program.stream))
 
 
 def _touched(
