@@ -217,8 +217,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
     replayed, snapshot = advised.replayed, capture.has_snapshot
     nested = snapshot and not capture.snapshot.native
     curve = pt.analysis.needed_curve(capture, (), setup, replayed)
-    limits = pt.analysis.limits_of_advice(advised.report)
-    answer = next(view(advised.report, pt.columns.Section(), curve=curve, limits=limits))
+    answer = next(view(advised.report, pt.columns.Section(), curve=curve))
     heat = pt.walk_map(capture, setup) if traced and snapshot else None
     by = {"VMA": "vma", "thread": "thread"} if traced and snapshot else {}
     return Study(

@@ -32,13 +32,13 @@ def one_line(text):
 
 def test_walks_are_those_that_were_estimated_times_the_nodes_that_do_them(once, hot):
     walks = int(hot.snapshot.heat.walks.sum())
-    assert f"{walks:,} from each of 4 nodes, {4 * walks:,} walks" in once("whatif", hot.directory).out
+    assert f"{walks:,} walks from each of 4 nodes" in once("whatif", hot.directory).out
 
 
 def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_narrow(once, hot):
     said = once("whatif", hot.directory, "-p", "mitosis,interleave", "--cache-share", TINY).out
     assert "speed-up" not in said and "break-even" not in said and "calibrate" not in said
-    less = said.partition("With mitosis at most ")[2].partition(" % fewer walk cycles")[0]
+    less = said.partition("mitosis: at most ")[2].partition(" % fewer walk cycles")[0]
     row = next(line for line in said.splitlines() if line.startswith(" mitosis"))
     assert f"at most -{less} %" in row and float(less) > 10
 
@@ -50,17 +50,14 @@ def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_noth
     name, *options = command
     for capture, kib in ((hot, 2), (plain, 4)):
         said = one_line(once(name, capture.directory, *options).out)
-        assert f"Its leaf entries, {kib} KiB of page-table lines, {FITS}" in said
-        assert "Best" not in said and "estimated at" not in said
-        assert "with mitosis" not in said.lower() and "placement alone" not in said.lower()
+        assert f"their leaf entries ({kib} KiB) fit the caches" in said and "Try:" not in said
         assert re.search(r" mitosis +about 0 % ", said)
 
 
 def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(once, plain):
     said = one_line(once("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
-    assert " mitosis about 0 % " in said and "at most -99.8 %" in said and f"at most: {FROM_DRAM}." in said
-    assert FITS in said and f"With thp at most 99.8 % fewer walk cycles than linux, {FROM_DRAM}" in said
-    assert "placement alone" not in said
+    assert " mitosis about 0 % " in said and "at most -99.8 %" in said
+    assert f"at most 99.8 % fewer walk cycles than linux {FROM_DRAM}" in said
 
 
 # The bundled VM captures: lookups in a guest that sees the host's four nodes, and in one that does not.

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.ranking import Workload
+from ptanalyze.analysis.workload import Workload
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
@@ -329,8 +329,8 @@ def test_an_odd_tree_is_a_machine_or_one_line(layout, data):
 def test_lines_to_type_have_the_hosts_numbers():
     numbers = (4, 3), (5,), (7,)
     machine = msgspec.structs.replace(small_machine(3), host_nodes=numbers, memory_nodes=(1,))
-    about = Workload(np.array([1, 2, 90]), np.zeros(4), 0, 0, threads=2, on_host=machine.on_host)
-    assert about.on_its_node == "numactl --cpunodebind=4,3 --preferred=4 ./app" and about.walker == 7
+    about = Workload(np.array([1, 2, 90]), np.zeros(4), threads=2, on_host=machine.on_host)
+    assert about.walker == 7
     assert "--membind=7 " in availability("bind", {"node": 2}, numbers).line
     assert "--membind=4 " in availability("ept-reset", {"vcpus": "bind"}, numbers).line
 

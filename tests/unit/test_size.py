@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze import replay, synth, whatif
-from ptanalyze.analysis.limits import TABLES, replay_beside_mainline
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import matched, replay_two, size_curve
+from ptanalyze.analysis.verdict import TABLES, replay_beside_mainline
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
@@ -261,7 +261,7 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     assert 16 * MIB < curve.fits < 256 * MIB and gains[0] == pytest.approx(1, abs=0.002)
     assert gains[2] > 1.05 and gains == sorted(gains)
     assert curve.of("mitosis")[2]["bytes"] == 256 * MIB
-    assert "less than 2 % up to 4x (64.0 MiB), 1.00x; 16x (256 MiB) 1." in curve.sentence
+    assert curve.message.code == "turns" and " at 256 MiB, " in curve.message.numbers["gains"]
     assert curve.frame["stands_for"].tolist() == [n for n in curve.times for _ in range(2)]
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]

@@ -14,8 +14,8 @@ from naive import classify as naive
 from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.findings import owned
 from ptanalyze.analysis.frames import whatif_frame
-from ptanalyze.analysis.ranking import fewer
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.verdict import NONE, UNTIMED, answer
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.core.columns import CACHED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -26,7 +26,7 @@ from ptanalyze.cost.result import COLUMNS, UPDATES
 from ptanalyze.cost.throughput import WINDOW_COLUMNS
 from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
-from ptanalyze.show.whatif import groups, sentence
+from ptanalyze.show.whatif import about, groups
 from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, cases
@@ -252,7 +252,6 @@ def test_a_page_the_host_does_not_map_is_left_out_and_said():
 
 LOW_HEAP = 1 << 30
 LINE = 8 * PAGE  # bytes mapped by a line of entries
-FITS = "fit the caches: placement can gain next to nothing"
 
 
 def bounds(snapshot, lines, nodes=2, shares=None, policies=("mitosis",)):
@@ -267,16 +266,13 @@ def native(pages=128, apart=PAGE, nodes=2):
     return build_snapshot([(LOW_HEAP + k * apart, k) for k in range(pages)], nodes=nodes, table_nodes=[0])
 
 
-@pytest.mark.parametrize(("nodes", "least"), [(2, "33.3"), (4, "42.9")])
+@pytest.mark.parametrize(("nodes", "least"), [(2, 0.333), (4, 0.429)])
 def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
     """Local 100 ns, remote 200: of tables on one node, 1 - 100 / (100 / n + 200 (n - 1) / n)."""
     base, mitosis = bounds(native(nodes=nodes), 12, nodes)
-    assert fewer(base, mitosis) == f"at most {least} % fewer walk cycles"
-    said = sentence([base, mitosis])
-    assert said.startswith(
-        f"With mitosis at most {least} % fewer walk cycles than linux, if every leaf entry"
-    )
-    assert said.endswith(f"The program is taken to walk equally from {nodes} nodes.")
+    found = answer(mitosis, base)
+    assert found.kind == UNTIMED and found.message.numbers["fewer"] == pytest.approx(least)
+    assert f" from each of {nodes} nodes" in about(base)
     assert any("a bound" in note and f"equally from {nodes} nodes" in note for note in base.notes)
 
 
@@ -294,13 +290,10 @@ def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
 def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, lines):
     base, mitosis = bounds(snapshot, lines)
     held = base.finding(CACHED)
-    assert held.text == f"its leaf entries, 1 KiB of page-table lines, {FITS}"
-    assert sentence([base, mitosis]) == held.sentence == f"I{held.text[1:]}."
+    assert held.numbers == {"KiB": 1} and answer(mitosis, base).kind == NONE
     if lines > 4:
         few, other = bounds(snapshot, lines - 4)
-        assert few.finding(CACHED) is None and sentence([few, other]).startswith(
-            "With mitosis at most 33.3 %"
-        )
+        assert few.finding(CACHED) is None and answer(other, few).kind == UNTIMED
         assert few.row() == base.row()
 
 

@@ -10,8 +10,6 @@ from .advise import Question as Question
 from .classify import mapped_locality as mapped_locality
 from .counting import served as served
 from .frames import latency_frame as latency_frame
-from .limits import Limits as Limits
-from .limits import limits_of_advice as limits_of_advice
 from .replay import replay_steady_state as replay_steady_state
 from .replay import replay_walks as replay_walks
 from .replay import start as start
@@ -30,5 +28,6 @@ from .sweep import carried_out as carried_out
 from .sweep import received as received
 from .sweep import sent as sent
 from .sweep import workers_on as workers_on
+from .verdict import Verdict as Verdict
 from .walk import explain as explain
 from .whatif import replay_snapshot as replay_snapshot

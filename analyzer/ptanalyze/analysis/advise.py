@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pandas import DataFrame
 
 from ..core.columns import units_of
 from ..core.errors import NO_LIMIT, Budget, budget, lines
+from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import Result
@@ -17,10 +19,12 @@ from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, policies
 from ..policies.registry import BrokenPolicyError
 from .frames import Replayed, whatif_frame
-from .ranking import COLUMNS, HOUR, Report, placement_sentence, rank, sentence, workload
+from .ranking import COLUMNS, HOUR, Advice, because, label_of, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
+from .verdict import Verdict, untold, verdict
 from .whatif import planned, replay_scenario
+from .workload import Workload, workload
 
 if TYPE_CHECKING:
     from ..core.machine import Machine
@@ -98,8 +102,48 @@ def advise_scenario(
     ranked, about = rank(results, budget, horizon), workload(scenario)
     if others:
         about = replace(about, threads=0)  # of several processes these are the first's alone
-    said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
-    return Report(ranked, refused, results[0], about, *said, left_out)
+    return Report(ranked, refused, results[0], about, left_out)
+
+
+@dataclass(frozen=True)
+class Report:
+    """ranked: the best first, those over the budget last; base: the baseline's; refused: {policy: why};
+    left_out: {policy: why} of those whose own code fails."""
+
+    ranked: Sequence[Advice]
+    refused: Mapping[str, str]
+    base: Result
+    workload: Workload
+    left_out: Mapping[str, str]
+
+    @property
+    def results(self) -> list[Result]:
+        """The baseline's first, then the others, the best first."""
+        return [self.base, *(one.result for one in self.ranked if one.result is not self.base)]
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        over = {label_of(one.result) for one in self.ranked if one.over}
+        return verdict(self.results, self.workload, over=over, notes=untold(self.refused, self.base))
+
+    @property
+    def best(self) -> Result:
+        """The policy to use: the first within the budget, which may be the baseline."""
+        return next(one.result for one in self.ranked if not one.over)
+
+    @property
+    def why(self) -> Message:
+        """The largest saving of the best policy."""
+        return because(self.base, self.best)
+
+    @property
+    def sentence(self) -> str:
+        """The policy to use, its speed-up and its cost, and why; without a trace a bound."""
+        if self.best is self.base:
+            within = " within the budget" if any(one.over for one in self.ranked) else ""
+            return str(message("asked", "stay", base=label_of(self.base), within=within))
+        why = str(self.why)
+        return f"{self.verdict.answer}{f' {why[:1].upper()}{why[1:]}.' if why else ''}"
 
 
 def sound_results(
@@ -123,11 +167,11 @@ def sound_results(
 @dataclass(frozen=True)
 class Advised:
     """frame     `whatif`'s columns, and COLUMNS: best first
-    sentence     one line: the policy to use, its speed-up, the reason and the cost
+    sentence     the policy to use, its speed-up, the cost and the reason
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
     refused      {policy: why the capture does not allow it, or how its own code fails}
     replayed     all tables of the same run, the baseline first
-    report       ranking.Report, from which the frame is made
+    report       from which the frame is made
     """
 
     frame: DataFrame
@@ -144,20 +188,18 @@ class Advised:
             ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
         ]
         table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
-        said = [line for line in (self.report.placement, self.sentence) if line]
-        return lines([*said, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
+        said = [self.sentence, *self.report.verdict.limits, f"{self.workload}: {'; '.join(self.evidence)}."]
+        return lines(said) + table
 
 
 def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advised:
     """Advised of a Report; fits_caches: of its Scenario."""
-    ranked = [advice.result for advice in report.ranked]
-    table = whatif_frame(ranked, machine)
+    table = whatif_frame([advice.result for advice in report.ranked], machine)
     for column in COLUMNS:
         table[column.key] = [column.of(advice) for advice in report.ranked]
     table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
-    work, others = report.workload, [result for result in ranked if result is not report.base]
-    refused = report.refused | report.left_out
-    replayed = Replayed([report.base, *others], machine, fits_caches=fits_caches)
+    work, refused = report.workload, {**report.refused, **report.left_out}
+    replayed = Replayed(report.results, machine, fits_caches=fits_caches)
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..core.columns import Finding
 from ..core.errors import RefusedError, UsageError, size_in_words
-from ..core.interval import NOTICED, Interval, as_read, less_sure, shown
+from ..core.interval import NOTICED, Interval, as_read, less_sure
+from ..core.messages import Message, joined, message
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
@@ -105,32 +106,27 @@ class SizeCurve:
         return gained.index(True) + 1 if any(gained) else None
 
     @property
+    def message(self) -> Message | None:
+        """Up to where the caches hold the leaf entries, and what larger runs gain; None where accessed bits
+        do not tell each."""
+        sizes, turn = self.of(self.best), self.turn
+        if len(sizes) < len(self.times):
+            return None
+        alike = size_in_words(self.at_least) == size_in_words(self.fits)
+        fits = message("size", "fits" if alike else "fits-between", least=self.at_least, most=self.fits)
+        gains = [
+            message("size", "gain", gain=Interval(low, middle, high), size=size["bytes"])
+            for size in sizes[-1 if turn is None else turn :]
+            for middle, low, high in [_speedup(size)]
+        ]
+        numbers = {"fits": fits, "policy": self.best, "gains": joined(gains), "part": self.part}
+        code = f"{'never' if turn is None else 'turns'}{'-of-part' if self.part else ''}"
+        return message("size", code, **numbers)
+
+    @property
     def sentence(self) -> str:
-        """For people: up to where the caches hold the leaf entries, the largest run that gains nothing worth
-        mentioning, and the speed-up of each larger one."""
-        sizes, turn, name = self.of(self.best), self.turn, self.best
-        if len(sizes) < len(self.times):  # accessed bits do not tell each
-            return ""
-        until = f"Its leaf entries fit the caches up to {size_in_words(self.fits)}"
-        if size_in_words(self.at_least) != size_in_words(self.fits):
-            until += f" ({size_in_words(self.at_least)} if data leave them the least room)"
-        of = f" ({self.part})" if self.part else ""
-        if turn is None:
-            return (
-                f"{until}; no placement gains {LITTLE} in a run of up to {_at(sizes[-1], f': {name} ')}{of}."
-            )
-        little = f"less than {LITTLE} up to {_at(sizes[turn - 1], ', ')}; " if turn > 1 else ""
-        return f"{until}. {name} for a larger run: {little}{'; '.join(map(_at, sizes[turn:]))}{of}."
-
-
-LITTLE = f"{100 * (NOTICED - 1):.0f} %"
-
-
-def _at(size: dict[str, Any], between: str = " ") -> str:
-    """ "16x (21.0 GiB) 1.12x (1.03-1.25)"."""
-    middle, low, high = shown(*_speedup(size))
-    speedup = f"{middle}x" if middle == low == high else f"{middle}x ({low}-{high})"
-    return f"{size['stands_for']:g}x ({size_in_words(size['bytes'])}){between}{speedup}"
+        """For people; "" where accessed bits do not tell each size."""
+        return str(self.message or "")
 
 
 def _speedup(size: dict[str, Any]) -> tuple[float, float, float]:

@@ -52,7 +52,6 @@ def command(
       ptanalyze advise app --memory 1% --updates 2%
     """
     from ..analysis.advise import advise
-    from ..analysis.limits import limits_of_advice
     from ..analysis.setup import asked_of_processes
     from ..core.columns import Answer
     from ..show.advise import as_record, view
@@ -65,14 +64,13 @@ def command(
         advised = advise(opened, setup, **question(memory, updates, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     report, whose = advised.report, asked_of_processes(opened, setup)
-    limits = limits_of_advice(report)
     steps = further(capture, report.base, options["calibration"] is not None, True)
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
-            lambda: as_record(report, curve, limits),
-            lambda: view(report, None if full else steps, whose, curve, limits),
+            lambda: as_record(report, curve),
+            lambda: view(report, None if full else steps, whose, curve),
             plots_of(advised.replayed, curve),
             advised.refused,
         ),

@@ -63,8 +63,8 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
       ptanalyze whatif small large --stands-for 200G
     """
-    from ..analysis.limits import replay_beside_mainline
     from ..analysis.setup import asked_of_processes, open_replay_capture
+    from ..analysis.verdict import replay_beside_mainline
     from ..analysis.whatif import replay
     from ..core.columns import Answer
     from ..show.terminal import progress_bar
@@ -76,19 +76,18 @@ def command(
         opened = capture_of(capture)
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
-        limits = curve = None
+        verdict = curve = None
         if other is not None:
             from ..analysis.size import replay_two
 
             replayed = replay_two(opened, capture_of(other), policies, setup)
         elif output.form == "table" and not full:
-            replayed, limits = replay_beside_mainline(open_replay_capture(opened), policies, setup)
+            replayed, verdict = replay_beside_mainline(open_replay_capture(opened), policies, setup)
         else:
             replayed = replay(opened, policies, setup)
         if other is None:
             curve = sizes_of(sizes, opened, policies, setup, replayed)
-    nodes = numbers_of_nodes(policies)
-    results, whose = replayed.results, asked_of_processes(opened, setup)
+    results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     steps = further(capture, results[0], options["calibration"] is not None)
     named = zip(results, labels(results), strict=True)
     emit(
@@ -96,7 +95,7 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
-            lambda: view(results, None if full else steps, replayed.refused, whose, nodes, curve, limits),
+            lambda: view(results, None if full else steps, replayed.refused, notes, curve, verdict),
             plots_of(replayed, curve),
             replayed.refused,
         ),

@@ -105,20 +105,21 @@ def as_read(ratio: float, *beside: float) -> float:
     return float(shown(ratio, *beside)[0].replace(",", ""))
 
 
-def fewer_walk_cycles(share: float) -> str:
-    """ "at most 40.3 % fewer walk cycles", without a trace; share: these / the baseline's."""
-    return f"at most {100 * (1 - share):.1f} % fewer walk cycles"
-
-
-def none_faster(base: str, within: str = "") -> str:
-    """ "Stay with linux: no policy is faster"; within: " within the budget"."""
-    return f"Stay with {base}: no policy{within} is faster"
-
-
 def interval(speedup: Interval) -> str:
     """ "1.22x (1.06-1.42)"."""
     middle, low, high = shown(speedup.middle, speedup.low, speedup.high)
     return f"{middle}x ({low}-{high})"
+
+
+WIDE = 2.0  # between the speed-ups that the ends of a share allow: only its lower end says something
+
+
+def share(of_run: Interval) -> str:
+    """A share of the run: "21-30 %", "0.3-1.2 %", or "at least 24 %" where its ends leave too much open."""
+    if 1 - of_run.low > WIDE * (1 - of_run.high):
+        return f"at least {100 * of_run.low:.0f} %"
+    low, high = (f"{100 * end:.{0 if of_run.high >= 0.1 else 1}f}" for end in (of_run.low, of_run.high))
+    return f"{low} %" if low == high else f"{low}-{high} %"
 
 
 # Intervals of estimates from G groups of samples, deleting one group at a time: a group is a part of the

@@ -5,85 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import ranking
+from ..analysis.advise import Report
 from ..analysis.compare import Comparison, Difference
 from ..analysis.findings import owned
-from ..analysis.ranking import (
-    COLUMNS,
-    Advice,
-    Report,
-    effect,
-    filling,
-    label_of,
-    missing,
-    share_sentence,
-)
+from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
-from ..core.columns import ELSEWHERE, Cell, Section
-from ..core.errors import plural, show_duration, size_in_words
+from ..core.columns import Cell, Section
+from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
+from ..core.messages import message
 from .terminal import number, typed
-from .whatif import aligned, beware, by_size, earned, labels, table, worth
+from .whatif import about, aligned, baseline, beware, by_size, earned, labels, table, to_type
 
 if TYPE_CHECKING:
     from ..analysis.hugepages import HugePages
-    from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
 def view(
-    report: Report,
-    further: Section | None = None,
-    whose: str = "",
-    curve: SizeCurve | None = None,
-    limits: Limits | None = None,
+    report: Report, further: Section | None = None, whose: str = "", curve: SizeCurve | None = None
 ) -> Iterator[Section]:
-    """What limits the run, the advice, whether it is worth it, a small table, and what to type next.
+    """The advice, what limits the run, a small table, and what to type next.
 
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
-    whose    a sentence before all else; "" none
+    whose    what must be known beside the findings; "" nothing
     curve    of larger runs: what it says comes first where no policy gains at the captured size
-    limits   of the run; None: not known
     """
-    others = [one for one in report.ranked if one.result is not report.base]
-    results = [report.base, *(one.result for one in others)]
-    worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over}, limits)
-    placed = report.placement if limits is None else ""
-    told = ranking.sentence(report.ranked, report.base, report.workload, bool(limits and limits.nothing))
-    advised = "" if limits and limits.cached else told
-    said = " ".join(filter(None, (missing(report.base), placed, advised, filling(report.base))))
-    sized = by_size(curve)
-    if sized and not any(effect(one, report.base) > 0 for one in results[1:]):
-        worthwhile = [*filter(None, [share_sentence(report.base)])]
-    model = f"Machine model {report.base.machine}, {plural(len(report.base.classes), 'node')}."
-    model = "" if report.base.finding(ELSEWHERE) else model  # said first
-    larger = report.base.stands_for and f"Answered for {report.base.stands_for}."
-    doubt = [*filter(None, [" ".join(filter(None, [model, larger, report.workload.doubt]))])]
-    said_first = [
-        line for text in ([said] if said else [], doubt, worthwhile) if text for line in (*text, "")
-    ]
-    verdicts = [*limits.lines, *filter(None, [limits.research]), ""] if limits else []
-    yield Section(lines=[*beware(report.base, whose), *sized, *verdicts, *said_first])
-    best = next(advice.result for advice in report.ranked if not advice.over)
-    shown_first = best.careful if best is not report.base else []
-    yield from table(dict(zip(labels(results), results, strict=True)), said=shown_first)
-    if further:
-        over = [label_of(advice.result) for advice in report.ranked if advice.over]
-        if over:
-            yield Section(lines=[f"Over the budget: {', '.join(over)}."])
-        if report.refused:
-            yield Section(lines=[f"Not for this capture: {', '.join(report.refused)} (--full says why)."])
-        yield Section(lines=[f"Left out: {name}: {why}." for name, why in report.left_out.items()])
-        if sampled := [name for name, why in report.refused.items() if why == RESHAPED]:
-            ranks = f"--weight leaf ranks {', '.join(sampled)} too, with each mapped page counted once."
-            yield Section(lines=[ranks])
-        yield Section(lines=[""])
-        yield further
+    verdict, research = report.verdict, [str(line) for line in (report.verdict.research,) if line]
+    said = [report.sentence, *by_size(curve), *verdict.limits, *to_type(verdict), *research]
+    yield Section(lines=[*said, *beware(verdict, [whose], further)])
+    yield Section(lines=["", *table(report.results), baseline(report.base), about(report.base)])
+    if not further:
+        yield from everything(report)
         return
-    yield Section(lines=[""])
-    yield from everything(report)
+    over = [label_of(advice.result) for advice in report.ranked if advice.over]
+    sampled = [name for name, why in report.refused.items() if why == RESHAPED]
+    named = {"over": over, "refused": report.refused, "sampled": sampled}
+    lines = [message("about", code, policies=", ".join(names)) for code, names in named.items() if names]
+    lines += [message("about", "broken", policy=name, why=why) for name, why in report.left_out.items()]
+    yield Section(lines=[*map(str, lines), ""])
+    yield further
 
 
 def everything(report: Report) -> Iterator[Section]:
@@ -94,10 +57,10 @@ def everything(report: Report) -> Iterator[Section]:
     refused += [f"- left out: {name}: {why}" for name, why in report.left_out.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
-    found = owned([report.base, *(advice.result for advice in report.ranked)])
-    lines = [f"- {line}" for line in (*report.workload.evidence(), *(one.line for one in found))]
+    found = (finding.line for finding in owned(report.results))
+    lines = [f"- {line}" for line in (*report.workload.evidence(), *found)]
     yield Section(lines=[""])
-    yield Section(report.workload.title, (), lines)
+    yield Section(str(message("workload", report.workload.name)), (), lines)
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
@@ -116,19 +79,19 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def as_record(report: Report, curve: SizeCurve | None = None, limits: Limits | None = None) -> dict[str, Any]:
+def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
     sizes = {} if curve is None else {name: curve.of(name) for name in labels(curve.results[0])[1:]}
     return {
-        "limits": limits and limits.record(),
+        "limits": report.verdict.record() if report.verdict.limit else None,
         "sentence": report.sentence,
-        "placement_alone": report.placement,
+        "why": report.why.code,
         "workload": report.workload.name,
         "evidence": report.workload.evidence(),
         "ranked": [
             {**advice.result.row(), **{one.key: one.of(advice) for one in COLUMNS}}
             for advice in report.ranked
         ],
-        "refused": report.refused | report.left_out,
+        "refused": {**report.refused, **report.left_out},
     } | ({"sizes": sizes} if sizes else {})
 
 

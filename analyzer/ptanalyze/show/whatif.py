@@ -1,125 +1,132 @@
-"""What-if results for people: a sentence, one table with policies across and quantities down, then notes."""
+"""What-if results for people: the first screen, everything that was counted, sweeps, locality over time."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import isinf
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..analysis.findings import HOST_MODEL, owned
-from ..analysis.ranking import (
-    best_first,
-    best_of,
-    candidate,
-    careful,
-    effect,
-    filling,
-    label_of,
-    missing,
-    peak_bytes,
-    placement_alone,
-    reshapes,
-    share_sentence,
-    verdict,
-    walk_percent,
-    without_trace,
-)
-from ..core import interval
-from ..core.columns import CACHED, ELSEWHERE, MADVISE, Cell, Finding, Matrix, Quantity, Section
+from ..analysis.ranking import label_of, peak_bytes, reshapes, walk_percent
+from ..analysis.verdict import CAUTIONS, Verdict
+from ..analysis.verdict import verdict as verdict_of
+from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section
 from ..core.errors import program, show_duration, size_in_words, this_program
-from ..core.interval import FROM_DRAM, NOTICED, faster
-from ..core.interval import interval as interval_interval
+from ..core.interval import NOTICED, faster, interval
+from ..core.messages import message
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result
 from ..cost.throughput import WINDOW_COLUMNS
 from ..kernels import KINDS
-from ..policies import BOUND, NOT_MAINLINE, RESEARCH, availability, caveat, members
-from .terminal import SCREEN, next_steps, number
+from ..policies import RESEARCH, availability, members
+from ..policies.contract import Availability
+from .terminal import SCREEN, next_steps
 
 if TYPE_CHECKING:
-    from ..analysis.limits import Limits
     from ..analysis.size import SizeCurve
 
 
-# The first screen of an answer about policies: worth it or not, one small table, what to type next.
+# The first screen: the answer, what limits the run, one small table, what to type next.
 
 TODAY = "today"
-MOST = "at most"
 HEAD = ("what", "speed-up", "memory", "break-even", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
+SAID_WHY = 2  # policies that the capture refuses, each with its reason on the first screen
 
 
-def worth(results: Sequence[Result], over: Collection[int] = (), limits: Limits | None = None) -> list[str]:
-    """Which share of the run page tables take, and, where `limits` do not tell it already, whether that is
-    worth it; [] without run times.
+def view(
+    results: Sequence[Result],
+    further: Section | None = None,
+    refused: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    curve: SizeCurve | None = None,
+    verdict: Verdict | None = None,
+) -> Iterator[Section | Matrix]:
+    """The answer to what was asked, what limits the run otherwise, a small table, and what to type next.
 
-    over  as of worth.verdict
+    further  what to type next; None: everything that was counted and assumed instead
+    notes    what must be known beside the findings
+    curve    of larger runs: what it says comes first where no policy gains at the captured size
+    verdict  None: the answer alone
     """
-    told = verdict(results, over) if limits is None else None
-    said = " ".join(filter(None, (share_sentence(results[0]), told)))
-    return [said] if said else []
+    base, *others = results
+    said = verdict or verdict_of(results, None)
+    yield Section(
+        lines=[said.answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
+    )
+    yield Section(lines=["", *table(results)])
+    if others and RESEARCH in {available(result) for result in others}:
+        yield Section(lines=[str(message("research", "needed"))])
+    if further:
+        yield Section(lines=[*left_out(refused or {}), about(base), ""])
+        yield further
+        return
+    yield Section(lines=[baseline(base), about(base), ""])
+    yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
+    parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
+    yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
 
 
-def beware(base: Result, *more: str) -> list[str]:
-    """Lines before the answer: that it is about another machine than the captured one, and `more` of them."""
-    other = base.finding(ELSEWHERE)
-    said = [f"Note: {caution}." for caution in (other and other.text, *more) if caution]
-    return [*said, ""] if said else []
+def to_type(verdict: Verdict) -> list[str]:
+    """The line to type today; [] where none is known to gain."""
+    if not verdict.today:
+        return []
+    line, why = verdict.today
+    return [str(message("try", "line", line=line, why=why))]
 
 
-def table(
-    named: Mapping[str, Result], explained: bool = True, said: Collection[Finding] = ()
-) -> Iterator[Section]:
-    """A row per policy, the baseline first; below it the lines to type, for those that need no research.
+def beware(verdict: Verdict, notes: Sequence[str] = (), short: object = True) -> list[str]:
+    """What to be careful about, the gravest first; of a `short` screen the first of it."""
+    lines = [*(f"Note: {note}." for note in notes if note), *(one.sentence for one in verdict.cautions)]
+    return lines[: CAUTIONS if short else None]
 
-    said       findings above it, which are not repeated
-    explained  say what the baseline is, and of which time the memory is, too
-    """
-    base = next(iter(named.values()))
+
+def by_size(curve: SizeCurve | None) -> list[str]:
+    """What a larger run gains, where placement gains nothing in the captured one; else []."""
+    if curve is None or not curve.sentence or curve.of(curve.best)[0]["speedup"] >= NOTICED:
+        return []
+    return [curve.sentence]
+
+
+def baseline(base: Result) -> str:
+    what = "; ".join(member.doc for member in members(base.policy))
+    return str(message("about", "baseline", base=label_of(base), what=what))
+
+
+def about(base: Result) -> str:
+    """The run that an answer is about."""
+    readers = int(np.count_nonzero(base.reads.sum(axis=(0, 2, 3))))
+    each = base.placement == EVERY_NODE and readers > 1 and not base.walks % readers
+    share = base.walk_share
+    run = message("about", "as-traced" if base.run == "as traced" else "warm", accesses=int(base.hits.sum()))
+    parts = [
+        message("about", "machine", machine=base.machine),
+        "" if base.placement == EVERY_NODE else threads_placed(base.placement),
+        base.stands_for,
+        message("about", "each-walks", walks=base.walks // readers, nodes=readers)
+        if each
+        else message("about", "walks", walks=base.walks, run=run if base.hits.any() else ""),
+        message("about", "share", share=share) if share else "",
+    ]
+    return f"{'; '.join(filter(None, map(str, parts)))}."
+
+
+def left_out(refused: Mapping[str, str]) -> list[str]:
+    """Why policies were refused; of many, as -p all names them, which."""
+    if len(refused) <= SAID_WHY:
+        return [f"policy {policy}: {why}" for policy, why in refused.items()]
+    return [str(message("about", "refused", policies=", ".join(refused)))]
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """A row per policy, the baseline first."""
+    base = results[0]
     head = WITHOUT_RUN_TIME if base.speedup is None else HEAD
-    rows = [row_of(name, result, base) for name, result in named.items()]
-    yield Section(lines=aligned([head, *rows]))
-    lines = [f"at most: {FROM_DRAM}."] if any(MOST in cell for row in rows for cell in row) else []
-    if explained:
-        lines.append(f"{label_of(base)}, the baseline: {doc(base.policy)}. Memory is at its peak.")
-    for name, result in named.items():
-        if (
-            result is base
-            or not may_gain(result)
-            or not (how := availability(result.policy, result.params, result.host_nodes)).line
-        ):
-            continue
-        lines.append(f"{name} {how}")
-        if first := caveat(result.policy):
-            lines.append(f"  {first}.")
-    beside = dict.fromkeys(finding for one in named.values() for finding in known(one, base))
-    lines += [one.sentence for one in beside if one not in said]
-    if any(
-        availability(result.policy, result.params, result.host_nodes) == RESEARCH for result in named.values()
-    ):
-        lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
-    yield Section(lines=[*[""] * explained, *lines] if lines else [])
-
-
-def known(result: Result, base: Result) -> list[Finding]:
-    """What stands beside a number on the first screen: advice about huge pages, and what to be careful about
-    with a policy that may gain."""
-    careful = result.careful if result is base or may_gain(result) else []
-    return [one for one in result.findings if one.code == MADVISE or one in careful]
-
-
-def doc(policy: str) -> str:
-    """What a policy does, in a line."""
-    return "; ".join(member.doc for member in members(policy))
-
-
-def may_gain(result: Result) -> bool:
-    speedup = result.speedup
-    return speedup is None or faster(speedup.high)
+    rows = [row_of(name, result, base) for name, result in zip(labels(results), results, strict=True)]
+    return aligned([head, *rows])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -138,13 +145,17 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.speedup, availability(result.policy, result.params, result.host_nodes)
+    speedup, how = result.speedup, available(result)
     needs = "nothing" if result is base else TODAY if how.line else str(how)
     if base.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
-    gain = "1" if result is base else "-" if speedup is None else interval_interval(speedup)
+    gain = "1" if result is base else "-" if speedup is None else interval(speedup)
     back = "-" if result is base else earned(result.row())
     return name, gain, memory_cell(result, base), back, needs
+
+
+def available(result: Result) -> Availability:
+    return availability(result.policy, result.params, result.host_nodes)
 
 
 def walk_cycles(result: Result, base: Result) -> str:
@@ -156,7 +167,7 @@ def walk_cycles(result: Result, base: Result) -> str:
     change = f"{walk_percent(result, base) - 100:+z.1f} %"
     if base.finding(CACHED) and not reshapes(result.policy):
         return "about 0 %"
-    return "0 %" if change == "+0.0 %" else f"{MOST} {change}"
+    return "0 %" if change == "+0.0 %" else f"at most {change}"
 
 
 def cycles(count: float) -> str:
@@ -189,20 +200,20 @@ def earned(row: Mapping[str, Any]) -> str:
 def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = False) -> Section:
     """What to type next; base: the baseline's Result; ranked: after advise."""
     named = f" {shlex.quote(capture)}" if capture else ""
-    this = program()
-    steps = {"every count and assumption": "the same with --full"}
+    this, steps = program(), {"full": "the same with --full"}
     if not ranked:
-        steps["all policies, ranked"] = f"{this} advise{named}"
-    steps["a page with pictures"] = f"{this} report{named}"
+        steps["advise"] = f"{this} advise{named}"
+    steps["report"] = f"{this} report{named}"
     if base.finding(ELSEWHERE) is not None:
-        steps["a model, made on that host"] = f"{this} {HOST_MODEL}"
-        steps["the answer for that host"] = "the same with -m host.toml"
+        steps |= {"model": f"{this} {HOST_MODEL}", "host": "the same with -m host.toml"}
     if capture is None:
-        steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
+        steps["own"] = f"sudo {this_program()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
-        steps["narrower, by perf counters"] = f"{this} calibrate --help"
-    return next_steps(steps)
+        steps["narrower"] = f"{this} calibrate --help"
+    return next_steps({str(message("next", code)): line for code, line in steps.items()})
 
+
+# Everything that was counted, a quantity a line.
 
 EARNED = ("pays_back_walks", "pays_back_seconds")
 CALLS = {
@@ -214,76 +225,6 @@ CALLS = {
     "saved_local": "IPIs saved, local",
     "saved_remote": "IPIs saved, remote",
 }
-SAID_WHY = 3  # policies that the capture refuses, each with its reason on the first screen
-
-
-def view(
-    results: Sequence[Result],
-    further: Section | None = None,
-    refused: Mapping[str, str] | None = None,
-    whose: str = "",
-    nodes: str = "",
-    curve: SizeCurve | None = None,
-    limits: Limits | None = None,
-) -> Iterator[Section | Matrix]:
-    """What limits the run, the best policy, whether it is worth it, a small table, and what to type next.
-
-    further  what to type next; None: everything that was counted and assumed instead
-    whose    a sentence before all else; "" none; nodes: another
-    curve    of larger runs: what it says comes first where no policy gains at the captured size
-    limits   of the run; None: not known
-    """
-    first = results[0]
-    accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    threads = "" if first.placement == EVERY_NODE else f"; {threads_placed(first.placement)}"
-    asked = "; ".join(filter(None, (f"Machine model {first.machine}{threads}", first.stands_for)))
-    asked += f"; {walks(first)} walks{warm(first)}{accesses}"
-    said = "" if limits and limits.cached else advice(results, limits)
-    sized, best = by_size(curve), [first, *best_first(results)]
-    gains = any(effect(one, first) > 0 for one in results[1:])
-    worthwhile = worth(best, (), limits) if gains or not sized else filter(None, [share_sentence(first)])
-    verdicts = [*limits.lines, ""] if limits else []
-    yield Section(
-        lines=[*beware(first, whose, nodes), *sized, *verdicts, *filter(None, [said]), *worthwhile, asked]
-    )
-    advised = next(iter(best_first(results)), None)
-    careful = advised.careful if advised and effect(advised, results[0]) > 0 else []
-    yield from table(dict(zip(labels(results), results, strict=True)), not further, careful)
-    if further:
-        yield Section(lines=left_out(refused or {}))
-        yield Section(lines=[""])
-        yield further
-        return
-    yield Section(lines=[""])
-    yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
-    parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
-    yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
-
-
-def by_size(curve: SizeCurve | None) -> list[str]:
-    """What a larger run gains, where placement gains nothing in the captured one; else []."""
-    if curve is None or not curve.sentence or curve.of(curve.best)[0]["speedup"] >= NOTICED:
-        return []
-    return [curve.sentence, *([] if curve.turn is None else ["At the traced size:"])]
-
-
-def left_out(refused: Mapping[str, str]) -> list[str]:
-    """Why policies were refused; of many, as -p all names them, which."""
-    if len(refused) <= SAID_WHY:
-        return [f"policy {policy}: {why}" for policy, why in refused.items()]
-    return [f"Not for this capture: {', '.join(refused)} (--full says why)."]
-
-
-def warm(result: Result) -> str:
-    """ " in steady state," where a further run is counted, else ""."""
-    return " in steady state," if result.run == "warm" else ""
-
-
-def walks(result: Result) -> str:
-    readers = int(np.count_nonzero(result.reads.sum(axis=(0, 2, 3))))
-    if result.placement != EVERY_NODE or readers < 2 or result.walks % readers:
-        return number(result.walks)
-    return f"{number(result.walks // readers)} from each of {readers} nodes, {number(result.walks)}"
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -293,77 +234,6 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 def labels(results: Sequence[Result]) -> list[str]:
     """A name for each Result: its policy, with settings that are not the defaults or that differ."""
     return [label_of(result, results) for result in results]
-
-
-def advice(results: Sequence[Result], limits: Limits | None = None) -> str:
-    """What the capture lacks, what placing tables gains alone where the best policy does more and no Limits
-    tell, the best, and of which part of the trace."""
-    base, ranked = results[0], best_first(results)
-    if all(one.policy == BOUND for one in ranked):
-        return sentence(results)
-    candidates = [candidate(one, base, name=label_of(one, results)) for one in ranked]
-    timed = base.speedup is not None
-    named = label_of(base, results)
-    placed = (
-        "" if base.finding(CACHED) or limits else placement_alone(ranked[0].policy, candidates, named, timed)
-    )
-    best = sentence(results, bool(limits and limits.nothing))
-    return " ".join(filter(None, (missing(base), placed, best, filling(base))))
-
-
-def sentence(results: Sequence[Result], nothing: bool = False) -> str:
-    """Which policy is best, by how much, what it takes, and when that is recovered; or that none is.
-
-    nothing  whether the verdict, told before, is that there is nothing to gain
-    """
-    base = results[0]
-    ranked = best_first(results)
-    if not ranked:
-        return f"Only {label_of(base)}: name another policy to compare it with."
-    best = ranked[0]
-    name, speedup = label_of(best, results), best.speedup
-    if speedup is None:
-        return without_run_time(base, best, name)
-    warm = "" if best.break_even is None else " in steady state"
-    if effect(best, base) <= 0:
-        same = not any(map(interval.differs, speedup))
-        how = "" if same else f"; {name}: {interval_interval(speedup)}"
-        return f"{interval.none_faster(label_of(base))}{how}."
-    unsure = "" if interval.gains(speedup) else "; it may be no gain"
-    word = best_of(nothing, "" if reshapes(best.policy) else " placement")
-    word = "Bound of locality" if best.policy == BOUND else word
-    faster = f"{word}: {name}, {interval_interval(speedup)} over {label_of(base)}{warm}"
-    return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}.{careful(best)}"
-
-
-def costs_once(best: Result, base: Result) -> str:
-    """One-time cost beyond the baseline's, and when it is recovered; "" where that is not known."""
-    seconds = best.break_even_seconds
-    if seconds is None:
-        return ""
-    if not seconds.middle:
-        return ", at no one-time cost"
-    earned = (
-        "never recovered" if isinf(seconds.middle) else f"recovered after {show_duration(seconds.middle)}"
-    )
-    return f"; its one-time cost, {cycles(best.once_cycles - base.once_cycles)} cycles, is {earned}"
-
-
-def without_run_time(base: Result, best: Result, name: str) -> str:
-    """What walk cycles are saved at most, where there is no trace and so no run time."""
-    if effect(best, base) > 0:
-        return without_trace(base, best, f"With {name}", f", {takes(best, base)}.{careful(best)}")
-    held = base.finding(CACHED)
-    return held.sentence if held else f"No policy takes fewer walk cycles than {label_of(base)}."
-
-
-def takes(best: Result, base: Result) -> str:
-    """Memory at its peak beside the baseline's: of page tables, or, where more is held unused, of both."""
-    more, held = peak_bytes(best) - peak_bytes(base), best.held_bytes - base.held_bytes
-    what = f"memory ({size_in_words(held)} held unused)" if held > 0 else "page tables"
-    if more < 0:
-        return f"saving {size_in_words(-more)} of page tables at peak"
-    return f"for {size_in_words(more) if more else 'no'} more {what} at peak"
 
 
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:

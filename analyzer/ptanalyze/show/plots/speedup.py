@@ -12,6 +12,7 @@ from ...core import interval
 from ...core.columns import AS_TRACED, ASSUMED, CACHED
 from ...core.errors import UsageError, size_as_read, size_in_words
 from ...core.interval import Interval
+from ...core.messages import message
 from ...policies import BOUND
 from .style import (
     BLACK,
@@ -111,9 +112,9 @@ def speedup(table: DataFrame) -> Figure:
 def headline(rows: DataFrame, base: str) -> str:
     best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
     if not interval.faster(best["value"]):
-        return interval.none_faster(base)
+        return str(message("asked", "stay", base=base, within="")).rstrip(".")
     if isna(best["low"]):
-        less = interval.fewer_walk_cycles(1 / best["value"])
+        less = message("asked", "fewer", fewer=1 - 1 / best["value"])
         return f"No trace, so no run time: with {best['label']} {less} than {base}"
     return f"{best['label']}: {written(best)} over {base}"
 

@@ -1,0 +1,48 @@
+"""First screens as people see them: one golden text each, in tests/golden/screens.txt.
+
+WRITE=1 writes them again; read what changed. Whether an answer is right is tested by its codes and numbers.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SCREENS = Path(__file__).parents[1] / "golden" / "screens.txt"
+COMMANDS = (
+    "whatif -p hydra",
+    "whatif lookup -p thp,mitosis",
+    "whatif lookup -p mitosis --weight leaf",
+    "whatif lookup -p mitosis --stands-for 200G",
+    "whatif sysbench-memory -p mitosis",
+    "whatif vm-numa-visible -p ept-reset,hydra",
+    "advise lookup",
+    "advise vm-numa-oblivious --memory 1%",
+    "classify vm-numa-visible",
+    "fragmentation vm-numa-visible",
+)
+HEAD = "$ ptanalyze "
+
+
+def known():
+    """{command: its screen}"""
+    parts = SCREENS.read_text("utf-8").split(HEAD)[1:] if SCREENS.exists() else []
+    return {command: screen for command, _, screen in (part.partition("\n") for part in parts)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = pt(*command.split())
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
+    if os.environ.get("WRITE"):
+        screens = known() | {command: f"{ran.out.rstrip()}\n\n"}
+        text = "".join(f"{HEAD}{name}\n{screens[name]}" for name in COMMANDS if name in screens)
+        SCREENS.write_text(f"{text.rstrip()}\n", "utf-8")
+    assert ran.out.rstrip() == known()[command].rstrip()
+
+
+def test_a_screen_of_the_sample_says_so_and_fits_a_terminal():
+    lines = known()[COMMANDS[0]].splitlines()
+    assert lines[0].startswith("SAMPLE lookup, not your program") and lines[1].startswith("hydra: ")
+    assert len(lines) <= 25 and sum(line.startswith("Try: ") for line in lines) <= 1
