@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ptanalyze import replay, synth, whatif
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.size import matched, replay_two, size_curve
-from ptanalyze.analysis.verdict import TABLES, replay_beside_mainline
+from ptanalyze.analysis.verdict import TABLES
+from ptanalyze.analysis.whatif import replay_beside_mainline
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture

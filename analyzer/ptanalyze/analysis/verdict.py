@@ -9,21 +9,15 @@ reads of leaf entries took, and remote data have no number. ADR 32.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.columns import CACHED, CAREFUL, DATA_NODES, EACH_ONCE, ELSEWHERE, FILLS, MADVISE, NO_RATE, UNSEEN
 from ..core.errors import relocation
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.messages import Message, joined, message
-from ..policies import BOUND, RESEARCH, Plan, availability, plan_for
-from ..world.scaling import AS_CAPTURED
-from .frames import Replayed
+from ..policies import BOUND, RESEARCH, availability
 from .ranking import best_first, effect, label_of, peak_bytes, reshapes, standing, walk_percent
-from .replay import with_refusals
-from .setup import Policies, ReplayCapture, Setup, asked_or_usual
-from .whatif import chosen, replay_scenario
-from .workload import Workload, workload
+from .workload import Workload
 
 if TYPE_CHECKING:
     from ..core.columns import Finding
@@ -367,59 +361,9 @@ def _research(base: Result, within: Sequence[Result]) -> Message | None:
     return message("research", "gain", names=each, gain=best.speedup)
 
 
-# The question of `whatif`: what was asked for, replayed beside what mainline Linux offers.
-
 UNTOLD = "huge-pages"  # Verdict.notes: what they give is not known of the run that is asked for
-
-
-def replay_beside_mainline(
-    known: ReplayCapture, policies: Policies, setup: Setup
-) -> tuple[Replayed, Verdict]:
-    """`whatif.replay`, and the Verdict by these policies and, in addition, huge pages: what mainline Linux
-    offers beside the policies that were asked for. Errors as `replay`."""
-    refused: dict[str, str] = {}
-    asked, scenario = asked_or_usual(policies, known.snapshot), known.scenario(setup)
-    plans = chosen(asked, scenario, setup)
-    mainline = [HUGE] if scenario.snapshot.native else [HUGE, RESET]
-    named = {plan.name for plan in plans}
-    more = [plan_for(name) for name in mainline if name not in named] if scenario.traced else []
-    results = replay_scenario(
-        scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
-    )
-    besides = [result for result in results if result.policy in {plan.name for plan in more}]
-    notes = untold(refused, results[0])
-    if notes:
-        notes += _at_the_traced_size(known, plans[0], setup)
-    notes += _without_balancing(known, plans[0], setup, results[0])
-    for plan in more:
-        refused.pop(plan.name, None)
-    results = [result for result in results if result.policy not in {plan.name for plan in more}]
-    results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
-    replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
-    return replayed, verdict(results, workload(scenario), besides, notes=notes)
 
 
 def untold(refused: Collection[str], base: Result) -> list[Message]:
     """Verdict.notes of a larger run, by the policies that its capture does not allow."""
     return [message("unknown", UNTOLD)] if HUGE in refused and base.stands_for else []
-
-
-def _at_the_traced_size(known: ReplayCapture, baseline: Plan, setup: Setup) -> list[Message]:
-    """What huge pages give in the run as captured; [] where that is refused, too."""
-    small = replace(setup, stands_for=AS_CAPTURED)
-    plans = [baseline, plan_for(HUGE)]
-    *_, huge = replay_scenario(known.scenario(small), plans, small, known.provenance, {})
-    gain = huge.speedup
-    return [message("unknown", "traced-size", gain=gain)] if huge.policy == HUGE and gain else []
-
-
-def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base: Result) -> list[Message]:
-    """numa_balancing 1 against 0: remote data with each, and hinting faults; [] for 0 and without a trace."""
-    marked = base.finding("autonuma")
-    if marked is None or base.remote_data is None:
-        return []
-    off = replace(setup, autonuma=None)
-    [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
-    faults = int(marked.numbers["hinting_faults"])
-    shares = {"on": base.remote_data, "off": still.remote_data}
-    return [message("unknown", "balancing", faults=faults, **shares)] if still.remote_data is not None else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import RefusedError, UsageError, bundled
 from ..core.machine import at_own_share
+from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
@@ -21,7 +22,7 @@ from ..kernels.jit import compile_beside, compile_together, lacking, say_compili
 from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
-from ..world.scaling import of_one_size
+from ..world.scaling import AS_CAPTURED, of_one_size
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
 from .counting import counted, static_results
@@ -29,7 +30,9 @@ from .findings import must_be_enough
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
-from .setup import Policies, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
+from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
+from .verdict import HUGE, RESET, Verdict, untold, verdict
+from .workload import workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -267,6 +270,57 @@ def _results(
     plans = chosen(policies, scenario, setup)
     results = replay_scenario(scenario, plans, setup, provenance, refused, others)
     return with_refusals(results, refused or {}, len(results) - len(plans) + len(policies))
+
+
+# What was asked for beside what mainline Linux offers.
+
+
+def replay_beside_mainline(
+    known: ReplayCapture, policies: Policies, setup: Setup
+) -> tuple[Replayed, Verdict]:
+    """`whatif.replay`, and the Verdict by these policies and, in addition, huge pages: what mainline Linux
+    offers beside the policies that were asked for. Errors as `replay`."""
+    refused: dict[str, str] = {}
+    asked, scenario = asked_or_usual(policies, known.snapshot), known.scenario(setup)
+    plans = chosen(asked, scenario, setup)
+    mainline = [HUGE] if scenario.snapshot.native else [HUGE, RESET]
+    named = {plan.name for plan in plans}
+    more = [plan_for(name) for name in mainline if name not in named] if scenario.traced else []
+    results = replay_scenario(
+        scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
+    )
+    besides = [result for result in results if result.policy in {plan.name for plan in more}]
+    notes = untold(refused, results[0])
+    if notes:
+        notes += _at_the_traced_size(known, plans[0], setup)
+    notes += _without_balancing(known, plans[0], setup, results[0])
+    for plan in more:
+        refused.pop(plan.name, None)
+    results = [result for result in results if result.policy not in {plan.name for plan in more}]
+    results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
+    replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
+    return replayed, verdict(results, workload(scenario), besides, notes=notes)
+
+
+def _at_the_traced_size(known: ReplayCapture, baseline: Plan, setup: Setup) -> list[Message]:
+    """What huge pages give in the run as captured; [] where that is refused, too."""
+    small = replace(setup, stands_for=AS_CAPTURED)
+    plans = [baseline, plan_for(HUGE)]
+    *_, huge = replay_scenario(known.scenario(small), plans, small, known.provenance, {})
+    gain = huge.speedup
+    return [message("unknown", "traced-size", gain=gain)] if huge.policy == HUGE and gain else []
+
+
+def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base: Result) -> list[Message]:
+    """numa_balancing 1 against 0: remote data with each, and hinting faults; [] for 0 and without a trace."""
+    marked = base.finding("autonuma")
+    if marked is None or base.remote_data is None:
+        return []
+    off = replace(setup, autonuma=None)
+    [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
+    faults = int(marked.numbers["hinting_faults"])
+    shares = {"on": base.remote_data, "off": still.remote_data}
+    return [message("unknown", "balancing", faults=faults, **shares)] if still.remote_data is not None else []
 
 
 # Locality over time: targets of walks in each window of the trace.

@@ -64,8 +64,7 @@ def command(
       ptanalyze whatif small large --stands-for 200G
     """
     from ..analysis.setup import asked_of_processes, open_replay_capture
-    from ..analysis.verdict import replay_beside_mainline
-    from ..analysis.whatif import replay
+    from ..analysis.whatif import replay, replay_beside_mainline
     from ..core.columns import Answer
     from ..show.terminal import progress_bar
     from ..show.whatif import further, labels, view
