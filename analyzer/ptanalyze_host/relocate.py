@@ -267,7 +267,7 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
         f"PID {planned.pid}{f' ({name})' if name else ''}: {pt.errors.plural(planned.threads, 'thread')}, "
         f"most on node {planned.node}; leaf tables would be rebuilt there",
         f"leaf tables    {by_node(counted(tables.node, width))}",
-        f"data           {by_node(tables.pages.sum(axis=0) * pt.live.PAGE >> 20)} (MiB, in pages of 4 KiB)",
+        f"data           {by_node(tables.pages.sum(axis=0) * 4096 >> 20)} (MiB, in pages of 4 KiB)",
         f"rebuilt        {inside.sum():,} leaf tables of {resident} "
         f"in {pt.errors.plural(len(planned.moved), 'range')}: {by_node(counted(tables.node[inside], width))}",
     ]

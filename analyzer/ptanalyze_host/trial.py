@@ -17,6 +17,7 @@ from ptanalyze_law.perf_stat import read_perf_stat
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .walk_cost import counted_here, start
 
+NODES = pt.sysfs.SYSTEM / "node"
 SETTLED = 0.99  # of the data are near
 TO_SETTLE = 120.0  # seconds that the kernel may take to move them
 LOOK = 0.2
@@ -82,8 +83,7 @@ class Trial:
 
 def two_nodes(near: int, far: int) -> tuple[int, ...]:
     """CPUs of the near node; UsageError where this machine cannot have tables far from its threads."""
-    topology, _ = pt.live.read_topology()
-    nodes = {node.id: node for node in topology.nodes if len(node.frames)}
+    nodes = {number: node for number, node in pt.sysfs.nodes_of(NODES).items() if node.memory}
     if len(nodes) < 2:
         raise pt.UsageError(
             "trial: this machine has one node with memory, so tables cannot be far from threads; "

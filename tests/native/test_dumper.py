@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from naive.topology import read_topology
 from native.dumping import (
     MANY,
     PROGRAMS,
@@ -42,7 +43,6 @@ from native.dumping import (
 from needs import needs_root
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.process import read_topology
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import PartialDataError, UsageError

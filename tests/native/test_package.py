@@ -17,7 +17,6 @@ WITHOUT_OBJECTS = {
     "chase",
     "pingpong",
     "pin_tool",
-    "sites",
 }  # programs of one file; what `make native` does not build
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
@@ -27,14 +26,14 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
-from ptanalyze.capture.live.supervise import Account, children_of
-from ptanalyze.capture.live.tracers import Options, not_gained
+from ptanalyze.capture.live.supervise import children_of
+from ptanalyze.capture.live.tracers import Options
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
 from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.record import damaged_files, read_manifest, read_sites
+from ptanalyze.formats.record import damaged_files, read_manifest
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.mm_events import advice
@@ -485,31 +484,6 @@ def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables
     assert record([program, changed], tmp_path / "d", dump=False).exit_status == 0
 
 
-@pytest.mark.parametrize(
-    ("mode", "said"), [(0o4755, "setuid"), (0o2755, "setgid"), (0o6755, "setuid and setgid")]
-)
-def test_a_program_that_would_gain_privileges_is_said_to_run_without_them(known, tmp_path, mode, said):
-    program = shutil.copy(known, tmp_path / "program")
-    os.chown(program, 1234, 1234)
-    os.chmod(program, mode)
-    argv = [
-        sys.executable,
-        "-m",
-        "ptanalyze",
-        "record",
-        "--no-dump",
-        "-o",
-        tmp_path / "c",
-        "--",
-        program,
-        "touch",
-    ]
-    ran = subprocess.run(argv, capture_output=True, text=True, env=environment(), check=True)
-    line = f"ptanalyze: {program}: {said}; the emulator runs it as the caller, without those privileges"
-    assert line in ran.stderr.splitlines()
-    assert not not_gained(str(program), Account("its owner", 1234, 1234, (), "/"))
-
-
 # record(): however it, its program or its tracer ends, what was recorded is whole.
 
 
@@ -675,41 +649,3 @@ def test_recorded_again_the_store_has_as_many_leaf_tables(again):
     bundled_one = open_capture(bundled("samples") / DEFAULT_SAMPLE)
     leaves = [int((one.snapshot.guest.level == 1).sum()) for one in (again, bundled_one)]
     assert abs(leaves[0] - leaves[1]) < 50  # libraries and the tracer lie elsewhere each time
-
-
-# Allocation sites: who asked for large memory, and the line of code that gets huge pages.
-
-SITES = """
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-static char *make_table(size_t n) { return memset(malloc(n), 1, n); }
-int main(int count, char **words)
-{
-	char *table = make_table(8 << 20), *small = malloc(1000);
-	char *own = mmap(0, 4 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (getenv("LD_PRELOAD") || getenv("PT_SITES"))
-		return 1; /* children would be without the tracer, with what it loads */
-	for (int i = 0; i < 8 << 20; i += 4096)
-		own[i / 2] += table[i] + !small;
-	return own[4096] != 1 + (count > 9);
-}
-"""
-
-
-def test_sites_name_the_lines_that_asked_for_large_memory(tmp_path, capfd):
-    make("pintool")
-    (tmp_path / "app.c").write_text(SITES)
-    subprocess.run(["gcc", "-O1", "-g", "-o", tmp_path / "app", tmp_path / "app.c"], check=True)
-    assert run(["record", "--sites", "-o", str(tmp_path / "cap"), "--", str(tmp_path / "app")]) == 0
-    table, own = read_sites(tmp_path / "cap")
-    assert (table.bytes, own.bytes) == (8 << 20, 4 << 20)
-    assert [one.frames[0].function for one in (table, own)] == ["make_table", "main"]
-    assert table.frames[0].line == "app.c:5" and own.frames[0].line == "app.c:9"
-    capfd.readouterr()
-    assert run(["hugepages", str(tmp_path / "cap")]) == 0
-    said = capfd.readouterr().out
-    assert re.search(r"8\.0 MiB, \d\d % of its walks: app\.c:5 \(make_table\)", said), said
-    assert "madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at app.c:5 (make_table)" in said
-    redact(load(tmp_path / "cap"), tmp_path / "redacted")
-    assert not (tmp_path / "redacted/sites.json").exists(), "names of files and functions"

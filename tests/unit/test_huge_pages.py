@@ -21,23 +21,20 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.hugepages import Asked, HugePages, Mapping, latest, walks_by_vma, with_sites
+from ptanalyze.analysis.hugepages import HugePages, Mapping, walks_by_vma
 from ptanalyze.analysis.hugepages import huge_pages as huge_pages_of
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
-from ptanalyze.capture.live.tracers import note_of
 from ptanalyze.core.columns import CAREFUL, GONE
-from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.record import Site, SiteFrame, read_sites, write_sites
 from ptanalyze.policies import plan_for
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.trees import overlap, within
 from ptanalyze_synth.capture import synth
-from replay_cases import COSTS, HEAP, case, cases, scenario_of
+from replay_cases import COSTS, cases, scenario_of
 from replay_cases import ask as ask_of
 from strategies import (
     PAGE,
@@ -523,59 +520,3 @@ def test_each_mapping_comes_with_its_line(name, said):
         bool(one.typed),
         0,
     ]
-
-
-# Allocation sites: whose walks they are, by the latest that was given the memory.
-
-
-@pytest.mark.twin
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), min_size=1, max_size=8))
-def test_memory_belongs_to_whom_it_was_given_last(given_memory):
-    sites = [Site(start=a * PAGE, bytes=n * PAGE, frames=()) for a, n in given_memory]
-    start, owner = latest(sites)
-    for page in range(60):
-        last = max((k for k, (a, n) in enumerate(given_memory) if a <= page < a + n), default=-1)
-        at = np.searchsorted(start, np.uint64(page * PAGE), side="right") - 1
-        assert (owner[at] if at >= 0 else -1) == last
-
-
-def test_sites_rank_by_their_walks_and_the_line_names_the_first(tmp_path):
-    """Pages 0 to 7 were asked for by one line, 4 to 7 by another later, 8 to 11 by the first again."""
-    case_ = case(
-        build_snapshot([(HEAP + k * PAGE, k) for k in range(12)], vmas=[(HEAP, HEAP + 12 * PAGE, "")]),
-        build_trace([(0, [HEAP + k * PAGE for k in (0, 1, 4, 5, 6, 9)])]),
-    )
-    frame = [SiteFrame(file="app", function=name, line=f"app.c:{n}") for n, name in ((7, "one"), (9, "two"))]
-    asked = [(0, 8, 0), (4, 4, 1), (8, 4, 0)]
-    sites = [Site(start=HEAP + a * PAGE, bytes=n * PAGE, frames=(frame[k],)) for a, n, k in asked]
-    write_sites(tmp_path, sites)
-    scenario = scenario_of(case_)
-    mapping = Mapping(HEAP, HEAP + 12 * PAGE, "", 6, 0, 12, 1, False)
-    [found] = with_sites([mapping], read_sites(tmp_path), scenario, scenario.stream)
-    assert found.sites == (Asked(3, 8 * PAGE, "app.c:7 (one)"), Asked(3, 4 * PAGE, "app.c:9 (two)"))
-    assert found.line.startswith("madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at app.c:7 (one); from malloc: ")
-
-
-HEAD = b'{"format": "ptanalyze-sites", "version": 1, "sites": '
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"[]", HEAD.replace(b"1", b"2") + b"[]}", b"\xff", HEAD + b'[{"start": -1, "bytes": 1}]}']
-)
-def test_sites_of_strangers_are_refused_in_a_line(tmp_path, text):
-    (tmp_path / "sites.json").write_bytes(text)
-    with pytest.raises(CaptureError, match=r"sites\.json"):
-        read_sites(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["", "x", "7 1000", "8 1000 100000", "7 -1 100000", "7 1000 0", "7 1000 1\ta|b", "7 1000 1\ta|z|0|"],
-)
-def test_a_line_that_is_no_note_of_the_program_is_left_out(line):
-    assert note_of(line, 7) is None
-    assert note_of("7 1000 100000\t/lib/libc.so.6|0|5|x\tapp|10|15|", 7) == (
-        4096,
-        1 << 20,
-        (("app", 16, 21, ""),),
-    )

@@ -15,7 +15,6 @@ from ..core.machine import Costs
 from ..core.options import Keywords
 from ..core.trace import WalkStream, blocks, read_only
 from ..formats.capture import CaptureLike
-from ..formats.record import Site, read_sites
 from ..policies import availability, plan_for
 from ..world.address_space import vma_of
 from ..world.mm_events import advice
@@ -32,20 +31,11 @@ SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # anonymous to the prog
 NO_LINE = "-"
 
 
-class Asked(NamedTuple):
-    """Memory that a line of code asked for: walks to it in the counted run, bytes, and by whom, in words."""
-
-    walks: int
-    bytes: int
-    by: str
-
-
 class Mapping(NamedTuple):
     """A VMA; walks of the counted run, now and with 2 MiB pages everywhere.
 
     pages    4 KiB pages mapped in regions that would become huge; regions: their number
     asked    whether the program asks for huge pages there already (madvise)
-    sites    the lines of code that asked for it, those with the most walks first; () not recorded
     """
 
     start: int
@@ -56,7 +46,6 @@ class Mapping(NamedTuple):
     pages: int
     regions: int
     asked: bool
-    sites: tuple[Asked, ...] = ()
 
     @property
     def saved(self) -> int:
@@ -89,8 +78,6 @@ class Mapping(NamedTuple):
     def typed(self) -> str:
         """What to type, or to write, for this mapping alone; "" where no huge page fits it."""
         call = f"madvise((void *){self.start:#x}, {self.end - self.start:#x}, MADV_HUGEPAGE)"
-        if self.sites:
-            call = f"madvise(ADDRESS, LENGTH, MADV_HUGEPAGE) at {self.sites[0].by}"
         if self.asked:
             return "nothing: the program asks already"
         if not self.regions and (not self.name or self.name.startswith("[")):
@@ -124,7 +111,7 @@ class HugePages:
     @property
     def frame(self) -> DataFrame:
         """One row per VMA. Columns: start, end, name, walks, walks_saved, saved_share (of all walks),
-        huge_bytes, waste_bytes, saved_per_mib, zeroing_ns, line, sites ([{walks, bytes, by}])."""
+        huge_bytes, waste_bytes, saved_per_mib, zeroing_ns, line."""
         rows = [
             {
                 "start": one.start,
@@ -138,7 +125,6 @@ class HugePages:
                 "saved_per_mib": one.per_mib,
                 "zeroing_ns": one.zeroing_ns(self.costs),
                 "line": one.line,
-                "sites": [site._asdict() for site in one.sites],
             }
             for one in self.mappings
         ]
@@ -214,46 +200,7 @@ def huge_pages(
     shaped = plan.reshape(scenario)
     runs = [(one, one.stream if how.as_traced else one.steady_stream) for one in (scenario, shaped)]
     mappings, walks, left = _mappings(scenario, shaped, runs)
-    if sites := read_sites(known.capture.directory):
-        mappings = with_sites(mappings, sites, *runs[0])
     return HugePages(mappings, walks, left, how.costs, tuple(shaped.findings))
-
-
-def with_sites(
-    mappings: Sequence[Mapping], sites: Sequence[Site], scenario: Scenario, stream: WalkStream
-) -> list[Mapping]:
-    """The Mappings with what asked for them. Where memory was given twice, to the later."""
-    start, owner = latest(sites)
-    counts = np.zeros(len(start) + 1, np.int64)
-    for page in blocks(read_only(stream.page), BATCH):
-        at = np.searchsorted(start, address_of_walks(scenario, page), side="right")
-        counts += np.bincount(at, minlength=len(counts))
-    walks, length = (np.zeros(len(sites) + 1, np.int64) for _ in range(2))
-    np.add.at(walks, owner, counts[1:])
-    np.add.at(length, owner[:-1], np.diff(start.astype(np.int64)))
-    begin, given, found = np.array([one.start for one in sites]), length[:-1] > 0, []
-    for one in mappings:
-        inside = np.flatnonzero(given & (one.start <= begin) & (begin < one.end)).tolist()
-        by: dict[str, tuple[int, int]] = {}
-        for k in inside:
-            text = sites[k].frames[0].text if sites[k].frames else "unknown code"
-            walked, size = by.get(text, (0, 0))
-            by[text] = walked + int(walks[k]), size + int(length[k])
-        asked = sorted((Asked(walked, size, text) for text, (walked, size) in by.items()), reverse=True)
-        found.append(one._replace(sites=tuple(asked)))
-    return found
-
-
-def latest(sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64[N] starts of ranges, int64[N] the last of the Sites that was given each, -1: none)."""
-    edges = np.unique([edge for one in sites for edge in (one.start, one.start + one.bytes)]).astype(
-        np.uint64
-    )
-    owner = np.full(len(edges), -1)
-    for k, one in enumerate(sites):
-        first, last = np.searchsorted(edges, np.array([one.start, one.start + one.bytes], np.uint64))
-        owner[first:last] = k
-    return edges, owner
 
 
 def _mappings(

@@ -119,12 +119,6 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     help="Elapsed time of the region outside the tracer, if you know it. Default: not known.",
 )
 @click.option(
-    "--sites",
-    is_flag=True,
-    help="Note who asks for 1 MiB or more of memory (malloc, mmap), so that hugepages names the line of "
-    "code. Programs with shared libraries only, under QEMU.",
-)
-@click.option(
     "--strip",
     type=click.Choice(["on", "off"]),
     default="on",
@@ -147,7 +141,6 @@ def command(
     seconds: float | None,
     native_run: bool,
     native_seconds: float | None,
-    sites: bool,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -184,8 +177,7 @@ def command(
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record
-    from ..capture.live.supervise import account
-    from ..capture.live.tracers import Options, find_program, not_gained
+    from ..capture.live.tracers import Options
     from ..core.errors import Strip
     from ..formats.atomic import caller
     from ..show.terminal import Progress, accesses, size
@@ -202,8 +194,6 @@ def command(
     if typed_by := caller():
         user = user or str(typed_by[0])
         os.environ["PATH"] = environment_first()
-    if line := not_gained(find_program(command), account(user) if user else None):
-        echo(f"ptanalyze: {line}", err=True)
     expect(output, region["max_bytes"], progress.terminal)
     recording = record(
         command,
@@ -218,7 +208,6 @@ def command(
         seconds=native_seconds,
         watch=progress,
         sealing=progress.sealing,
-        sites=sites,
     )
     if ended := how_it_ended(recording):
         echo(f"ptanalyze: {ended}", err=True)

@@ -7,19 +7,17 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
-from ..core.machine import Strict
 from ..core.safe_files import (
     Undecodable,
     crc_of,
@@ -323,50 +321,3 @@ def damage(path: Path, sealed: File, contents: bool = True) -> str:
     if contents and (crc := file_sum(path).crc32) != sealed.crc32:
         return f"CRC-32 {crc:08x}, sealed with {sealed.crc32:08x}"
     return ""
-
-
-# Allocation sites: who asked for large memory while a trace was recorded.
-
-SITES, SITES_VERSION = "sites.json", 1
-SITES_FORMAT = "ptanalyze-sites"
-
-
-class SiteFrame(Strict):
-    """A return address: the file that holds its code, its function, and "FILE:LINE"; "" unknown."""
-
-    file: str
-    function: str = ""
-    line: str = ""
-
-    @property
-    def text(self) -> str:
-        """ "app.c:12 (build)"."""
-        return f"{self.line or self.file}{f' ({self.function})' if self.function else ''}"
-
-
-class Site(Strict):
-    """Memory from `start` on, `bytes` long, and who asked for it, the caller first."""
-
-    start: Annotated[int, Meta(ge=0, lt=1 << 57)]
-    bytes: Annotated[int, Meta(gt=0, lt=1 << 57)]
-    frames: tuple[SiteFrame, ...]
-
-
-class Sites(Strict):
-    """In the order of the calls: what is there later may lie where something was."""
-
-    format: str
-    version: int
-    sites: tuple[Site, ...]
-
-
-def write_sites(directory: Path, sites: Sequence[Site]) -> None:
-    write_record(directory / SITES, Sites(format=SITES_FORMAT, version=SITES_VERSION, sites=tuple(sites)))
-
-
-def read_sites(directory: Path) -> tuple[Site, ...]:
-    """Those of a capture; () where none were recorded. CaptureError as decode_record."""
-    path = directory / SITES
-    if not path.exists():
-        return ()
-    return decode_record(path, read_inside(path), Sites, SITES_FORMAT, SITES_VERSION).sites

@@ -156,9 +156,5 @@ def view_huge_pages(found: HugePages) -> Iterator[Section]:
     )
     more = [f"{len(rows) - MAPPINGS} more mappings with --json."] if len(rows) > MAPPINGS else []
     lines = [line for one in found.to_type[:3] for line in typed(f"{one.start:x}", one.line)]
-    for one in found.mappings[:3]:
-        for site in one.sites[:3]:
-            share = f"{100 * site.walks / max(one.walks, 1):.0f} % of its walks"
-            more.append(f"{one.start:x}: {size_in_words(site.bytes)}, {share}: {site.by}")
     yield Section(lines=[*more, ""])
     yield Section("Type" if lines else "", [], [*lines, *([""] if lines else []), *found.advice])

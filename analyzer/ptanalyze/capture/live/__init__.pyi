@@ -6,13 +6,11 @@ from .dump import dump_process as dump_process
 from .dump import move_files as move_files
 from .dump import seal_dump as seal_dump
 from .locate import native as native
-from .process import PAGE as PAGE
 from .process import Process as Process
 from .process import called as called
 from .process import check_process as check_process
 from .process import command_line as command_line
 from .process import open_process as open_process
-from .process import read_topology as read_topology
 from .record import GROWTH as GROWTH
 from .record import rehearse as rehearse
 from .supervise import GRACE as GRACE

@@ -19,7 +19,6 @@ MADE_BY = {  # what builds it, in a checkout
     "ptchase": "make native",
     "libpt_qemu.so": "make native",
     "libpt_qemu_api2.so": "make native",
-    "libpt_sites.so": "make native",
     "pin_tool.so": "PIN_ROOT=... make -C pintool pin",
 }
 FROM_OTHERS = {

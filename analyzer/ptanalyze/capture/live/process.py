@@ -8,17 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
-
-import numpy as np
 
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
-from ...core.snapshot import Node, Topology
-from ...core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, shown, state, text_of, whole
+from ...core.sysfs import shown, state
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -195,89 +191,3 @@ def wait_until_stopped(proc: Path) -> bool:
             return True
         time.sleep(0.0005)
     return False
-
-
-# NUMA nodes of this machine and the page frames they own, as dumps/topology.c reads them.
-
-NODES = SYSTEM / "node"
-ONLINE = SYSTEM / "cpu/online"
-BLOCK_BYTES = SYSTEM / "memory/block_size_bytes"
-PAGE = 4096
-
-Range: TypeAlias = tuple[int, int, int]  # first frame, one past the last, node
-Listed: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]  # node, its CPUs, its distances
-
-
-def read_topology() -> tuple[Topology, str]:
-    """(Topology, a line that names the source of its frame ranges)."""
-    zones = parse_zones(text_of(Path("/proc/zoneinfo")))
-    listed = nodes_of(NODES)
-    if not listed:
-        return topology_of([(0, parse_cpus(text_of(ONLINE), ONLINE), (10,))], zones), "frame ranges of zones"
-    apart = distances(NODES, listed)
-    nodes = [(node, one.cpus, tuple(apart[node].values())) for node, one in listed.items()]
-    blocks = [
-        (int(path.name[6:]), node) for node in listed for path in (NODES / f"node{node}").glob("memory[0-9]*")
-    ]
-    if not blocks:
-        return topology_of(nodes, zones), "frame ranges of zones"
-    ranges = block_ranges(
-        blocks, whole(BLOCK_BYTES, "contents", text_of(BLOCK_BYTES), base=16) // PAGE, zones
-    )
-    return topology_of(nodes, ranges), "frame ranges of memory blocks"
-
-
-def topology_of(nodes: list[Listed], ranges: list[Range]) -> Topology:
-    ranges = tidy(ranges)
-    frames = {node: [(a, b) for a, b, owner in ranges if owner == node] for node, _, _ in nodes}
-    return Topology(
-        tuple(
-            Node(n, cpus, np.array(frames[n], np.int64).reshape(-1, 2), distance)
-            for n, cpus, distance in nodes
-        )
-    )
-
-
-def parse_zones(text: str) -> list[Range]:
-    """[(first frame, one past the last, node)] of every zone that spans memory, from /proc/zoneinfo."""
-    zones, node, spanned = [], 0, 0
-    for line in text.splitlines():
-        if match := re.match(r"Node (\d+),", line):
-            node = int(match[1])
-        elif match := re.match(r"\s+spanned\s+(\d+)", line):
-            spanned = int(match[1])
-        elif (match := re.match(r"\s+start_pfn:\s+(\d+)", line)) and spanned:
-            zones.append((int(match[1]), int(match[1]) + spanned, node))
-    return zones
-
-
-def block_ranges(blocks: Iterable[tuple[int, int]], frames: int, zones: list[Range]) -> list[Range]:
-    """Ranges of memory blocks [(number, node)]; a block of several nodes is divided as their zones are."""
-    owners: dict[int, set[int]] = {}
-    for number, node in blocks:
-        owners.setdefault(number, set()).add(node)
-    ranges = []
-    for number, nodes in owners.items():
-        start, end = number * frames, (number + 1) * frames
-        if len(nodes) == 1:
-            ranges.append((start, end, next(iter(nodes))))
-        else:
-            ranges += [(max(a, start), min(b, end), node) for a, b, node in zones if a < end and b > start]
-    return ranges
-
-
-def tidy(ranges: list[Range]) -> list[Range]:
-    """Ranges sorted and joined; frames that two nodes claim are cut out of both."""
-    kept: list[Range] = []
-    for start, end, node in sorted(ranges):
-        if kept and kept[-1][2] == node and kept[-1][1] >= start:
-            kept[-1] = (kept[-1][0], max(kept[-1][1], end), node)
-            continue
-        if kept and kept[-1][1] > start:
-            last = kept.pop()
-            if last[0] < start:
-                kept.append((last[0], start, last[2]))
-            start = last[1]
-        if start < end:
-            kept.append((start, end, node))
-    return kept

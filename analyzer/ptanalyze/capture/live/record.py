@@ -19,13 +19,12 @@ from ...core.safe_files import temporary_directory
 from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.record import TRACE, new_capture, seal, write_sites
+from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import INDEX, read_index, trace_of, write_index
 from .locate import native
 from .process import huge_pages
 from .supervise import (
-    Account,
     Children,
     Recording,
     RssPeak,
@@ -44,7 +43,7 @@ from .supervise import (
     supervise,
     timed_run,
 )
-from .tracers import NOTES, SITES_TOOL, TRACERS, Options, find_program, sites_in, tools
+from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
 
@@ -215,7 +214,6 @@ def record(
     seconds: float | None = None,
     watch: Watch | None = None,
     sealing: Watch | None = None,
-    sites: bool = False,
 ) -> Recording:
     """Run `command` under `tracer` ("qemu", "pin") and make the capture directory `out`: a Recording.
 
@@ -228,7 +226,6 @@ def record(
     native_run  run the command once before, outside the tracer, and keep what it took: for a whole run
     seconds  what the region takes outside the tracer, elapsed, instead
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
-    sites    note who asks for 1 MiB or more, by malloc, mmap and their like, of a dynamic program under QEMU
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
     without page tables, or the trace ended early; the message says which.
@@ -254,7 +251,7 @@ def record(
     if dumper:
         rehearse(dumper)
     if as_user:
-        as_user.must_read([program, *tools(tracer), *([native(SITES_TOOL)] if sites else [])])
+        as_user.must_read([program, *tools(tracer)])
     with new_capture(out) as directory:
         free_bytes(directory)
         timed = timed_run(program, words, as_user) if native_run else given_time(seconds) if seconds else None
@@ -268,8 +265,7 @@ def record(
             if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()
-            notes = made_for(as_user, trace.resolve().with_name(NOTES)) if sites else None
-            process = start(TRACERS[tracer](program, words, place + pairs, notes), as_user)
+            process = start(TRACERS[tracer](program, words, place + pairs), as_user)
             peak = RssPeak(process.pid) if dump and dump_at == "peak" else None
             children = Children(trace.parent) if how.follow_fork else None
             seen = recording, TraceGrowth(trace), peak, watch, children, end_after
@@ -281,27 +277,15 @@ def record(
         if sealing and recording.grown:
             sealing(recording.grown)
         wait_for_writers(trace.parent)
-        if notes is not None:
-            write_sites(directory, sites_in(notes, program, process.pid))
-            notes.unlink()
         leave_room(directory, as_user)
-        followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
-        said = [readable(word) for word in words]
-        finish(directory, recording, said, tracer, started, followed, timed)
+        shown = [readable(word) for word in words]
+        followed = seal_children(directory, shown, recording.interrupted)
+        finish(directory, recording, shown, tracer, started, followed, timed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(DIED[dump_at] if recording.exit_status < 0 else UNREACHED)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
-
-
-def made_for(user: Account | None, path: Path) -> Path:
-    """A new empty file that a user may write."""
-    with open(path, "xb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        if user is not None:
-            os.fchown(file.fileno(), user.uid, user.gid)
-    return path
 
 
 def wait_for_writers(directory: Path) -> None:

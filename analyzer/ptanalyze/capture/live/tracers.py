@@ -1,22 +1,17 @@
 """Command lines that run a program under a tracer, and the check that it can be traced."""
 
 import math
-import os
 import re
 import shutil
-import stat
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ...core.errors import Strip, UsageError
-from ...core.safe_files import open_inside
-from ...formats.record import Site, SiteFrame
 from .locate import first, named, native, packaged
-from .supervise import Account
 
 # Choose QEMU's user mode, and the build of the plugin that it takes.
 
@@ -82,7 +77,7 @@ def said_by(program: Path, option: str) -> str:
         raise UsageError(f"{program}: cannot be run: {error.strerror}") from None
 
 
-X86_64, FIXED = 62, 2  # e_machine of ELF files; e_type of those that are not moved
+X86_64 = 62  # e_machine of ELF files
 
 Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 
@@ -174,137 +169,17 @@ def find_program(command: Sequence[str]) -> str:
     return path
 
 
-def not_gained(program: str, user: Account | None) -> str:
-    """That a setuid or setgid program runs as its caller, in a line; "" where that makes no difference."""
-    status = os.stat(program)
-    uid, gid = (user.uid, user.gid) if user else (os.geteuid(), os.getegid())
-    bits = [
-        name
-        for name, bit, differs in (
-            ("setuid", stat.S_ISUID, status.st_uid != uid),
-            ("setgid", stat.S_ISGID, status.st_gid != gid),
-        )
-        if status.st_mode & bit and differs
-    ]
-    if not bits:
-        return ""
-    return f"{program}: {' and '.join(bits)}; the emulator runs it as the caller, without those privileges"
-
-
-def qemu_command(
-    program: str, command: Sequence[str], options: Pairs, sites: Path | None = None
-) -> list[str]:
-    """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin; sites: as
-    with_sites."""
+def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
+    """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin."""
     found = qemu()
     given = [*options, ("program", program)]
     values = [f"{key}={value}".replace(",", ",,") for key, value in given]
     plugin = ",".join([str(found.plugin).replace(",", ",,"), *values])
-    shown = [] if sites is None else with_sites(sites)
-    return [str(found.path), "-0", command[0], *shown, "-plugin", plugin, program, *command[1:]]
+    return [str(found.path), "-0", command[0], "-plugin", plugin, program, *command[1:]]
 
 
-def with_sites(file: Path) -> list[str]:
-    """Options of QEMU by which the traced program notes who asks for large memory (pintool/sites.c)."""
-    own, given = str(native(SITES_TOOL)), os.environ.get("LD_PRELOAD", "")
-    pairs = {"LD_PRELOAD": f"{own}:{given}" if given else own, "PT_SITES": str(file), "PT_PRELOAD": given}
-    for name, value in pairs.items():
-        if "," in value:
-            raise UsageError(f"--sites: {name} = {value}: QEMU takes no comma in it; name another directory")
-    return [word for name, value in pairs.items() if value for word in ("-E", f"{name}={value}")]
-
-
-# Who asked for large memory: what the traced program's own memory functions noted, made readable.
-
-SITES_TOOL, NOTES = "libpt_sites.so", "sites"
-MOST_NOTES = 64 << 20  # bytes of them that are read
-NOT_THE_CALLER = re.compile(
-    r"(libc|libstdc\+\+|libc\+\+|ld-linux-x86-64|libpt_sites|libjemalloc|libtcmalloc)\b"
-)
-RESOLVING = 60  # seconds that addr2line may take for a file
-
-
-def sites_in(notes: Path, program: str, pid: int) -> list[Site]:
-    """[Site] of process `pid`, from a file that the traced program wrote; what is no note is left out."""
-    with open_inside(notes) as file:
-        text = file.read(MOST_NOTES).decode("utf-8", "replace")
-    seen = [found for line in text.splitlines() if (found := note_of(line, pid))]
-    wanted = dict.fromkeys(place for _, _, places in seen for place in places)
-    known = resolved(wanted, program)
-    return [
-        Site(start=start, bytes=size, frames=tuple(known[place] for place in places))
-        for start, size, places in seen
-    ]
-
-
-Returned: TypeAlias = tuple[str, int, int, str]  # file, where it is mapped, address, symbol
-
-
-def note_of(line: str, pid: int) -> tuple[int, int, tuple[Returned, ...]] | None:
-    """(start, bytes, return addresses, without those of libraries that pass the call on) of a line."""
-    head, *frames = line.split("\t")
-    try:
-        by, start, size = head.split(" ")
-        places = []
-        for frame in frames:
-            file, base, at, symbol = frame.split("|")
-            places.append((file, int(base, 16), int(at, 16), symbol))
-        if int(by) != pid or not 0 < int(size, 16) < 1 << 57 or not 0 <= int(start, 16) < 1 << 57:
-            return None
-    except ValueError:
-        return None
-    own = (one for one in places if not NOT_THE_CALLER.match(Path(one[0]).name))
-    return int(start, 16), int(size, 16), tuple(own)
-
-
-def resolved(places: Iterable[Returned], program: str) -> dict[Returned, SiteFrame]:
-    """{place: SiteFrame}: functions and lines by addr2line where it is there, else by dynamic symbols."""
-    of: dict[str, list[Returned]] = {}
-    for place in places:
-        of.setdefault(place[0], []).append(place)
-    found = {}
-    for file, mine in of.items():
-        path = file if os.path.isabs(file) else program
-        for place, (function, line) in zip(mine, lines_of(path, mine), strict=True):
-            offset = f"{Path(path).name}+{place[2] - place[1]:#x}"
-            found[place] = SiteFrame(file=offset, function=function or place[3], line=line)
-    return found
-
-
-def lines_of(path: str, places: Sequence[Returned]) -> list[tuple[str, str]]:
-    """[(function, "FILE:LINE")] of addresses in a file, "" where unknown."""
-    unknown = [("", "")] * len(places)
-    try:
-        with open(path, "rb") as file:
-            fixed = struct.unpack_from("<H", file.read(20), 16)[0] == FIXED
-        asked = [f"{at - (0 if fixed else base):#x}" for _, base, at, _ in places]
-        command = ["addr2line", "-f", "-C", "-e", path]
-        ran = subprocess.run(
-            command,
-            input="\n".join(asked),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=RESOLVING,
-        )
-    except (OSError, struct.error, subprocess.TimeoutExpired):
-        return unknown
-    said = ran.stdout.splitlines()
-    if len(said) != 2 * len(places):
-        return unknown
-    return [
-        (
-            "" if function == "??" else function,
-            "" if line.startswith("??") else re.sub(r"^.*/|:\?$| \(discriminator \d+\)$", "", line),
-        )
-        for function, line in zip(said[::2], said[1::2], strict=True)
-    ]
-
-
-def pin_command(program: str, command: Sequence[str], options: Pairs, sites: Path | None = None) -> list[str]:
-    """argv of `command` under Intel Pin; UsageError for sites."""
-    if sites is not None:
-        raise UsageError("--sites: only under QEMU; Pin would be asked for its own memory")
+def pin_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
+    """argv of `command` under Intel Pin."""
     flat = [word for key, value in options for word in (f"-{key}", str(value))]
     return [str(native("pin")), "-t", str(native("pin_tool.so")), *flat, "--", program, *command[1:]]
 
