@@ -10,6 +10,12 @@ SPREAD := -n $(shell expr $$(nproc) + 1) $(FILES)
 # only these files: each process imports all files that it is given
 TWINS  := $(shell grep -slE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 
+# kernels as plain Python: what proves what they compute, nothing else
+PLAIN  = NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and not compiled" $(TWINS)
+# beside all other tests, some of which wait, at the lowest priority; shown when both have ended
+both   = mkdir -p build; nice -n 19 env $(PLAIN) > build/plain.log 2>&1 & plain=$$!; \
+	$(PYTEST) $(SPREAD) $(1); compiled=$$?; wait $$plain; plain=$$?; cat build/plain.log; exit $$((compiled | plain))
+
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
@@ -24,22 +30,19 @@ demo: $(VENV)/.installed
 # lint, compiler and kernels beside each other: each alone keeps one CPU busy
 test: deps $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint native warm
-	$(PYTEST) $(SPREAD)
-	$(MAKE) --no-print-directory test-uncompiled
+	$(call both,)
 
 # before an issue is called resolved: also the whole lab, storms, all notebooks and pages of the manual, a long fuzz
 test-all: deps $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint native warm
-	$(PYTEST) $(SPREAD) --full
-	$(MAKE) --no-print-directory test-uncompiled
+	$(call both,--full)
 	$(MAKE) --no-print-directory fuzz SECONDS=600
 
 test-compiled: $(VENV)/.installed-test warm
 	$(PYTEST) $(SPREAD)
 
-# kernels as plain Python: what proves what they compute, nothing else
 test-uncompiled: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and not compiled" $(TWINS)
+	$(PLAIN)
 
 # for the minute between two edits, its parts beside each other: the test files nearest to what changed since
 # SINCE, with 5 examples of each property, kernels as plain Python; the numbers of every answer
