@@ -403,14 +403,6 @@ def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what
     assert view.count("hydra-2d") == 1
 
 
-def test_of_many_refused_policies_the_first_screen_names_which_and_full_says_why(pt, oblivious):
-    asked = ("whatif", oblivious, "-p", "linux,mitosis,wasp,hydra")
-    screen, full = pt(*asked).out, pt(*asked, "--full").out
-    assert "Not for this capture: mitosis, wasp, hydra (--full says why)." in screen
-    assert "NUMA-oblivious" not in screen.partition("Next")[0].partition("Not for")[2]
-    assert full.count("policy wasp: ") == 1
-
-
 FEWER = (
     "vm-numa-visible",
     "-m",
@@ -454,7 +446,7 @@ def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):
     linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
     assert migrate[0]["policy"] == "vmitosis-migrate:layers=ept"
     assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
-    assert {r["leaf_LL_share"] for r in ready} == {1.0}
+    assert {r["leaf_LL_share"] for r in ready if r["walks"]} == {1.0}
     assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
     code, out, _ = pt("timeline", vm_sample, "-p", "linux", *moved, "--windows", 3)
     assert code == 0 and "then 0:1@30%" in out and "tables moved" in out and "the kernel moves data" in out
