@@ -7,6 +7,7 @@ others look at the CPU time: two cores cannot be faster than 2 over the ratio of
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ import numpy as np
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
-from ptanalyze.formats.trace import open_trace, read_index, trace_of, write_index
+from ptanalyze.formats.trace import INDEX, open_trace, read_index, trace_of, write_index
 from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import Scenario
@@ -43,9 +44,9 @@ def run():
         begun = time.perf_counter()
         index = read_index(path)
         whole = time.perf_counter() - begun
-        write_index(f"{place_}/trace.index", path, index)
+        write_index(Path(place_, INDEX), Path(path), index)
         begun = time.perf_counter()
-        open_trace(path, None)
+        open_trace(path, Path(place_))
         opened = time.perf_counter() - begun
         size = os.stat(path).st_size / 1e6
         yield (

@@ -50,7 +50,6 @@ def import_capture(
             samples = read(source, inside / pt.formats.TRACE)
             if row.holds == SAMPLES:
                 provenance |= samples.provenance()
-            pt.formats.add_index(inside)
         if pages is not None:
             kind = copy_tables(Path(pages), inside)
         pt.formats.seal(inside, kind, provenance)

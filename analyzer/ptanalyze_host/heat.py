@@ -333,5 +333,4 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
             count = import_perf_script(text, inside / pt.formats.TRACE)
-    pt.formats.add_index(inside)
     return [f"{count} samples of {whose} in {seconds} s", *pt.live.dump_process(pid, inside, bpf=True)]

@@ -64,7 +64,6 @@ def synthesize(
             with pt.formats.new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) as writer:
                 process = Process(plan, state, Recorder(plan, writer))
                 process.run(progress)
-            pt.formats.add_index(inside)
         else:
             process = Process(plan, state, Recorder(plan))
             process.run(progress)

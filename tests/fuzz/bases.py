@@ -16,7 +16,6 @@ from ptanalyze.core.errors import Strip, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
-from ptanalyze.formats.trace import INDEX, read_index, write_index
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, new_trace
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
@@ -246,7 +245,6 @@ def small_files(place, bases, texts):
         "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],
         "vm": [bases[name] for name in ("vm", "vm-host")],
         "trace": [bases[name][TRACE] for name in ("four", "trace")],
-        "trace.index": [with_index(place / "i", bases["trace"][TRACE])],
         "walk stream": [stream(place)],
         "heat": [
             write_bits(place / "h", HEAT).read_bytes(),
@@ -306,13 +304,6 @@ def dynamorio():
     first = [*test_foreign_traces.begin(7), *at(5, 1), (test_foreign_traces.INSTR, 3, 0x400000), read(9)]
     rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_foreign_traces.end(7)]
     return np.array([*first, *rest], DRMEMTRACE).tobytes()
-
-
-def with_index(directory, trace):
-    directory.mkdir()
-    (directory / TRACE).write_bytes(trace)
-    write_index(directory / INDEX, directory / TRACE, read_index(directory / TRACE))
-    return contents(directory)
 
 
 def stream(place):

@@ -17,7 +17,7 @@ from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.measured.machine import read_calibration, write_machine
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
-from ptanalyze.formats.trace import INDEX, read_trace, stored_index, trace_of
+from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
@@ -36,7 +36,6 @@ from ptanalyze_law.perf_stat import read_run
 from .attempt import function
 from .changes import (
     array_changed,
-    arrays_changed,
     changed,
     changed_text,
     hostile,
@@ -90,12 +89,6 @@ def decode(trace):
     assert not len(at) or 0 <= at.min() <= at.max() <= len(trace.chunks)
 
 
-def by_index(directory):
-    index = stored_index(directory / INDEX, directory / "trace.ptt")
-    if index is not None:
-        decode(trace_of(directory / "trace.ptt", index))
-
-
 def compiled(path):
     """Nothing of a changed file may be loaded: it is code."""
     code = KeptCode(path.parent, *path.name.split(".")[:2]).load()
@@ -141,10 +134,6 @@ def capture_changed(files, r):
     return hostile(files, [files], r)
 
 
-def index_changed(files, r):
-    return files | {INDEX: arrays_changed(files[INDEX], r)}
-
-
 def stream_changed(files, r):
     """Of a walk stream a file, and of those of numbers alone the checksum that fits."""
     name = r.choice(sorted(files))
@@ -167,7 +156,6 @@ READERS = {
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
-    "trace.index": Reader((by_index,), index_changed),
     "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
     "heat": Reader((heat.read_heat, heat.costs), record_changes(512, 88, [(k, 8) for k in range(0, 88, 8)])),
     "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),

@@ -14,14 +14,11 @@ from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
-from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.record import TRACE
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import enclosing_tables, read_vm
-from ptanalyze.formats.trace import INDEX, stored_index
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.reservations import measure
@@ -217,14 +214,6 @@ def test_every_parameter_and_the_seed_are_kept(tmp_path):
     assert capture.snapshot.facts["synth"] == parameters.facts()
     assert capture.manifest.kind == "vm"
     assert "--seed=77" in capture.trace.facts["command"]
-
-
-def test_a_trace_is_made_with_its_index_and_so_is_its_redacted_copy(tmp_path):
-    made = make(Parameters(size=8 * MIB, accesses=500), tmp_path)
-    redact(made, tmp_path / "redacted")
-    for directory in (made.directory, tmp_path / "redacted"):
-        assert INDEX in load(directory).manifest.files
-        assert stored_index(directory / INDEX, directory / TRACE) is not None
 
 
 def test_without_a_trace_the_tables_are_the_same(tmp_path):

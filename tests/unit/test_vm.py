@@ -123,7 +123,6 @@ def test_a_trace_of_the_guest_runs_on_the_nodes_of_its_vcpus(tmp_path, both):
             writer.chunk(page, write, count, cpu=cpu, time=cpu)
     join(*both, tmp_path / "vm")
     made = open_capture(tmp_path / "vm")
-    assert "trace.index" in made.manifest.files
     placed = place(made.trace, small_machine(), "recorded", made.snapshot.topology)
     assert placed.cpu_node[placed.chunk_cpu].tolist() == [1 - cpu for cpu in made.trace.chunks["cpu"]]
 

@@ -37,7 +37,6 @@ from .snapshot import write_records as write_records
 from .snapshot import write_snapshot as write_snapshot
 from .snapshot import write_vm as write_vm
 from .text_output import toml as toml
-from .trace import add_index as add_index
 from .trace import read_trace as read_trace
 from .trace_writer import UNKNOWN_THREAD as UNKNOWN_THREAD
 from .trace_writer import TraceWriter as TraceWriter

@@ -1,20 +1,12 @@
-"""trace.ptt: frames to chunks, events and threads in time order, touches decoded in batches; and a trace's
-index beside it, so that opening the trace reads none of its touches.
-
-The index is written when a capture is sealed; for a capture without one, once into its directory for derived
-data.
-"""
+"""trace.ptt: frames to chunks, events and threads in time order, touches decoded in batches."""
 
 import contextlib
 import json
 import mmap
 import os
-import warnings
-import zipfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError, printable
-from ..core.safe_files import open_inside, plain_json
+from ..core.safe_files import open_inside
 from ..core.trace import (
     CHUNK_DTYPE,
     EVENT_DTYPE,
-    REGION_SHIFT,
     THREAD_DTYPE,
     Batches,
     Event,
@@ -37,9 +28,7 @@ from ..core.trace import (
     give_back,
 )
 from ..kernels import trace_codec
-from ..kernels.trace_codec import FRAME_BYTES
 from .atomic import atomic_write
-from .record import TRACE
 
 # Header and frames of a trace.ptt; the dtypes mirror the structs of pintool/records.h.
 
@@ -259,7 +248,7 @@ DAMAGE = {
     trace_codec.BAD_PAGE: "a page number beyond 57-bit addresses",
     trace_codec.BAD_COUNT: "a touch of more than 2^18 - 1 accesses",
     trace_codec.BAD_SUM: "the touches do not add up to the chunk's accesses",
-    trace_codec.UNKNOWN_REGION: "memory that the trace's index lacks: it is of another trace",
+    trace_codec.UNKNOWN_REGION: "memory that the trace's index lacks",
 }
 
 
@@ -509,32 +498,21 @@ def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
     return threads
 
 
+# A trace's Index in the user's cache, so that opening the trace again reads none of its touches.
+
 INDEX = "trace.index"
-INDEX_VERSION = 1
-DTYPES = {
-    "chunks": CHUNK_DTYPE,
-    "payload": np.dtype(np.int64),
-    "length": np.dtype(np.int64),
-    "events": EVENT_DTYPE,
-    "threads": THREAD_DTYPE,
-    "regions": np.dtype(np.uint64),
-}
-WRONG = (OSError, ValueError, KeyError, TypeError, CaptureError)  # of files that are no index
-LARGEST = 8  # times the trace: a chunk has 68 bytes for 49, an event 47 for 96, a region 8 for 2
-THREADS = 1 << 21  # bytes: more than those of 65,536 threads
+INDEX_VERSION = 2
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
-    """Trace of a capture's trace.ptt, by the Index beside it or in `cache`, where one is made otherwise.
+    """Trace of a capture's trace.ptt, by the Index in `cache`, where one is made otherwise.
 
-    cache  directory for derived data, None: there is none
+    cache  directory for data derived from this capture, None: there is none
 
-    Errors as of read_trace; damaged touches are found when they are decoded.
+    Errors as read_trace; damaged touches are found when they are decoded.
     """
     path = Path(path)
-    index = stored_index(path.with_name(INDEX), path)
-    if index is None and cache:
-        index = stored_index(cache / INDEX, path)
+    index = stored_index(cache / INDEX, path) if cache else None
     if index is not None:
         return trace_of(path, index)
     index = read_index(path)
@@ -545,93 +523,30 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
 
 
 def write_index(out: Path, path: Path, index: Index) -> None:
-    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed."""
-    arrays = {name: getattr(index, name) for name in DTYPES}
-    said = json.dumps({"version": INDEX_VERSION, **identity(path), "facts": index.facts})
-    content = BytesIO()
-    np.savez_compressed(content, said=np.frombuffer(said.encode(), np.uint8), **arrays)
+    """Write the Index of the trace at `path` to the file `out`, in NumPy's .npz format."""
+    arrays = {name: getattr(index, name) for name in Index._fields if name != "facts"}
     with atomic_write(out) as file:
-        file.write(content.getvalue())
+        np.savez(file, identity=identity(path), facts=np.array(json.dumps(index.facts)), **arrays)
 
 
-def add_index(directory: Path) -> None:
-    """Write the Index of a capture's trace beside it, before the capture is sealed."""
-    write_index(directory / INDEX, directory / TRACE, read_index(directory / TRACE))
-
-
-def identity(path: Path) -> dict[str, Any]:
-    """What tells one trace from another: its length and its header, which has counts and times."""
-    with open(path, "rb") as file:
+def identity(path: Path) -> np.ndarray:
+    """int64[3]: version of an Index, length of its trace, CRC-32 of the header with counts and times."""
+    with open_inside(path) as file:
         header = file.read(HEADER_BYTES)
-        return {"bytes": file.seek(0, 2), "header": zlib.crc32(header)}
+        return np.array([INDEX_VERSION, file.seek(0, 2), zlib.crc32(header)])
 
 
 def stored_index(place: Path, path: Path) -> Index | None:
-    """The Index in a file, or None where there is none, or none of the trace at `path`.
-
-    It travels with captures, and so do its checksums: what kernels use as an index is looked at, and facts
-    are those of the trace's header.
-    """
+    """The Index in a file of the user's cache; None where there is none, or none of the trace at `path`."""
     try:
-        data = map_file(path)
-        arrays = stored_arrays(place, LARGEST * len(data) + THREADS)
-        said = plain_json(arrays.pop("said").tobytes())
-        facts = facts_of(read_header(path, data), lost_bytes(said["facts"]))
-        same = {"version": INDEX_VERSION, **identity(path), "facts": json.loads(json.dumps(facts))} == said
-        if same and fits(arrays, len(data)):
-            refuse_impossible(path, arrays["events"])
-            return Index(**arrays, facts=facts)
-    except WRONG:
+        with (
+            open_inside(place) as file,
+            np.load(file) as stored,
+        ):  # a ZIP file, which has checksums
+            if (stored["identity"] == identity(path)).all():
+                facts = json.loads(str(stored["facts"]))
+                facts["stripped"] = tuple(map(tuple, facts["stripped"]))
+                return Index(**{name: stored[name] for name in Index._fields if name != "facts"}, facts=facts)
+    except Exception:  # the kinds of NumPy and zipfile for what is no array or no archive are many
         pass
     return None
-
-
-def stored_arrays(place: Path, most: int) -> dict[str, np.ndarray]:
-    """The arrays of an index, of at most `most` bytes together; ValueError for any other file."""
-    with open_inside(place) as file:
-        try:
-            with warnings.catch_warnings(action="error"), zipfile.ZipFile(file) as archive:
-                if sum(member.file_size for member in archive.infolist()) > most:
-                    raise ValueError(f"over {most} bytes")
-                return {name: array_in(archive, f"{name}.npy") for name in ("said", *DTYPES)}
-        except Exception as error:  # each of zipfile's and NumPy's own kinds: the file is no index
-            raise ValueError(str(error)) from None
-
-
-def array_in(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """As np.load, but without room for more than is there."""
-    with archive.open(name) as member:
-        np.lib.format.read_magic(member)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        return np.frombuffer(bytearray(member.read()), dtype).reshape(shape)
-
-
-def lost_bytes(facts: dict[str, Any]) -> int:
-    lost = facts["lost_bytes"]
-    if type(lost) is not int or lost < 0:
-        raise ValueError(lost)
-    return lost
-
-
-def fits(arrays: dict[str, np.ndarray], size: int) -> bool:
-    """Whether decoding by these arrays stays inside `size` bytes, and every number inside its array."""
-    if any(arrays[name].dtype != dtype or arrays[name].ndim != 1 for name, dtype in DTYPES.items()):
-        return False
-    chunks, payload, length, regions = (arrays[name] for name in ("chunks", "payload", "length", "regions"))
-    if not len(chunks) == len(payload) == len(length) > 0:
-        return False
-    inside = (payload >= HEADER_BYTES + FRAME_BYTES) & (length >= 0) & (payload <= size - length)
-    touches, ends = chunks["touches"], np.cumsum(chunks["touches"])
-    in_order = (touches >= 0) & (ends >= touches) & (ends - touches == chunks["first"])
-    parts = bool(inside.all() and in_order.all() and touches.any())
-    once = len(np.unique(regions)) == len(regions) and int(regions.max(initial=0)) <= HIGHEST >> REGION_SHIFT
-    return parts and once and known(chunks, arrays["events"], arrays["threads"])
-
-
-def known(chunks: np.ndarray, events: np.ndarray, threads: np.ndarray) -> bool:
-    """Whether chunks and events are of these threads, and events of these chunks, in their order."""
-    at, kinds = events["chunk"], [event.value for event in Event]
-    of_threads = all(int(rows["thread"].max(initial=0)) < len(threads) for rows in (chunks, events))
-    parents = (threads["parent"] >= -1) & (threads["parent"] < len(threads))
-    in_order = (at[1:] >= at[:-1]).all() and (at >= 0).all() and (at <= len(chunks)).all()
-    return bool(of_threads and parents.all() and in_order and np.isin(events["kind"], kinds).all())

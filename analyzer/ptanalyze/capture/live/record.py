@@ -21,7 +21,7 @@ from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
-from ...formats.trace import INDEX, read_index, trace_of, write_index
+from ...formats.trace import read_trace
 from .locate import native
 from .process import huge_pages
 from .supervise import (
@@ -308,12 +308,10 @@ def finish(
 ) -> None:
     """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
-        index = read_index(directory / TRACE)
+        trace = read_trace(directory / TRACE)
     except CaptureError as error:
         how = f"{ending(recording)}{likely(recording, tracer)}"
         raise UsageError(f"{command[0]}: {how}; nothing was recorded: {error}") from None
-    trace = trace_of(directory / TRACE, index)
-    write_index(directory / INDEX, directory / TRACE, index)
     ended = trace.facts["ended"]
     if recording.exit_status < 0 and not (recording.interrupted or recording.ended):
         recording.problems.append(f"{ending(recording)}{likely(recording, tracer)}")
@@ -357,14 +355,13 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
     for pid, path in Children(directory).files().items():
         place = directory / f"pid-{pid}"
         try:
-            index = read_index(path)
+            read_trace(path)
         except CaptureError:
             shutil.rmtree(place, ignore_errors=True)
             continue
         place.mkdir(mode=0o700, exist_ok=True)
         path.rename(place / TRACE)
-        write_index(place / INDEX, place / TRACE, index)
-        trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT_FILE).exists()
+        trace, snapshot = read_trace(place / TRACE), (place / SNAPSHOT_FILE).exists()
         if snapshot:
             facts_of_trace(place, trace)
         facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}

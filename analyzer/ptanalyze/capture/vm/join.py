@@ -30,7 +30,6 @@ from ...formats.snapshot import (
     write_tree,
     write_vm,
 )
-from ...formats.trace import add_index
 from ...world.address_space import Nested
 
 # Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits.
@@ -231,8 +230,6 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
         for name in (TRACE, HEAT):
             if (guest_dir / name).exists():
                 link(guest_dir / name, inside)
-        if (inside / TRACE).exists():
-            add_index(inside)
         write_records(inside, "gpt", joined.snapshot.guest)
         if len(joined.host.tree) == len(whole.tree):
             link(host_dir / "ept.entries", inside)

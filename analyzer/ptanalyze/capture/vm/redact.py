@@ -34,7 +34,6 @@ from ...formats.trace import (
     FRAME_DTYPE,
     HEADER_BYTES,
     PAYLOAD_DTYPE,
-    add_index,
     map_file,
     read_frames,
     read_header,
@@ -206,7 +205,6 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
             redact_host(capture.vm, inside, alone=not capture.has_snapshot)
         if capture.has_trace:
             redact_trace(capture.directory / TRACE, inside / TRACE)
-            add_index(inside)
         if capture.has_heat:  # virtual addresses, no frames
             copy_samples(capture.directory / HEAT, inside / HEAT)
         seal(inside, capture.manifest.kind, {"redacted": True})
