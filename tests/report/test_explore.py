@@ -27,7 +27,7 @@ def vm(tmp_path_factory):
 
 @pytest.fixture
 def explorer(vm):
-    return ptanalyze.explore(vm, policy="mitosis")
+    return ptanalyze.explore(vm)
 
 
 def test_every_table_is_seen_at_full_width_with_its_node(vm):
@@ -76,12 +76,6 @@ def test_all_reads_of_a_walk_are_over_the_entry_that_ends_it(explorer, vm):
     explorer.asked = {**explorer.asked, "dimension": "ePT"}
     placed = [step for step in explorer.shown["steps"] if step["place"] is not None]
     assert len({step["place"] for step in placed}) > 1 and all(s["where"][0] == "e" for s in placed)
-
-
-def test_mitosis_gives_every_node_a_copy_of_its_own_and_linux_one_node(vm):
-    copied, single = (ptanalyze.explore(vm, policy=name).maps["gPT"].near for name in ("mitosis", "linux"))
-    assert set(copied[vm.snapshot.guest.level == 1]) == {1.0}
-    assert set(single) == {0.25}
 
 
 def test_what_cannot_be_walked_is_said(explorer):

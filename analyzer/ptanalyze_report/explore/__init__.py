@@ -12,18 +12,16 @@ if TYPE_CHECKING:
 
 def explore(
     capture: pt.formats.CaptureLike = None,
-    policy: str = "",
     setup: pt.Setup | None = None,
     **options: Unpack[pt.analysis.Keywords],
 ) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 
-    It colours tables by their node, by the walks of the trace that end in them, or, with `policy`, by the
-    share of nodes that read a copy of their own before any walk; and draws the walk of an address. In a
-    notebook; it needs a running kernel. UsageError without page tables, or without anywidget.
+    It colours tables by their node or by the walks of the trace that end in them, and draws the walk of an
+    address. In a notebook; it needs a running kernel. UsageError without page tables, or without anywidget.
     """
     try:
         from .widget import Explorer
     except ImportError as missing:
         raise pt.UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
-    return Explorer(pt.analysis.open_replay_capture(capture), policy, pt.analysis.setup_of(setup, options))
+    return Explorer(pt.analysis.open_replay_capture(capture), pt.analysis.setup_of(setup, options))

@@ -23,7 +23,6 @@ function colourOf(shown, band, column) {
     const most = Math.max(...shown.bands.flatMap((one) => one.walks ?? [0]), 1);
     return band.walks[column] <= 0 ? "#eeeeee" : scale(Math.log1p(band.walks[column]) / Math.log1p(most));
   }
-  if (shown.colour !== "node" && band.near) return scale(1 - band.near[column]);
   return shown.looks[node][0];
 }
 
@@ -120,8 +119,7 @@ function render({ model, el }) {
     canvas.ariaLabel = where.textContent;
     const nodes = new Set([...now.bands.flatMap((band) => band.node), ...(now.cells?.node ?? [])]);
     const names = now.colour === "node" ? Object.entries(now.looks).filter(([node]) => nodes.has(Number(node))).map(([, look]) => look)
-      : now.colour === "walks" ? [["#eeeeee", "no walk"], [scale(0), "few walks"], [scale(1), "most walks, log scale"]]
-      : [[scale(0), "all nodes read their own copy"], [scale(1), "no node does"]];
+      : [["#eeeeee", "no walk"], [scale(0), "few walks"], [scale(1), "most walks, log scale"]];
     legend.replaceChildren();
     for (const [fill, name] of names) { const one = element(legend, "span"); element(one, "i").style.background = fill; one.append(name); }
     const steps = now.steps.map((one) => `${one.where}[${one.slot}] ${one.node < 0 ? "?" : "node " + one.node} →${one.where.startsWith("g") ? "\n" : " "}`);

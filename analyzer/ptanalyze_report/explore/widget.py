@@ -27,7 +27,6 @@ class TableMap:
     own      int64[t]: those of the program, as indices into the tree
     start, end  int64[t]: place of each beside the others: a slot for each that has no child
     walks    int64[T] by table of the tree: walks that end in it; None without a trace
-    near     float64[T] by table of the tree: share of nodes that read a copy of their own; None: no policy
     """
 
     tree: pt.snapshot.Tree
@@ -35,36 +34,34 @@ class TableMap:
     start: np.ndarray
     end: np.ndarray
     walks: np.ndarray | None = None
-    near: np.ndarray | None = None
 
     @property
     def slots(self) -> int:
         return int(self.end.max(initial=1))
 
     def bands(self, low: float, high: float, columns: int) -> list[dict[str, Any]]:
-        """A band for each level, root first: by column of low..high (slots) its table, node, walks, near.
+        """A band for each level, root first: by column of low..high (slots) its table, node, walks.
 
         A column shows the table at its middle, and the walks of all that begin in it; -1: no table.
         """
         level = self.tree.level[self.own]
         edges = np.linspace(low, high, columns + 1)
         return [
-            self._band(np.flatnonzero(level == one), one, edges) for one in range(int(level.max()), 0, -1)
+            self._band(np.flatnonzero(level == number), number, edges)
+            for number in range(int(level.max()), 0, -1)
         ]
 
     def _band(self, mine: np.ndarray, level: int, edges: np.ndarray) -> dict[str, Any]:
         at = np.searchsorted(self.start[mine], (edges[1:] + edges[:-1]) / 2, side="right") - 1
-        found = mine[np.maximum(at, 0)]
-        inside = (at >= 0) & ((edges[1:] + edges[:-1]) / 2 < self.end[found])
-        table = self.own[found]
+        nearest = mine[np.maximum(at, 0)]
+        inside = (at >= 0) & ((edges[1:] + edges[:-1]) / 2 < self.end[nearest])
+        table = self.own[nearest]
         band: dict[str, Any] = {"level": level, "node": np.where(inside, self.tree.node[table], -2).tolist()}
         if self.walks is not None:
-            band["walks"] = np.where(inside, self._walks_within(edges, found), -1).tolist()
-        if self.near is not None:
-            band["near"] = np.where(inside, self.near[table], -1).round(3).tolist()
+            band["walks"] = np.where(inside, self._walks_within(edges, nearest), -1).tolist()
         return band
 
-    def _walks_within(self, edges: np.ndarray, found: np.ndarray) -> np.ndarray:
+    def _walks_within(self, edges: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """int64[columns]: walks of the slots that a column covers, of its whole table if that is wider."""
         assert self.walks is not None
         by_slot = np.zeros(self.slots, np.int64)
@@ -74,8 +71,8 @@ class TableMap:
         if edges[1] - edges[0] < 1:
             first = np.floor((edges[:-1] + edges[1:]) / 2).astype(int)
             last = first + 1
-        whole = (self.start[found] <= first) & (self.end[found] >= last)
-        first, last = np.where(whole, self.start[found], first), np.where(whole, self.end[found], last)
+        whole = (self.start[nearest] <= first) & (self.end[nearest] >= last)
+        first, last = np.where(whole, self.start[nearest], first), np.where(whole, self.end[nearest], last)
         counted: np.ndarray = total[np.clip(last, 0, self.slots)] - total[np.clip(first, 0, self.slots)]
         return counted
 
@@ -112,7 +109,7 @@ class TableMap:
         present = pt.snapshot.present(raw, self.tree.encoding)
         leaf = pt.snapshot.leaf(raw, level, self.tree.encoding)
         frames, tables = (
-            pt.snapshot.frame(raw, level, self.tree.encoding, leaves=one) for one in (True, False)
+            pt.snapshot.frame(raw, level, self.tree.encoding, leaves=leaves) for leaves in (True, False)
         )
         frames = np.where(leaf, frames, tables)
         node = np.where(present, topology.node_of_frame(np.where(present, frames, -1)), -2)
@@ -120,12 +117,10 @@ class TableMap:
         return {"base": int(self.tree.base[table]), "step": step, "level": level, "node": node.tolist()}
 
 
-def table_map(
-    tree: pt.snapshot.Tree, walks: np.ndarray | None = None, near: np.ndarray | None = None
-) -> TableMap:
+def table_map(tree: pt.snapshot.Tree, walks: np.ndarray | None = None) -> TableMap:
     own = np.flatnonzero((tree.flags & pt.snapshot.EMULATOR) == 0)
     start, end = extents(tree.level[own].astype(np.int64))
-    return TableMap(tree, own, start, end, walks, near)
+    return TableMap(tree, own, start, end, walks)
 
 
 COLUMNS = 600
@@ -140,13 +135,12 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     asked = traitlets.Dict().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, known: pt.analysis.ReplayCapture, policy: str, setup: pt.Setup) -> None:
-        if not (known.capture.has_snapshot or known.capture.has_vm):
-            raise pt.UsageError(
-                f"{known.capture.directory}: no page tables to explore: record as root, or dump"
-            )
-        self.known, self.policy, self.walked = known, policy, ""
-        self.maps = maps_of(known, policy, setup)
+    def __init__(self, opened: pt.analysis.ReplayCapture, setup: pt.Setup) -> None:
+        capture = opened.capture
+        if not (capture.has_snapshot or capture.has_vm):
+            raise pt.UsageError(f"{capture.directory}: no page tables to explore: record as root, or dump")
+        self.opened, self.walked = opened, ""
+        self.maps = maps_of(opened, setup)
         super().__init__()
         self.asked = {"dimension": next(iter(self.maps)), "colour": "node", "address": ""}
         self.answer()
@@ -160,42 +154,38 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         """Draw what is asked: bands of a view, or the entries of one table page; and the walk."""
         asked = self.asked
         name = asked.get("dimension") if asked.get("dimension") in self.maps else next(iter(self.maps))
-        one = self.maps[name]
-        low, high = view(asked, one.slots)
-        walk = self.walk(str(asked.get("address", "")), name, one)
+        tables = self.maps[name]
+        low, high = view(asked, tables.slots)
+        walk = self.walk(str(asked.get("address", "")), name, tables)
         if asked.get("address") != self.walked:
             self.walked = asked.get("address")
-            low, high = followed(low, high, walk["steps"], one.slots)
+            low, high = followed(low, high, walk["steps"], tables.slots)
         shown: dict[str, Any] = {
-            "name": self.known.capture.directory.name,
+            "name": self.opened.capture.directory.name,
             "dimension": name,
             "dimensions": list(self.maps),
             "low": low,
             "high": high,
-            "slots": one.slots,
-            "from": one.first(one.leaf_at(low)),
-            "to": one.last(one.leaf_at(min(high, one.slots) - 1)),
-            "bands": one.bands(low, high, COLUMNS),
-            "looks": looks(one),
-            "colours": [
-                "node",
-                *(["walks"] if one.walks is not None else []),
-                *([self.policy] if self.policy else []),
-            ],
+            "slots": tables.slots,
+            "from": tables.first(tables.leaf_at(low)),
+            "to": tables.last(tables.leaf_at(min(high, tables.slots) - 1)),
+            "bands": tables.bands(low, high, COLUMNS),
+            "looks": looks(tables),
+            "colours": ["node"] if tables.walks is None else ["node", "walks"],
             "colour": asked.get("colour", "node"),
         }
         shown |= walk
         if high - low <= 1:
-            shown["cells"] = one.cells(one.leaf_at(low), self.known.snapshot.topology)
+            shown["cells"] = tables.cells(tables.leaf_at(low), self.opened.snapshot.topology)
             shown["entry"] = entry_of(shown["cells"], shown["steps"])
         self.shown = shown
 
-    def walk(self, text: str, name: str, one: TableMap) -> dict[str, Any]:
+    def walk(self, text: str, name: str, tables: TableMap) -> dict[str, Any]:
         """{"steps": [...], "said"}: the walk of an address, each step with its place in the map shown."""
         if not text.strip():
             return {"steps": [], "said": ""}
         try:
-            found = pt.analysis.explain(self.known.snapshot, int(text.strip(), 16))
+            translation = pt.analysis.explain(self.opened.snapshot, int(text.strip(), 16))
         except (pt.UsageError, ValueError) as error:
             return {
                 "steps": [],
@@ -210,21 +200,22 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
                 "node": step.node,
                 "level": step.level,
                 "address": step.address,
-                "place": one.place(step.address) if step.dimension == name else None,
+                "place": tables.place(step.address) if step.dimension == name else None,
             }
-            for step in found.steps
+            for step in translation.steps
         ]
-        end = found.stopped or f"a page of {found.page_bytes} bytes on {pt.style.node_named(found.page_node)}"
+        page = f"a page of {translation.page_bytes} bytes on {pt.style.node_named(translation.page_node)}"
+        end = translation.stopped or page
         return {"steps": steps, "said": f"{len(steps)} reads: {end}"}
 
     def _repr_mimebundle_(self, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, and a picture of the map for where no kernel runs: a forge, a printed page."""
         data, metadata = super()._repr_mimebundle_(**how)
-        still = pt.style.png(page_table_map(pt.page_tables(self.known.capture)))
+        still = pt.style.png(page_table_map(pt.page_tables(self.opened.capture)))
         return {**data, "image/png": b64encode(still).decode()}, metadata
 
     def __repr__(self) -> str:
-        return f"Explorer({self.known.capture.directory.name!r}: {', '.join(self.maps)})"
+        return f"Explorer({self.opened.capture.directory.name!r}: {', '.join(self.maps)})"
 
 
 def view(asked: dict[str, Any], slots: int) -> tuple[float, float]:
@@ -247,37 +238,32 @@ def followed(low: float, high: float, steps: Sequence[dict[str, Any]], slots: in
 def entry_of(cells: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
     """Which of the cells the steps read last."""
     span = ENTRIES * cells["step"]
-    found = [
+    slots = [
         step["slot"]
         for step in steps
         if step["place"] is not None
         and step["level"] == cells["level"]
         and 0 <= step["address"] - cells["base"] < span
     ]
-    return found[-1] if found else None
+    return slots[-1] if slots else None
 
 
-def looks(one: TableMap) -> dict[str, tuple[str, str]]:
+def looks(tables: TableMap) -> dict[str, tuple[str, str]]:
     """{node: (colour, name)}."""
-    nodes = sorted(set(one.tree.node[one.own].tolist()) | {-1})
+    nodes = sorted(set(tables.tree.node[tables.own].tolist()) | {-1})
     return {
         str(node): (look[0], pt.style.node_named(node)) for node, look in pt.style.node_looks(nodes).items()
     }
 
 
-def maps_of(known: pt.analysis.ReplayCapture, policy: str, setup: pt.Setup) -> dict[str, TableMap]:
-    """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
-    snapshot = known.snapshot
-    scenario = known.scenario(pt.analysis.from_the_beginning(setup))
-    walks, near = walks_of(scenario) if known.trace else None, near_of(scenario, policy) if policy else None
-    split = len(snapshot.guest)
-    guest = table_map(
-        snapshot.guest, None if walks is None else walks[:split], None if near is None else near[:split]
-    )
-    if snapshot.host is None:
-        return {"PT": guest}
-    last = split + len(snapshot.nested)
-    return {"gPT": guest, "ePT": table_map(snapshot.nested, None, None if near is None else near[split:last])}
+def maps_of(capture: pt.analysis.ReplayCapture, setup: pt.Setup) -> dict[str, TableMap]:
+    """{"PT" or "gPT": TableMap, "ePT": TableMap}."""
+    snapshot, walks = capture.snapshot, None
+    if capture.trace:
+        scenario = capture.scenario(pt.analysis.from_the_beginning(setup))
+        walks = walks_of(scenario)[: len(snapshot.guest)]
+    guest = table_map(snapshot.guest, walks)
+    return {"PT": guest} if snapshot.host is None else {"gPT": guest, "ePT": table_map(snapshot.nested)}
 
 
 def walks_of(scenario: pt.scenario.Scenario) -> np.ndarray:
@@ -289,12 +275,3 @@ def walks_of(scenario: pt.scenario.Scenario) -> np.ndarray:
     counts = np.zeros(len(scenario.space.tables.level), np.int64)
     np.add.at(counts, regions.leaf, by_region)
     return counts
-
-
-def near_of(scenario: pt.scenario.Scenario, policy: str) -> np.ndarray:
-    """float64 by flat table id: share of nodes whose reads a copy of their own serves, before any walk."""
-    plan = pt.policies.plan_for(policy)
-    run = pt.analysis.start(plan, plan.reshape(scenario))
-    nodes = pt.analysis.served(plan, run, scenario)
-    share: np.ndarray = (nodes == np.arange(nodes.shape[1])).mean(axis=1)
-    return share
