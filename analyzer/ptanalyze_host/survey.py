@@ -19,33 +19,6 @@ import ptanalyze as pt
 PAGE = 4096
 
 
-class Placed:
-    """Base of what a survey counts.
-
-    leaf, upper  {node of the host: table pages}: those that map 4 KiB pages, and those above them
-    runs         {node of the host: share of CPU time}
-    """
-
-    leaf: dict[int, int]
-    upper: dict[int, int]
-    runs: dict[int, float]
-
-    @property
-    def remote_share(self) -> float | None:
-        """Share of walks whose leaf table is remote if all leaf tables are walked alike; None unknown."""
-        return remote(self.leaf, self.runs)
-
-    @property
-    def upper_remote_share(self) -> float | None:
-        """The same of the tables above."""
-        return remote(self.upper, self.runs)
-
-    @property
-    def remote_bytes(self) -> float:
-        """Expected bytes of leaf tables that are remote: the worst come first."""
-        return PAGE * sum(self.leaf.values()) * (self.remote_share or 0.0)
-
-
 def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
     known = {node: count for node, count in tables.items() if node != pt.errors.UNKNOWN_NODE}
     total = sum(known.values())
@@ -61,7 +34,7 @@ UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, f
 
 
 @dataclass(frozen=True)
-class Surveyed(Placed):
+class Surveyed:
     """A process, or a VM by its VMM.
 
     pid, name    of the process; of a VM: its name, where QEMU has one
@@ -90,6 +63,21 @@ class Surveyed(Placed):
     slow_tables: int | None = None
     walk_share: float | None = None
     may_use: frozenset[int] | None = None
+
+    @property
+    def remote_share(self) -> float | None:
+        """Share of walks whose leaf table is remote if all leaf tables are walked alike; None unknown."""
+        return remote(self.leaf, self.runs)
+
+    @property
+    def upper_remote_share(self) -> float | None:
+        """Share of walks that read a remote table above the leaf table."""
+        return remote(self.upper, self.runs)
+
+    @property
+    def remote_bytes(self) -> float:
+        """Expected bytes of leaf tables that are remote: the worst come first."""
+        return PAGE * sum(self.leaf.values()) * (self.remote_share or 0.0)
 
     @property
     def left_behind(self) -> str:

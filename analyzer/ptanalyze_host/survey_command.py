@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +15,7 @@ import ptanalyze as pt
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .survey import Placed, Surveyed
+    from .survey import Surveyed
 
 
 # What `survey` prints of page tables by node.
@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 def by_node(numbers: Mapping[str, float]) -> str:
     """ "0:12 1:3"."""
     return " ".join(f"{node}:{number:.15g}" for node, number in numbers.items())
-
-
-def as_record(one: Placed) -> dict[str, object]:
-    return {
-        "remote_share": one.remote_share,
-        "upper_remote_share": one.upper_remote_share,
-        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
-        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
-        "runs_on": {str(node): share for node, share in one.runs.items()},
-    }
-
-
-def flat(record: Mapping[str, Any]) -> dict[str, object]:
-    """A record as a row of a table: mappings by node as text."""
-    return {key: by_node(value) if isinstance(value, dict) else value for key, value in record.items()}
-
-
-def as_row(one: Placed) -> dict[str, str | float | None]:
-    leaf = sum(one.leaf.values())
-    shares = {str(node): round(100 * count / leaf) for node, count in sorted(one.leaf.items())}
-    return {
-        "remote %": percent(one.remote_share),
-        "upper remote %": percent(one.upper_remote_share),
-        "leaf tables on, %": by_node(shares),
-    }
 
 
 def percent(share: float | None) -> float | None:
@@ -143,7 +118,11 @@ def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> pt.columns
     def table() -> DataFrame:
         from pandas import DataFrame
 
-        return pt.columns.described(DataFrame([flat(record(one)) for one in found[:top]]))
+        rows = [
+            {key: by_node(value) if isinstance(value, dict) else value for key, value in record(one).items()}
+            for one in found[:top]
+        ]
+        return pt.columns.described(DataFrame(rows))
 
     return pt.columns.Answer(
         "survey",
@@ -162,7 +141,11 @@ def record(one: Surveyed) -> dict[str, object]:
         "pt_bytes": one.table_bytes,
         "rss_bytes": one.rss_bytes,
         "huge_bytes": one.huge_bytes,
-        **as_record(one),
+        "remote_share": one.remote_share,
+        "upper_remote_share": one.upper_remote_share,
+        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
+        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
+        "runs_on": {str(node): share for node, share in one.runs.items()},
         "slow_tables": one.slow_tables,
         "walk_cycles_share": one.walk_share,
         "ideal_saves_at_most_share": one.ideal_saves,
@@ -276,11 +259,14 @@ def short(cgroup: str) -> str:
 
 
 def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
+    leaf = sum(one.leaf.values())
     return {
         "PID": str(one.pid),
         "name": one.name,
         "tables MiB": round(one.table_bytes / 2**20, 1),
-        **as_row(one),
+        "remote %": percent(one.remote_share),
+        "upper remote %": percent(one.upper_remote_share),
+        "leaf tables on, %": by_node({str(n): round(100 * k / leaf) for n, k in sorted(one.leaf.items())}),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
         "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }

@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -33,8 +32,7 @@ from native.dumping import (
 from native.vms import need_kvm
 from needs import small_disk
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.capture.live.process import open_process, paused
-from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
 
 # A target that was stopped goes on, whoever is killed, and in time; no stranger is ever stopped.
@@ -71,65 +69,6 @@ def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
     found, _ = killing.campaign(killing.build_hold(tmp_path), big, 40, os.getpid())
     for way, runs in found.items():
         assert runs["continued"] == runs["runs"] and runs["held"], (way, runs)
-
-
-PAUSES = """
-import sys, time
-from ptanalyze.capture.live.process import paused
-from ptanalyze.capture.live.process import open_process
-with open_process(int(sys.argv[1])) as process:
-    print(flush=True)
-    sys.stdin.readline() if sys.argv[2:] else None
-    with paused(process):
-        print(flush=True)
-        sys.stdin.readline() if sys.argv[2:] else time.sleep(60)
-"""
-
-
-def test_the_target_goes_on_when_the_guardian_of_python_is_killed(big):
-    pipe = subprocess.PIPE
-    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big), "x"], stdin=pipe, stdout=pipe)
-    python.stdin.write(b"\n")
-    python.stdin.flush()
-    assert python.stdout.read(2) and state(big) == "T"
-    (child,) = Path(f"/proc/{python.pid}/task/{python.pid}/children").read_text().split()
-    os.kill(int(child), signal.SIGKILL)
-    python.communicate(b"\n")
-    assert python.returncode == 0 and wait_for(lambda: state(big) == "S")
-
-
-def test_python_stops_no_stranger_who_got_the_number():
-    process, pipe = subprocess.Popen(["sleep", "60"]), subprocess.PIPE
-    command = [sys.executable, "-c", PAUSES, str(process.pid), "x"]
-    python = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    assert python.stdout.readline()
-    stranger = a_stranger_with_the_number_of(process)
-    try:
-        _, said = python.communicate("\n")
-        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
-    finally:
-        stranger.kill()
-        stranger.wait()
-    assert python.returncode and "PartialDataError" in said and "ended" in said
-
-
-def test_python_says_of_a_process_that_was_reaped_before_it_could_be_stopped_that_it_has_ended():
-    with subprocess.Popen(["sleep", "60"]) as process, open_process(process.pid) as it:
-        process.kill()
-        process.wait()
-        with pytest.raises(PartialDataError, match="ended"), paused(it):
-            pass
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
-    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
-    assert wait_for(lambda: state(big) == "T")
-    if both:
-        os.kill(guardian(python), signal.SIGKILL)
-    python.kill()
-    python.wait()
-    assert wait_for(lambda: state(big) == "S")
 
 
 def test_a_process_that_was_stopped_before_stays_stopped(target, tmp_path):

@@ -40,8 +40,13 @@ def dump_vm(
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
     guest = guest or bool(cr3)
-    if max_stop is not None and (guest or not stop):
-        raise UsageError("--max-stop: goes with --stop, and not with --guest-tables")
+    if guest and stop:
+        raise UsageError(
+            "--stop: holds the VM for its nested tables alone; with --guest-tables pause the VM itself "
+            "(virsh suspend, or stop in QEMU's monitor)"
+        )
+    if max_stop is not None and not stop:
+        raise UsageError("--max-stop: goes with --stop")
     command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
     command += collecting(memory)
     if vm is not None:
@@ -51,6 +56,6 @@ def dump_vm(
         facts = read_vm(inside).facts
         if guest:
             slots, (vcpus,) = kvm_vcpus(pid, vm=vm)
-            lines += dump_guest_tables(process, inside, slots, vcpus, stop, cr3)[1]
+            lines += dump_guest_tables(process, inside, slots, vcpus, cr3)[1]
         seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     return lines

@@ -8,7 +8,6 @@ import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self, TypeAlias
@@ -22,7 +21,7 @@ from ...formats.record import seal
 from ...formats.snapshot import Slot, now, write_snapshot
 from .dump import run_ptdump
 from .locate import native
-from .process import Process, paused
+from .process import Process
 
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 
@@ -270,13 +269,11 @@ def dump_guest_tables(
     directory: Path,
     slots: Sequence[Slot],
     vcpus: Sequence[Registers],
-    stop: bool = False,
     roots: Sequence[int] = (),
 ) -> tuple[list[Path], list[str]]:
     """Write a sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
     process       the VMM; slots, vcpus: of its VM
-    stop          hold the VMM still while tables are read; it is always continued
     roots         CR3s to follow; () those that the vCPUs have
 
     Returns ([directories], [lines for people]). Address spaces without a user half are not written.
@@ -284,10 +281,7 @@ def dump_guest_tables(
     """
     made: list[Path] = []
     lines: list[str] = []
-    with ExitStack() as stack:
-        if stop:
-            stack.enter_context(paused(process))
-        memory = stack.enter_context(GuestMemory(process, slots))
+    with GuestMemory(process, slots) as memory:
         spaces, left_out = address_spaces(memory.read, vcpus)
         lines += left_out
         if roots:
@@ -303,7 +297,7 @@ def dump_guest_tables(
                 lines.append(f"{name}: nothing in the user half; the kernel's own")
                 continue
             place = directory / f"cr3-{space.root:x}"
-            write_guest(place, space, tables, process.pid, stop)
+            write_guest(place, space, tables, process.pid)
             made.append(place)
             lines.append(f"{name}: {len(tables.tree)} tables{' (PTI)' if space.pti else ''}")
             lines += [f"{name}: {count} entries not followed: {why}" for why, count in tables.dropped.items()]
@@ -349,12 +343,12 @@ def is_pti_pair(read: Read, root: int) -> bool:
     return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
 
 
-def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool) -> None:
+def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
         "method": "kvm",
         "time": now(),
-        "stopped": stopped,
+        "stopped": False,
         "vmm_pid": pid,
         "cr3_frame": space.root,
         "vcpus": list(space.vcpus),
