@@ -20,22 +20,7 @@ if TYPE_CHECKING:
         share_settings,
     )
 
-DEFINED_IN = {
-    "NOT_MAINLINE": "registry",
-    "caveat": "registry",
-    "availability": "registry",
-    "RESEARCH": "contract",
-    "Policy": "contract",
-    "parameters": "contract",
-    "Plan": "registry",
-    "find": "registry",
-    "label": "registry",
-    "members": "registry",
-    "plan_for": "registry",
-    "policies": "registry",
-    "share_settings": "registry",
-    "has_parameter": "contract",
-}
+CONTRACT = ("RESEARCH", "Policy", "has_parameter", "parameters")  # the others are in registry.py
 __all__ = [
     "BOUND",
     "NOT_MAINLINE",
@@ -58,7 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in DEFINED_IN:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{DEFINED_IN[name]}", __name__), name)
+    file = ".contract" if name in CONTRACT else ".registry"
+    value = globals()[name] = getattr(import_module(file, __name__), name)
     return value
