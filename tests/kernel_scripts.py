@@ -247,7 +247,7 @@ def twin_holdings(twin, memory):
 
 
 def seen_by_twin(process, policy, params, threads):
-    """The same of the naive twin."""
+    """What the naive twin counts."""
     memory = Memory(process.snapshot, process.trace, process.space, process.placement, None)
     memory.last, number, found = [], 0, []
     memory.policy = twin = make(policy, params, memory, process.space, process.machine)
@@ -303,7 +303,7 @@ def counted(change):
 
 
 def measured(scenario, policy="hydra"):
-    """The same of the kernel; under mitosis an entry that is copied is one that is written there too."""
+    """What the kernel counts; under mitosis an entry that is copied is one that is written there too."""
     found = []
     for step in scenario["steps"]:
         if "check" in step:

@@ -43,7 +43,7 @@ def overlapping(texts):
 
 
 def clipped(texts, whole):
-    """Of `written` texts those that reach outside of the figure's box."""
+    """Those `written` texts that reach outside the figure's box."""
     return [
         text
         for text, box in texts

@@ -134,7 +134,7 @@ def memory_events(draw, chunks, threads, moving=0):
 
 
 def _spread(draw, pages, native, nodes):
-    """The same pages with data on any node; the host maps some by 2 MiB."""
+    """Pages with data on any node; the host maps some by 2 MiB."""
     nodes_of = [draw(st.integers(0, nodes - 1)) for _ in pages]
     if native:
         return [

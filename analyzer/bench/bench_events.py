@@ -80,7 +80,7 @@ def mmap(events, k):
 
 
 def mmap_many(events, k):
-    """As many VMAs as Linux allows, 65,536, in no order and again and again."""
+    """Maps as many VMAs as Linux allows, 65,536, in no order and again and again."""
     address = BASE + SPAN + k * 40503 % 65536 * 32 * PAGE
     events["kind"], events["b"], events["c"], events["d"] = Event.MMAP, 16 * PAGE, 3, PRIVATE | 0x10
     events["result"] = address

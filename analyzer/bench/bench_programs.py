@@ -103,7 +103,8 @@ def replaced(word, steps):
 
 
 def answer(capture, how):
-    """Of mitosis over tables that all are on another node: few tables interleaved would fake shares."""
+    """Speed-up of mitosis over tables that all are on another node: few tables interleaved would fake
+    shares."""
     rows = replay(capture, [("bind", {"node": 1}), ("mitosis", {})], **how).frame.set_index("policy")
     dram, speedup = rows["dram_reads_per_walk"]["mitosis"], rows["speedup"]
     return {"dram_reads_per_walk": float(dram), "speedup": float(speedup["mitosis"] / speedup["bind"])}

@@ -231,7 +231,7 @@ Groups: TypeAlias = list[tuple[int, ...]]
 
 
 def kernel_groups(cpus: Sequence[int], system: Path = pt.sysfs.SYSTEM) -> dict[str, Groups]:
-    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in `groups`}
 
     Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
     """

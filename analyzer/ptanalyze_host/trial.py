@@ -62,7 +62,8 @@ class Trial:
 
     @property
     def near_seconds(self) -> float:
-        """Of a measurement with tables near; with them far the same work takes `slowdown` times as long."""
+        """Seconds of a measurement with tables near; with them far the same work takes `slowdown` times as
+        long."""
         return self.seconds or statistics.median(1 / one.rate for one in self.windows if not one.far)
 
     def counts(self, far: bool) -> dict[str, float]:
@@ -77,7 +78,7 @@ class Trial:
         }
 
     def share(self, far: bool) -> float:
-        """Of leaf entries in far tables, in windows that were meant to have them there, or not."""
+        """Share of leaf entries in far tables, in windows that were meant to have them there, or not."""
         return statistics.fmean(one.tables for one in self.windows if one.far == far)
 
 
@@ -289,7 +290,7 @@ def try_out(
 def try_live(
     pid: int, figure: str, *, near: int, far: int, seconds: float, pairs: int, say: Callable[[str], None]
 ) -> Trial:
-    """The same of a process that runs already: its tables alone are moved, and left near its threads.
+    """Trial of a process that runs already: its tables alone are moved, and left near its threads.
 
     UsageError where its threads run on another node than `near`, or as of `relocate`.
     """

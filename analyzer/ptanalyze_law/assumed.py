@@ -128,7 +128,7 @@ class FittedPrior(msgspec.Struct, frozen=True, kw_only=True):
         return pt.Interval(min(low[0], high[0]), middle[1], max(low[2], high[2]))
 
     def noise_at(self, crowding: float) -> float:
-        """As `share`, of the noise."""
+        """Noise between that of one thread (0) and that of all cores (1)."""
         return self.noise + crowding * (self.many_noise - self.noise)
 
 

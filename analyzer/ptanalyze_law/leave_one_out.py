@@ -63,7 +63,7 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     error     signed; inside: whether the measured ratio is in the predicted interval, None for baselines
     width     of the interval over its middle; noise: the width that the noise of runs alone would give
     odd       there is a second run, and its counters or those of the run that is predicted contradict the
-              placement that they are said to be of (run_checks.suspicious): known for the second run before
+              placement that they are said to be of (calibrate.suspicious): known for the second run before
               anything is predicted, else not
     warned    there is none, and calibrate asks for one: many threads. Known before anything is predicted
     """

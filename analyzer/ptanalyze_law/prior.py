@@ -186,7 +186,8 @@ def ratio(local: pt.law.MeasuredRun, other: pt.law.MeasuredRun) -> float:
 
 @cache
 def observations(family: str) -> tuple[Observed, ...]:
-    """Of the workloads in a family of runs with tables in one place; those that are fitted."""
+    """What is observed of the workloads in a family of runs with tables in one place; those that are
+    fitted."""
     return tuple(
         _seen(family, workload, configs)
         for workload, configs in runs(family, ("fit",)).items()
@@ -267,7 +268,7 @@ def gpt_parts(family: str) -> Iterator[tuple[str, float]]:
 
 @cache
 def observed_wide() -> tuple[Observed, ...]:
-    """Of runs whose tables are on several nodes, and then replicated: `share` alone is theirs."""
+    """Observations of runs whose tables on several nodes were replicated: `share` alone is theirs."""
     return tuple(
         _replicated(family, workload, configs[before], configs[after])
         for family, pairs in WIDE_FAMILIES.items()
@@ -293,7 +294,7 @@ def _replicated(
 
 @cache
 def observed_data(family: str) -> tuple[Observed, ...]:
-    """Of runs with remote data and local tables: `share` and `contention` are those of data."""
+    """Observations of runs with remote data and local tables: `share` and `contention` are those of data."""
     found = []
     for workload, configs in runs(family, ("fit", "data")).items():
         if not {LOCAL_RUN[family], "LP-RD", "LP-RDI"} <= configs.keys():

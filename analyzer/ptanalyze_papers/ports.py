@@ -91,7 +91,7 @@ def histories(program: str) -> pd.DataFrame:
 
 
 def counted(bench: Bench, pattern: str, size: int | None) -> pd.DataFrame:
-    """The same of a replay, for the degrees compared."""
+    """Events and entries of a replay, for the degrees compared."""
     capture = bench.capture(
         pattern=pattern, size=size, nodes=NODES, init="single", init_trace=False,
         accesses=bench.size(4_000_000, 1_000_000),

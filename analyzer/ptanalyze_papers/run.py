@@ -81,7 +81,7 @@ def _here(
 def _apart(
     jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: pt.process.Progress, on: str
 ) -> Iterator[tuple[str, list[Row]]]:
-    """The same by workers: a figure is a unit, which makes the captures that it needs."""
+    """Rows by workers: a figure is a unit, which makes the captures that it needs."""
     units = [(name, title, wanted, quick) for name, title, _ in jobs]
     with pt.analysis.workers_on(on) as workers:
         made = pt.analysis.carried_out(workers, figure_there, units, progress, "figures")

@@ -33,7 +33,7 @@ class Script:
 
     @property
     def placement(self) -> str:
-        """As placement.place takes it."""
+        """Nodes and CPUs of the threads, as a Scenario takes them."""
         return ",".join(map(str, self.node))
 
     def touch(self, thread: int, pages: ArrayLike, write: bool = True) -> None:
@@ -96,7 +96,7 @@ class Script:
         machine: pt.Machine,
         costs: pt.machine.Costs | None = None,
     ) -> dict[str, pt.Result]:
-        """As replay, with a Snapshot of the process and a Machine."""
+        """Replay with a Snapshot of the process and a Machine."""
         asked = list(designs.values())
         results = pt.analysis.replay_snapshot(
             snapshot,

@@ -161,7 +161,7 @@ def pairs() -> Iterator[Pair]:
 
 
 def small_traces(program: str, _: Bench) -> Iterator[Row]:
-    """Of every pair of a program."""
+    """Row of every pair of a program."""
     apart = noise().set_index(["series", "data"])["most"]
     for one, series, data, policy, speedup, runs in pairs():
         if one.program != program:

@@ -419,7 +419,7 @@ def figure_4(bench: Bench) -> Iterator[Row]:
 
 
 def modelled_gains(bench: Bench) -> Iterator[Row]:
-    """The same of a modelled workload without measured counters."""
+    """Gains of a modelled workload without measured counters."""
     results = bench.replay(made(bench, "visible"), ["linux", "vmitosis-replicate"])
     ours = speedup(results["vmitosis-replicate"])
     for name, end in (("visible-least", "least"), ("visible-most", "most")):

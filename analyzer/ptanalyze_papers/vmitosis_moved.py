@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
     @classmethod
     def of(cls, ends: np.ndarray, speed: np.ndarray, moved: float) -> Self:
-        """Of throughputs `speed` up to each of `ends` (s); threads moved at `moved`."""
+        """Curve of throughputs `speed` up to each of `ends` (s); threads moved at `moved`."""
         steady = ends[1:] <= moved  # not the first, which finds caches empty
         before = float(np.median(speed[1:][steady]))
         return cls(ends - moved, speed / before)

@@ -195,7 +195,7 @@ ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines per gPT line, p
 def corunner(lines: float) -> float:
     """Share of faults after which a co-runner takes the rest of 8 frames, so that the metric is `lines`.
 
-    The inverse of synth.expected.fragmentation, 1.875 < lines < 8.
+    The inverse of ptanalyze_synth.capture.fragmentation, 1.875 < lines < 8.
     """
     low, high = 0.0, 1.0
     for _ in range(60):

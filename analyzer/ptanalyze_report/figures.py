@@ -106,7 +106,7 @@ def interval(ends: tuple[float, float]) -> Cell:
 
 
 def memory(size: float) -> Cell:
-    """As on the terminal: 528 KiB, 13.5 MiB."""
+    """Memory as on the terminal: 528 KiB, 13.5 MiB."""
     return Cell(f"{'-' if size < 0 else ''}{pt.errors.size_in_words(abs(int(size)))}", float(size))
 
 

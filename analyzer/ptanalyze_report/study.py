@@ -245,7 +245,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
 
 
 def classes(capture: pt.Capture, advised: pt.analysis.Advised, traced: bool) -> DataFrame:
-    """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
+    """Classes: the leaf entries of a capture of several nodes, and the baseline's walks."""
     leaves, frame = advised.replayed.leaves, advised.frame
     once = any(one["code"] == pt.columns.EACH_ONCE for one in frame.attrs["findings"])
     weight = (frame["run"].iloc[0] or "walks") if traced else "leaf" if once else "heat"

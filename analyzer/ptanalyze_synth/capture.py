@@ -245,7 +245,7 @@ def synth(
     """Make the capture of a synthetic workload in a new directory, and load it.
 
     size        of the dataset: bytes, or "64M"; None: that of the graph that `pattern` names
-    parameters  of synth.parameters.Parameters (`ptanalyze synth --help` says what they mean)
+    parameters  of plan.Parameters (`ptanalyze synth --help` says what they mean)
     """
 
     known = Parameters.__dataclass_fields__
@@ -306,7 +306,7 @@ def fragmentation(plan: Plan) -> float | None:
     """PTEMagnet's metric (section 3.2): lines of ePT entries behind a line of gPT entries; None: no form.
 
     A page shares its line with the page before it unless it begins 8 frames of its own: 1 + 7 p, with p from
-    frames.new_group. Without a co-runner groups stay aligned: 1.
+    process.new_group. Without a co-runner groups stay aligned: 1.
     """
     plain = plan.policy != INTERLEAVE and plan.asked.munmap_every is None and plan.data is None
     if not plan.nested or not plain or plan.asked.thp == 1:

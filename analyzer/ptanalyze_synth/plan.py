@@ -28,7 +28,7 @@ class Parameters:
 
     placement, host_placement  "first-touch", "interleave" or "bind:NODE"
     size      None: as the pattern's graph has
-    pattern   "uniform", "zipf:S", "sequential", "once", "once:THREAD", or a shape of shapes.py: "pr:kron27"
+    pattern   "uniform", "zipf:S", "sequential", "once", "once:THREAD", or a Shape: "pr:kron27"
     writes    share of the accesses; None: 0.3, or as the shape has
     sharing   "shared", "private", or the share of accesses that go anywhere
     move      "T:A:B"; move_data  "T:RATE"
@@ -235,7 +235,7 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
 
 
 # Programs of a known shape: graph kernels, B-tree look-ups, annealing
-# (kernels/synth.py).
+# (ptanalyze_synth/kernels.py).
 
 GRAPHS = ("pr", "cc", "bc")
 SCALES = range(14, 33)
@@ -244,7 +244,7 @@ ENTRY = 16  # bytes of a key and a pointer
 KINDS = "pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32), btree, btree:FAN, anneal"
 BLOCK = 4096  # accesses made at a time
 
-# bytes per vertex of each array, as kernels/synth.py orders them: offsets, neighbours, the kernel's own
+# bytes per vertex of each array, as kernels.py orders them: offsets, neighbours, the kernel's own
 ROWS = (kernels.COUNT, kernels.WORD * kernels.DEGREE)
 OWN = {
     "pr": (4, 4),  # scores, contributions
@@ -391,7 +391,7 @@ class Plan:
     """pages of 4 KiB in `regions` of 2 MiB, the last of which may be a remainder of small pages.
 
     huge      bool[regions]  the (guest) kernel maps the region by one 2 MiB page
-    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (kernels/synth.py)
+    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (ptanalyze_synth/kernels.py)
     anywhere  share of accesses that do not keep to the thread's own part
     pattern   its name; exponent  of zipf, else 0; shape  of patterns that say what the dataset holds
     writes    share of accesses that write, but for shapes

@@ -65,7 +65,7 @@ def sample(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def vm_sample(tmp_path_factory):
-    """The same of the bundled capture of a NUMA-visible VM."""
+    """Sample of the bundled capture of a NUMA-visible VM."""
     place = tmp_path_factory.mktemp("captures")
     return shorter(bundled("samples") / "vm-numa-visible", place / "vm", TOUCHES["vm-numa-visible"])
 

@@ -546,7 +546,7 @@ def test_kernels_are_compiled_once_and_then_found(pt):
 
 @needs_root
 def test_root_leaves_no_byte_code_in_the_package_of_a_user(tmp_path):
-    """Of a copy that belongs to another user, run by root as sudo does."""
+    """A copy that belongs to another user is run by root as sudo does."""
     package = tmp_path / "ptanalyze"
     shutil.copytree(
         Path(ptanalyze.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", ".cache")

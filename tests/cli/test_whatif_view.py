@@ -41,7 +41,7 @@ def sped_up(result, low, middle, high):
 
 
 def earning(result, runs, cycles, seconds=0.5):
-    """The same result, faster, with other one-time cycles, recovered after other runs."""
+    """Result that is faster, with other one-time cycles, recovered after other runs."""
     back = runs and Interval(*runs)
     earned = replace(result, break_even=back, once_cycles=cycles, run_seconds=seconds)
     return sped_up(earned, 1.03, 1.052, 1.074)

@@ -149,7 +149,7 @@ def test_every_command_answers_a_question():
 
 
 def test_worked_examples_are_what_validate_says():
-    """Of figures whose numbers need no workload to be made; `make examples` writes the page anew."""
+    """Figures whose numbers need no workload to be made; `make examples` writes the page anew."""
     page = (DOCS / "worked-examples.md").read_text("utf-8")
     assert [f"## {paper}, {one}" for paper, (_, figures) in FIGURES.items() for one in figures] == re.findall(
         r"^## .+$", page, re.MULTILINE

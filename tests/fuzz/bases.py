@@ -162,7 +162,7 @@ def contents(capture):
 
 
 def samples(place):
-    """The same of copies of the two smallest bundled captures."""
+    """Copies of the two smallest bundled captures."""
     names = sorted(bundled("samples").glob("*/capture.json"), key=lambda path: size_of(path.parent))[:2]
     for path in names:
         shutil.copytree(path.parent, place / path.parent.name, ignore=shutil.ignore_patterns(".cache"))

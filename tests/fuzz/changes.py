@@ -87,7 +87,7 @@ def change_json(value, paths, r):
 
 
 def tables_changed(content, r, start, size):
-    """Of NAME.tables (start 512, size 24) or NAME.entries (4096, 4096)."""
+    """Changes of NAME.tables (start 512, size 24) or NAME.entries (4096, 4096)."""
     if len(content) < start + size or r.random() < 0.2:
         return changed(content, r)
     data, count, how = bytearray(content), (len(content) - start) // size, r.randrange(6)
@@ -292,7 +292,7 @@ def in_zip(change):
 
 
 def arrays_changed(content, r):
-    """Of an .npz archive: numbers, lengths and types of its arrays; `said` is JSON."""
+    """Changes of an .npz archive: numbers, lengths and types of its arrays; `said` is JSON."""
     with np.load(io.BytesIO(content)) as file:
         arrays = dict(file)
     for _ in range(r.choice([1, 1, 2])):

@@ -102,7 +102,7 @@ def walk_stream(directory):
 
 
 def named_otherwise(files, r):
-    """Of a directory of the kernel's a file's content or name, or both."""
+    """Change a file's content or name, or both, in a directory of the kernel's."""
     name = r.choice(sorted(files))
     rest = {other: content for other, content in files.items() if other != name}
     if r.random() < 0.4:
@@ -135,7 +135,7 @@ def capture_changed(files, r):
 
 
 def stream_changed(files, r):
-    """Of a walk stream a file, and of those of numbers alone the checksum that fits."""
+    """Change a file of a walk stream; the checksum of numbers alone fits."""
     name = r.choice(sorted(files))
     if name == stream_store.REST:
         return files | {name: changed(files[name], r)}

@@ -52,7 +52,7 @@ def sample():
 
 
 def counts(capture, machine, policies, cache_dir, refused=None):
-    """Of the run as traced."""
+    """Counts of the run as traced."""
     return [stored(one) for one in replayed(capture, machine, policies, cache_dir, refused, cold=True)]
 
 

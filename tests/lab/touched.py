@@ -92,7 +92,8 @@ def magic(addresses):
 
 
 def translate(tree, addresses):
-    """Of each address, from the dumped tables alone: (frame, leaf level, table of the leaf), int64[n] each.
+    """Translate each address, from the dumped tables alone: (frame, leaf level, table of the leaf),
+    int64[n] each.
 
     -1, 0 and -1 where nothing is mapped.
     """

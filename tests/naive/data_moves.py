@@ -1,4 +1,4 @@
-"""Twin of world.data_migration and kernels.data_migration: pages in dicts, followed one walk at a time."""
+"""Twin of world.page_homes and kernels.data_migration: pages in dicts, followed one walk at a time."""
 
 from collections import Counter
 

@@ -236,7 +236,7 @@ def joined_groups(snapshot, joins):
 
 
 def in_a_row(pages, joins):
-    """Of [(frame, attributes) or None]."""
+    """Runs of [(frame, attributes) or None]."""
     return None not in pages and pages == [
         (pages[0][0] // joins * joins + k, pages[0][1]) for k in range(joins)
     ]

@@ -592,7 +592,7 @@ def test_a_controller_that_is_killed_leaves_no_program_behind(known, tmp_path):
 
 
 def state(pid):
-    """Of a process, as ps shows it; X: gone."""
+    """State of a process, as ps shows it; X: gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]
     except FileNotFoundError:

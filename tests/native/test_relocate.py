@@ -414,7 +414,7 @@ def test_counters_are_those_of_the_measured_time_without_such_as_were_shared(tmp
 
 @pytest.mark.parametrize("seconds", [10.0, 0.0])
 def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path, seconds):
-    """Of windows with tables far the counts are of less work; of whole runs of the same."""
+    """Counts of windows with tables far are of less work, those of whole runs of the same."""
     done = 1.0 if seconds else 1.25
     far = {
         "cycles": 10e9 * done,

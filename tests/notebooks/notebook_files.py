@@ -67,7 +67,8 @@ def running(place):
 
 
 def variables(place):
-    """Of a kernel that reads nothing of the user's and writes nothing there; its caches are in `place`."""
+    """Variables of a kernel that reads nothing of the user's and writes nothing there; its caches are in
+    `place`."""
     homes = {name: place / name.lower() for name in HOMES}
     for directory in homes.values():
         directory.mkdir(mode=0o700)

@@ -179,7 +179,7 @@ ALL = [HEAP + k * PAGE for k in range(512)]
 
 
 def results(*names, calls=()):
-    """Of one thread that touches 2 MiB three times, on one node of two."""
+    """Results of one thread that touches 2 MiB three times, on one node of two."""
     snapshot = build_snapshot(
         [(va, 512 + k) for k, va in enumerate(ALL)], nodes=2, vmas=[(HEAP, HEAP + 512 * PAGE, "[heap]")]
     )

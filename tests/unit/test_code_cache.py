@@ -149,7 +149,7 @@ def test_what_changed_is_compiled_anew(compiled, name, old, new, result):
 
 
 def test_what_no_file_holds_is_not_kept(program):
-    """Of `__main__`, a session or a notebook, the next process knows nothing."""
+    """The next process knows nothing of `__main__`, a session or a notebook."""
     program.write("main", MAIN.replace("from hooks import add", HOOKS))
     assert program.run() == program.run() == (35, False)
 
@@ -273,7 +273,7 @@ def test_functions_that_are_not_compiled_stay_as_they_are():
 
 @pytest.mark.parametrize("left", ["", "Other = 1\n"])
 def test_code_of_a_module_that_was_moved_is_compiled_again(tmp_path, monkeypatch, left):
-    """As after an upgrade: kept code is pickled by the names of modules, and its key does not hold them."""
+    """After an upgrade: kept code is pickled by the names of modules, and its key does not hold them."""
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "moved_away.py"
     module.write_text("class Signature: pass\n")

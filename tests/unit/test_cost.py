@@ -148,7 +148,7 @@ def test_slow_downs_of_calls_among_spinning_threads(call, policy, threads, publi
 
 
 def million_entries_per_second(call, entries, copies):
-    """As the micro-benchmark of vMitosis, section 4.4; a mapping of 4 KiB leaves its table page in place."""
+    """The micro-benchmark of vMitosis, section 4.4; a mapping of 4 KiB leaves its table page in place."""
     count, tables = counters(CASCADE.nodes), entries // 512
     at = CALLS.index("walk" if call == "mmap" else call)
     change = TABLE_NEW if call == "mmap" else TABLE_FREE
@@ -452,7 +452,7 @@ def test_the_speed_up_follows_the_additive_law_at_each_end():
 
 
 def test_a_timed_run_is_what_it_took_less_its_walks_at_each_end():
-    """Of 10 cycles per instruction, on a CPU up to 1.25 times as fast or slow, walks have 4 times e."""
+    """10 cycles per instruction on a CPU up to 1.25 times as fast or slow: walks have 4 times e."""
     before, found = prices(reads(0, 1000), reads(1000, 0), timed=(10.0, False))
 
     def law(e, cycles):
@@ -623,7 +623,7 @@ def test_a_lock_held_for_much_of_the_run_is_found():
 
 
 def test_a_one_time_cost_is_earned_back_when_savings_reach_it():
-    """Of 1.2 million cycles; a saving that cannot be read in the speed-up never pays back."""
+    """1.2 million cycles; a saving that cannot be read in the speed-up never pays back."""
     base = counts_of(reads(0, 1000), MACHINE, 100_000)
     law = cost.Law(base, STEADY, COSTS, (False,), None, None)
     faster = law.base - 10_000 * law.exposed

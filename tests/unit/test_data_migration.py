@@ -69,7 +69,7 @@ def passes(count, events=()):
 
 @pytest.mark.twin
 def test_a_further_run_scans_on_where_and_when_the_first_left_off():
-    """Of 8 pages the first run scans 6, two each microsecond from its sixth on; the last are due soon."""
+    """The first run scans 6 of 8 pages, two each microsecond from its sixth on; the last are due soon."""
     slow = Moves(autonuma=True, delay_ms=0.005, scan_period_ms=0.001, scan_size_mb=2 / 256)
     scenario, steps = stepped(passes(8), slow, text="")
     marks = lambda steps: [  # noqa: E731

@@ -96,7 +96,7 @@ def test_the_law_of_uniform_walks_has_a_closed_form():
 
 
 def test_nodes_that_share_pages_and_nodes_that_do_not_are_the_bounds():
-    """Of n nodes with pages of their own each sees a n-th of the walks and of the lines."""
+    """Each of n nodes with pages of their own sees a n-th of the walks and of the lines."""
     nodes, lines, cache = 4, 400, 60
     parts = [uniform(lines // nodes, 3000, seed) + seed * 1000 for seed in range(nodes)]
     private = sum(lru_misses(part, cache) for part in parts) / 12_000
@@ -110,7 +110,7 @@ def test_nodes_that_share_pages_and_nodes_that_do_not_are_the_bounds():
 @given(st.integers(1, 40), st.integers(0, 5))
 @settings(max_examples=20, deadline=None)
 def test_thinned_samples_tell_the_same(period, seed):
-    """Of independent walks; few are refused, and never answered by 0."""
+    """Independent walks; few are refused, and never answered by 0."""
     walks = zipf(3000, 60_000, seed)
     kept = walks[np.random.default_rng(seed).random(len(walks)) < 1 / period]
     cache = 500

@@ -155,7 +155,7 @@ def test_of_few_samples_rates_are_neither_too_high_nor_too_low_on_average(length
 @pytest.mark.twin
 @pytest.mark.parametrize("rate, longer", [(4, (10, 40)), (40, (40,))])
 def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tmp_path, rate, longer):
-    """Of two areas used alike the first has windows longer by 60 ms, in samples of all lengths or of one.
+    """The first of two areas used alike has windows longer by 60 ms, in samples of all lengths or of one.
 
     Taken for as long as the sample, they give it twice the walks or more.
     """
@@ -370,7 +370,7 @@ def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
 
 @pytest.mark.twin
 def test_a_margin_is_that_of_independent_groups():
-    """Of a mean of n values the jackknife's variance is that of the values / n."""
+    """The jackknife's variance of a mean of n values is that of the values / n."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
     left_out = np.array([np.delete(values, k).mean() for k in range(5)])
     expected = 2.776 * np.sqrt(values.var(ddof=1) / 5)

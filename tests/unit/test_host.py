@@ -409,7 +409,7 @@ def accesses(system, of):
 
 
 def test_hmat_gives_latencies_of_the_nearest_readers_and_distances_those_of_others(system, tmp_path):
-    """As Linux 6.1 showed them, booted by QEMU 7.2 with -numa hmat-lb; the distances are of this test."""
+    """Files that Linux 6.1 showed, booted by QEMU 7.2 with -numa hmat-lb; the distances are of this test."""
     for kind in ("access0", "access1"):
         accesses(system, {node: (kind, (node,), 110) for node in (0, 1)})
         accesses(system, {2: (kind, (0,), 250)})

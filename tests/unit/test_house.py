@@ -13,6 +13,7 @@ from house import (
     SATELLITES,
     TESTS,
     arrows,
+    file_of,
     folder,
     inner_floor,
     lines,
@@ -151,3 +152,36 @@ def test_no_code_tests_the_text_of_a_finding():
     parsed = ('if "gone" in one.text: pass', 'one["text"].startswith("no")', "x = one.short == ''")
     assert [list(texts_tested(code)) for code in parsed] == [[1], [1], [1]]
     assert not [module for module, path in FILES.items() if list(texts_tested(path.read_text("utf-8")))]
+
+
+def docstrings():
+    """(where, docstring) of each module, class and function of the package, its satellites and tests."""
+    for base in (PACKAGE, *SATELLITES, TESTS):
+        for path in base.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+                    text = ast.get_docstring(node)
+                    if text:
+                        yield f"{path.name}: {getattr(node, 'name', 'module')}", text
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    assert not [where for where, text in docstrings() if re.match(r"(Of|That|As|The same)\b", text)]
+
+
+def test_what_docstrings_name_is_there():
+    """Files as `show/whatif.py`, and modules and their names as `policies.contract.Policy`."""
+    rooms = "|".join({room(module) for module in FILES} - {"__init__", "__main__"})
+    file = re.compile(rf"(?<![\w/.-])(?:{rooms}|tests|docs|dumps|pintool)/[a-z][\w/.-]*\.[a-z]{{1,4}}\b")
+    name = re.compile(rf"(?<![\w/.-])(?:ptanalyze\.)?((?:{rooms})(?:\.(?!json)\w+)+)\b(?!/)")
+    places = (PACKAGE, PACKAGE.parent, PACKAGE.parent.parent)
+    gone = set()
+    for where, text in docstrings():
+        paths = set(file.findall(text))
+        gone |= {(where, path) for path in paths if not any((place / path).exists() for place in places)}
+        for parts in (dotted.split(".") for dotted in name.findall(text)):
+            known = file_of(parts)
+            rest = parts[len(known.removesuffix(".__init__").split(".")) :]
+            if rest and not re.search(rf"\b{rest[0]}\b", FILES[known].read_text("utf-8")):
+                gone.add((where, ".".join(parts)))
+    assert not gone

@@ -318,7 +318,7 @@ def runs(pages, start, end):
 
 
 def held(vmas):
-    """The same of a VmaMap over edges that are pages."""
+    """What a VmaMap holds, over edges that are pages."""
     begins = np.unpackbits(vmas.begins[0].view(np.uint8), bitorder="little")
     pieces = [(at, *vmas.edges[at, [END, LINEAGE, PROT]].tolist()) for at in np.flatnonzero(begins).tolist()]
     return [(start, end, what) for start, end, *what in pieces]

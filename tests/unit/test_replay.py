@@ -276,7 +276,7 @@ def test_pages_that_a_further_run_maps_at_free_addresses_are_in_no_tlb(seed, man
 
 
 def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew():
-    """Of two areas with a leaf table each the region maps one: its walks read the upper entries once more."""
+    """The region maps one of two areas with a leaf table each: its walks read the upper entries once more."""
     old, new = HEAP, HEAP + REGION
     snapshot = build_snapshot([(old, 1), (new, 2)], vmas=[(old, old + PAGE, "o"), (new, new + PAGE, "n")])
     mmap = (0, 0, Event.MMAP, (0, PAGE, 3, 0x22), new)
@@ -288,7 +288,7 @@ def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew
 
 
 def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
-    """Of threads on two nodes, with every page mapped before the region."""
+    """Results of threads on two nodes, with every page mapped before the region."""
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(pages)], nodes=2)
     scenario = scenario_of(case(snapshot, build_trace(chunks, [BEGINS, *happen], 2), 2))
     plans = [plan_for(name) for name in ("linux", *names)]
@@ -360,7 +360,8 @@ def test_the_region_is_from_its_first_start_to_its_last_end(kinds, begin, end, s
 
 
 def results_of_two(*events):
-    """Of one thread that touches two mapped pages within its region, and of another on another node."""
+    """Results of one thread that touches two mapped pages within its region, and of another on another
+    node."""
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(2)], nodes=2)
     chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
     scenario = scenario_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))

@@ -169,7 +169,8 @@ def test_an_init_phase_that_is_not_traced_leaves_the_same_tables(parameters):
 
 
 def test_a_region_begins_after_calls_of_a_loader_that_take_translations_away(tmp_path):
-    """As of all recorded programs: what repeats them, or counts them, is wrong of synthetic captures too."""
+    """A region of all recorded programs begins so: what repeats them, or counts them, is wrong of
+    synthetic captures too."""
     asked = Parameters(size=4 << 20, nodes=1, threads=1, accesses=100, init_trace=False)
     events = make(asked, tmp_path).trace.events
     before = events["kind"][: events["kind"].tolist().index(Event.ROI_START)]

@@ -100,7 +100,7 @@ def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest(
 
 
 def test_a_window_that_takes_no_cycles_has_no_rate():
-    """Of two windows of a trace with counted instructions one has none."""
+    """One of two windows of a trace with counted instructions has none."""
     one = vars(series())
     both = {name: np.repeat(value, 2, axis=0) for name, value in one.items() if isinstance(value, np.ndarray)}
     both |= {"time_ns": np.array([1, 2]) * 1_000_000_000, "instructions": np.array([0, 300])}

@@ -419,7 +419,7 @@ def same(a, b):
 
 
 def without_touches(directory):
-    """The same trace with other bytes in place of its touches."""
+    """Trace with other bytes in place of its touches."""
     text = bytearray((directory / TRACE).read_bytes())
     index = read_index(directory / TRACE)
     for at, length in zip(index.payload.tolist(), index.length.tolist(), strict=True):

@@ -51,7 +51,7 @@ def passes(snapshot, trace, machine=None, cpus=2, **options):
 
 
 def bits(mask):
-    """Of a number, or of an array of one."""
+    """Bits of a number, or of an array of one."""
     return {bit for bit in range(64) if int(np.asarray(mask).item()) >> bit & 1}
 
 

@@ -37,8 +37,8 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Of policies in both; alike: number of equal quantities; only_a, only_b: labels of the others; note: a
-    line for people on what makes A and B hard to compare, else ""."""
+    """Comparison of policies in both; alike: number of equal quantities; only_a, only_b: labels of the
+    others; note: a line for people on what makes A and B hard to compare, else ""."""
 
     differences: tuple[Difference, ...]
     alike: int

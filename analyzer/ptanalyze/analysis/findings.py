@@ -74,7 +74,7 @@ BY_CHANCE = 0.05  # standard deviation of the share of remote walks: below it, i
 
 
 def turns_by_chance(plan: Plan, scenario: Scenario, steady: Scenario) -> list[Finding]:
-    """That the share of remote walks under `interleave` depends on which table came first; native, equal
+    """Finding: the share of remote walks under `interleave` depends on which table came first; native, equal
     weights, and by walks: each is counted at its leaf entry, read from DRAM or not."""
     if plan.name != "interleave" or plan.params.get("weights") or not scenario.space.native:
         return []
@@ -138,7 +138,7 @@ HOST_MODEL = "machines --from-host host.toml"
 
 
 def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
-    """That the machine has another number of nodes; none where both have as many.
+    """Finding: the machine has another number of nodes; none where both have as many.
 
     Without a trace each node of the machine is taken to walk as the captured process did.
     """
@@ -168,8 +168,8 @@ def bound(readers: int) -> Finding:
 
 
 def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Finding]:
-    """That the least that the machine's LLC may leave to page tables holds every line with a leaf entry of
-    processes that run together; else none.
+    """Finding: the least that the machine's LLC may leave to page tables holds every line with a leaf
+    entry of processes that run together; else none.
 
     share  of the LLC, in place of the least
     """

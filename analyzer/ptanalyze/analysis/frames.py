@@ -390,7 +390,7 @@ class Replayed:
 
 
 def page_tables(capture: CaptureLike = None) -> DataFrame:
-    """Every table page: dimension, level, base, span_bytes, node, tracers; see answers.page_tables_frame."""
+    """Every table page: dimension, level, base, span_bytes, node, tracers; see page_tables_frame."""
     opened = load(capture)
     table = page_tables_frame(opened.snapshot)
     table.attrs["provenance"] = setup_provenance_of(opened)

@@ -103,7 +103,7 @@ class Classification:
     def frame(self) -> pd.DataFrame:
         """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket.
 
-        Of an estimate also share_low and share_high, a 95 % interval (core.jackknife).
+        Of an estimate also share_low and share_high, a 95 % interval (core.interval).
         """
         import pandas as pd
 

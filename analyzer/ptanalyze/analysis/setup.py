@@ -224,7 +224,8 @@ def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
 
 
 def asked_or_usual(asked: Policies, snapshot: Snapshot) -> list[tuple[str | Policy, dict[str, Any]]]:
-    """As policies_of; nothing asked for: mitosis and hydra, in a guest that sees no nodes what needs none.
+    """Policies as policies_of gives them; nothing asked for: mitosis and hydra, in a guest that sees no
+    nodes what needs none.
 
     That is vMitosis' migration, and its replication by hypercalls (no-p; vMitosis, section 3.3.3).
     """

@@ -166,7 +166,7 @@ def sent(capture: Capture) -> Capture:
 
 
 def received(capture: Capture) -> Capture:
-    """The same at a worker; UsageError where that does not see the directory."""
+    """Capture at a worker; UsageError where that does not see the directory."""
     if not capture.directory.is_dir():
         raise UsageError(
             f"{capture.directory}: worker on {socket.gethostname()} does not see it; put the capture where "

@@ -156,7 +156,7 @@ def threads_of(scenario: Scenario) -> int:
 
 
 def small_share(tree: Tree) -> float:
-    """Of the 2 MiB that a Tree maps any of, the share with a leaf table; larger pages count by their size."""
+    """Share of the 2 MiB regions of a Tree with a leaf table; larger pages count by their size."""
     small, huge = int(np.count_nonzero(tree.level == 1)), 0
     for level, _, raw in blocks(tree, (2, 3)):
         huge += int(np.count_nonzero(leaf(raw, level, tree.encoding))) << 9 * (level - 2)

@@ -16,7 +16,7 @@ Offer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Complet
 
 
 def words(*choices: str) -> Offer:
-    """Of an option that takes other text besides these."""
+    """Completion of an option that takes other text besides these."""
 
     def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return items(choices, incomplete)

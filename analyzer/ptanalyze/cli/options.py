@@ -203,7 +203,7 @@ class ProcessId(Number):
     name = "pid"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Of a process: an int above 0."""
+        """Return the PID of a process: an int above 0."""
         text = str(value)
         if not is_whole(text) or not int(text):
             self.fail(f"{text!r} is no PID; give its number, which pgrep or pidof prints", param, ctx)

@@ -275,7 +275,7 @@ def environment_first() -> str:
 
 
 def freed(recording: Recording, options: Options) -> str:
-    """That much of what was touched had no page tables left, and the way out."""
+    """Finding: much of what was touched had no page tables left, and the way out."""
     if recording.held == "peak":
         out = "no single moment has all of it; record a region: --roi-start-symbol, or --for"
     elif options.marked:

@@ -294,7 +294,7 @@ SHORT_PATH = 32  # characters
 
 
 def program() -> str:
-    """As a shell finds it: its name where the PATH has it, else its path."""
+    """Name of this program as a shell finds it: its name where the PATH has it, else its path."""
     path = _path()
     found = shutil.which("ptanalyze")
     if path is None or (found and os.path.realpath(found) == os.path.realpath(path)):
@@ -303,8 +303,8 @@ def program() -> str:
 
 
 def this_program(longest: int = SHORT_PATH) -> str:
-    """As sudo finds it: its path, of at most `longest` characters; a longer one as the shell looks it up, so
-    that commands fit 80 columns."""
+    """Name as sudo finds it: its path, of at most `longest` characters; a longer one as the shell looks it
+    up, so that commands fit 80 columns."""
     path = _path()
     if path is None:
         return "ptanalyze"

@@ -76,7 +76,7 @@ def gains(speedup: Interval) -> bool:
 
 
 def faster(ratio: float) -> bool:
-    """Of a single estimate: whether it is written as more than 1."""
+    """Whether a single estimate it is written as more than 1."""
     return round(ratio, PLACES) > 1
 
 

@@ -34,7 +34,7 @@ def found(path: Path) -> str | None:
 
 
 def text_of(path: Path) -> str:
-    """The same of a file that must be there."""
+    """Text of a file that must be there."""
     text = found(path)
     if text is None:
         raise InputError(path, "contents", NO_VALUE, "not there; is this a whole copy of /sys and /proc?")
@@ -133,7 +133,7 @@ def distances(folder: Path, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
 
 
 def groups_of(folder: Path, nodes: HostNodes) -> list[tuple[int, ...]]:
-    """Of each node with memory: itself, then nodes without whose nearest memory it is; of equally near ones
+    """For each node with memory: itself, then nodes without whose nearest memory it is; of equally near ones
     the one with fewer such CPUs."""
     groups = {node: [node] for node, one in nodes.items() if one.memory}
     alone = [node for node, one in nodes.items() if one.cpus and not one.memory]

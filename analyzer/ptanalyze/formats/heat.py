@@ -262,7 +262,7 @@ def pages(
 def pages_of(
     records: np.ndarray, group: np.ndarray, shape: tuple[int, int], dtype: type, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same of few tables, whose records follow one another; shape: batches, lengths.
+    """Pages of few tables, whose records follow one another; shape: batches, lengths.
 
     Of a length in which a table has no record its windows are taken to be as in all others together.
     """

@@ -536,7 +536,7 @@ def range_of(number, frames):
 
 
 class Pages(NamedTuple):
-    """Nodes of data pages now, as world.data_migration.DataNodes: changed by `count_data`.
+    """Nodes of data pages now, as world.page_homes.DataNodes: changed by `count_data`.
 
     guest    int8[L, 512]; host  int8[H, 512]; host_row  int32[T]
     by_host  whether the hypervisor's entries say where pages are

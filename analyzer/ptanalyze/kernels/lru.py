@@ -252,7 +252,7 @@ def touch_vector(row):
 
 
 def push_vector(row, depth=False):
-    """As touch_vector for a part of a set, which `carried` comes to and not the tag.
+    """Do what touch_vector does for a part of a set, which `carried` comes to and not the tag.
 
     depth  not whether the tag was there, but how many tags were before it: `row` where it was not
     """
@@ -413,7 +413,7 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
 
 @kernel
 def filter_common(page, chunks, pages, shootdowns, state, missed):
-    """As filter_any, for shapes that `is_common` accepts."""
+    """Do what filter_any does, for shapes that `is_common` accepts."""
     tags, _, start, sets, ways = state.bank
     rows, one, two = state.rows.tags, place(state.rows, FIRST), place(state.rows, SECOND)
     ways_one, ways_two = np.uint32(state.rows.shape[FIRST, WAYS]), np.uint32(state.rows.shape[SECOND, WAYS])

@@ -361,7 +361,7 @@ class Ranges(NamedTuple):
 
 @kernel
 def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
-    """Of each leaf table tables[i] (int64[n], level 1) of `entries` (uint64[T, 512]):
+    """Summarise each leaf table tables[i] (int64[n], level 1) of `entries` (uint64[T, 512]):
 
     pages[i]  int64   mapped pages
     raw[i]    uint64  the first entry that a walker follows, else the first mapped entry

@@ -79,7 +79,7 @@ def _state(scenario: Scenario, params: Params) -> State:
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
-    """As PolicySide.initial_servers; where the process runs a snapshot does not say."""
+    """PolicySide.initial_servers; where the process runs a snapshot does not say."""
     return None if state.rule[0] == FOLLOW else static_replicas.initial_servers(state, ids)
 
 

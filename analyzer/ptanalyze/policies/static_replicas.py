@@ -235,7 +235,7 @@ def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
-    """As PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin."""
+    """PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin."""
     home, nodes, (rule, node, _) = state.home[ids], len(state.serve), state.rule.tolist()
     if (state.serve >= 0).all():
         return np.broadcast_to(state.serve, (len(home), nodes))

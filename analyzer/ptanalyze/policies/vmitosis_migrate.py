@@ -341,7 +341,7 @@ def _state(
 
 
 def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
-    """As PolicySide.setup_events: tables are put right; their parents write the entries, on their nodes."""
+    """PolicySide.setup_events: tables are put right; their parents write the entries, on their nodes."""
     events[TABLE_MOVED] += state.moved
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
 

@@ -54,7 +54,7 @@ def print_json(what: str, value: object, refused: Mapping[str, str], **about: st
 
 
 def print_json_line(what: str, value: object, refused: Mapping[str, str]) -> None:
-    """The same object in one line, and when it was made."""
+    """Print the object in one line, and when it was made."""
     made = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
     sys.stdout.write(json.dumps(made | record(what, value, refused), allow_nan=False) + "\n")
     sys.stdout.flush()

@@ -294,7 +294,7 @@ def made(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def merged(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same bytes in ranges that are apart, in order."""
+    """Ranges of the same bytes that are apart, in order."""
     some = ends > starts
     order = np.argsort(starts[some], kind="stable")
     starts, ends = starts[some][order], np.maximum.accumulate(ends[some][order])

@@ -346,7 +346,7 @@ def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested:
 
 
 def frames(program: TracedProgram, nested: bool) -> "Frames":
-    """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
+    """Frames of kernels.data_migration; nodes the machine lacks, and a native capture's one, are unknown."""
     from ..kernels.data_migration import Frames
     from ..kernels.walker import CODES
 

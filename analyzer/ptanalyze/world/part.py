@@ -50,7 +50,7 @@ def asked_part(trace: Trace, begin: str, end: str) -> tuple[Trace, int]:
 
 
 def fills(trace: Trace, stream: WalkStream, regions: Regions) -> list[Finding]:
-    """That a whole run touches its memory for the first time in its first part alone."""
+    """Finding: a whole run touches its memory for the first time in its first part alone."""
     if not len(trace.chunks):
         return []
     accesses = trace.chunks["accesses"].astype(np.float64)

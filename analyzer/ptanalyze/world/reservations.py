@@ -86,7 +86,7 @@ class Fragmentation:
 
 
 def _metrics(row: np.ndarray) -> dict[str, float | None]:
-    """Of int64[8], gPT lines with 1..8 ePT lines."""
+    """Metrics of int64[8], gPT lines with 1..8 ePT lines."""
     total = row.sum()
     if not total:
         return dict.fromkeys(("mean", "scattered", "fully scattered"))

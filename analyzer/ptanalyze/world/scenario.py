@@ -141,7 +141,7 @@ class Scenario(TracedProgram):
         return replace(self, facts=facts, findings=both, origin=self, **changes)
 
     def with_findings(self, *findings: Finding) -> Self:
-        """The same Scenario with further findings; the passes that were made are kept."""
+        """Scenario with further findings; the passes that were made are kept."""
         again = copy(self)
         object.__setattr__(again, "findings", (*self.findings, *findings))
         return again

@@ -302,7 +302,7 @@ class LiveCpus:
         return found
 
     def broadcast_then(self, chunks: np.ndarray) -> np.ndarray:
-        """The same while these chunks ran."""
+        """Nodes while these chunks ran."""
         found: np.ndarray = np.searchsorted(self._chunks, chunks, side="right") - 1 >= self._broadcast
         return found
 

@@ -431,7 +431,7 @@ class TlbFilter:
         return hits
 
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
-        """As _filter for samples of TLB misses: each access is a walk, no TLB is asked."""
+        """Filter of samples of TLB misses: each access is a walk, no TLB is asked."""
         accesses, cpu = self.trace.chunks["accesses"], self.placement.chunk_cpu
         scratch = Scratch()
         for piece in self._pieces(begin):

@@ -144,7 +144,7 @@ class TracedProgram:
 
     @property
     def steady_walks_by_chunk(self) -> np.ndarray:
-        """The same of the further run."""
+        """Walks of the further run by chunk."""
         walks: np.ndarray = np.diff(self.steady_stream.offset)
         return walks
 

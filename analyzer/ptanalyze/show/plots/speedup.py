@@ -65,7 +65,7 @@ def timed(table: DataFrame) -> bool:
 
 
 def cached(table: DataFrame) -> str:
-    """That the caches hold all leaf entries, of a table without a trace; else ""."""
+    """Line: the caches hold all leaf entries, of a table without a trace; else ""."""
     text = finding(table, CACHED)
     return f"{text[:1].upper()}{text[1:]}"
 
