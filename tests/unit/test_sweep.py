@@ -5,18 +5,16 @@ import pickle
 import socket
 import sys
 from dataclasses import replace
-from itertools import permutations
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 from cluster import cluster, noted
 from ptanalyze.analysis.compare import compare, compare_rows
-from ptanalyze.analysis.findings import idle_nodes, remote_by_turns
+from ptanalyze.analysis.findings import idle_nodes
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
@@ -115,23 +113,12 @@ def test_a_latency_ratio_leaves_slow_nodes_and_own_memory_as_they_are():
             assert after[a][b] == (3 * before[a][a] if far else before[a][b])
 
 
-@given(st.integers(1, 5), st.integers(2, 3), st.data())
-def test_the_spread_of_few_tables_by_turns_is_that_of_every_order(tables, nodes, data):
-    walks = data.draw(npst.arrays(int, (tables, nodes), elements=st.integers(0, 9)).filter(np.any))
-    remote = [
-        1 - sum(row[turn[k % nodes]] for k, row in enumerate(order)) / walks.sum()
-        for order in permutations(walks.tolist())
-        for turn in permutations(range(nodes))
-    ]
-    assert remote_by_turns(walks) == pytest.approx((np.mean(remote), np.std(remote)), abs=1e-7)
-
-
 def test_a_node_with_a_handful_of_the_walks_counts_as_silent_too():
     walks = np.array([[2, 0, 0, 0], [0, 0, 9000, 0], [0, 0, 0, 0]])
-    (silent,) = idle_nodes(walks, np.array([0, 1]), 1)
-    assert silent.text.startswith("less than 0.1 % of the walks come from node 0,")
-    assert idle_nodes(walks, np.array([1, 1]), 1) == []
-    assert idle_nodes(walks * [[50], [1], [1]], np.array([0, 1]), 1) == []
+    (silent,) = idle_nodes(walks, np.array([0, 1]))
+    assert silent.numbers["nodes"] == "0"
+    assert idle_nodes(walks, np.array([1, 1])) == []
+    assert idle_nodes(walks * [[50], [1], [1]], np.array([0, 1])) == []
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))

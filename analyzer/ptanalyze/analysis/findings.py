@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from ..core.columns import (
     SHORT,
     SILENT,
     Finding,
+    noted,
 )
-from ..core.errors import UsageError, plural, size_in_words
+from ..core.errors import UsageError
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
     from ..cost.result import Result
     from ..cost.throughput import Series
-    from ..policies import Plan
     from ..world.scenario import Scenario
     from .replay import PolicyRun
 
@@ -53,9 +53,7 @@ def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray) -> list[Finding]:
     silent = [node for node in nodes if walks[node] < FEW * walks.sum()]
     if not silent:
         return []
-    named = f"node{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
-    text = f"less than {100 * FEW:g} % of the walks come from {named}, where threads run: what they touched"
-    return [Finding(SILENT, f"{text} first is remote to nearly all walks")]
+    return [noted(SILENT, nodes=", ".join(map(str, silent)), few=FEW)]
 
 
 def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:
@@ -66,70 +64,6 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
         if silent := result.finding(SILENT):
             lines.append(f"{where}: {silent.line}" if where else silent.line)
     return list(dict.fromkeys(lines))
-
-
-# Few leaf tables by turns on several nodes: which of them the busy threads are beside is chance.
-
-BY_CHANCE = 0.05  # standard deviation of the share of remote walks: below it, it says something
-
-
-def turns_by_chance(plan: Plan, scenario: Scenario, steady: Scenario) -> list[Finding]:
-    """Finding: the share of remote walks under `interleave` depends on which table came first; native, equal
-    weights, and by walks: each is counted at its leaf entry, read from DRAM or not."""
-    if plan.name != "interleave" or plan.params.get("weights") or not scenario.space.native:
-        return []
-    walks = walks_by_leaf_table(steady)
-    remote, spread = remote_by_turns(walks)
-    if spread < BY_CHANCE:
-        return []
-    text = (
-        f"the leaf entries that walks read are in {plural(len(walks), 'table')}, by turns on "
-        f"{walks.shape[1]} nodes: {100 * remote:.0f} % of walks remote, give or take {100 * spread:.0f} "
-        "points by the order of first use alone"
-    )
-    numbers = {"tables": len(walks), "remote": remote, "spread": spread}
-    return [Finding("few-tables", text, CAREFUL, "few leaf tables are interleaved", "interleave", numbers)]
-
-
-def walks_by_leaf_table(scenario: Scenario) -> np.ndarray:
-    """int64[tables, nodes]: walks of each node that end in each guest table with any."""
-    tables, row = np.unique(scenario.space.regions.leaf, return_inverse=True)
-    count = np.zeros(len(tables) * scenario.nodes, np.int64)
-    for _, page, node in blocks_of_walks(scenario):
-        count += np.bincount(row[page >> 9] * scenario.nodes + node, minlength=len(count))
-    found = count.reshape(len(tables), scenario.nodes)
-    return found[found.any(axis=1)]
-
-
-def blocks_of_walks(scenario: Scenario) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Iterate (number of the first walk, pages, nodes), BLOCK walks of the stream at a time."""
-    placement, stream = scenario.placement, scenario.stream
-    node = placement.cpu_node[placement.chunk_cpu]
-    for first in range(0, len(stream), BLOCK):
-        page = stream.page[first : first + BLOCK]
-        chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
-        yield first, page, node[chunk]
-
-
-def remote_by_turns(walks: np.ndarray) -> tuple[float, float]:
-    """(mean, standard deviation) of the share of remote walks when tables in any order take turns on nodes in
-    any order; walks int[tables, nodes].
-
-    Two of n = q k + r tables share one of k nodes with probability p = (r (q + 1) q + (k - r) q (q - 1)) /
-    (n (n - 1)); the second moment of the local walks is the sum over pairs.
-    """
-    tables, nodes = walks.shape
-    read = walks.astype(np.float64) / max(int(walks.sum()), 1)
-    if nodes < 2 or not read.any():
-        return 0.0, 0.0
-    full, rest = divmod(tables, nodes)
-    together = rest * (full + 1) * full + (nodes - rest) * full * (full - 1)
-    p = together / (tables * (tables - 1)) if tables > 1 else 0.0
-    alone = float((read**2).sum())
-    same = float((read.sum(axis=0) ** 2).sum()) - alone
-    others = 1 - float((read.sum(axis=1) ** 2).sum()) - same
-    second = (alone + p * same + (1 - p) / (nodes - 1) * others) / nodes
-    return 1 - 1 / nodes, float(np.sqrt(max(second - 1 / nodes**2, 0.0)))
 
 
 # Answers without a trace about a machine with another number of nodes than the captured one has.
@@ -145,26 +79,16 @@ def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
     captured, readers = len(snapshot.topology), len(machine.cpu_nodes)
     if captured == machine.nodes:
         return []
-    there = plural(captured, "node")
-    text = (
-        f"this is about the machine model {machine.name} ({machine.nodes} nodes), not about the captured "
-        f"host ({there}); each of {readers} nodes is assumed to walk as much as the process did"
-    )
-    return [Finding(ELSEWHERE, text, CAREFUL, f"it was captured on {there} and replayed on {machine.nodes}")]
+    numbers = {"model": machine.name, "nodes": machine.nodes, "captured": captured, "readers": readers}
+    return [noted(ELSEWHERE, CAREFUL, **numbers)]
 
 
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
 
-NO_ADVICE = "No recommendation"
-
 
 def bound(readers: int) -> Finding:
     """What is assumed of the walks."""
-    text = (
-        "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
-        f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
-    )
-    return Finding("bound", text, short="savings are at most these")
+    return noted("bound", line="bound-of-nodes" if readers > 1 else "bound", nodes=readers)
 
 
 def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Finding]:
@@ -177,20 +101,7 @@ def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Fi
     if lines > llc.lines_at(share or llc.every_share[0]):
         return []
     kib = -(-lines * LINE_BYTES // 1024)
-    text = (
-        f"its leaf entries, {size_in_words(kib * 1024)} of page-table lines, fit the caches: placement can "
-    )
-    return [Finding(CACHED, f"{text}gain next to nothing", numbers={"KiB": kib})]
-
-
-def equally(base: Result) -> str:
-    """A sentence on where walks are taken to start; "" where there is one node."""
-    readers = int(np.count_nonzero(base.reads.sum(axis=(0, 2, 3))))
-    return f"The program is taken to walk{from_nodes(readers)}." if readers > 1 else ""
-
-
-def from_nodes(readers: int) -> str:
-    return f" equally from {readers} nodes" if readers > 1 else ""
+    return [noted(CACHED, KiB=kib, size=kib * 1024)]
 
 
 UNSEEN = 0.05  # of further samples: more of them reach lines that none has
@@ -213,14 +124,7 @@ def short_region(
         return []
     if not scenario.space.inferred_tables and cached([scenario], share):
         return []
-    text = (
-        f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "
-        "further run: the caches hold what a short region reads; a longer one tells what they hold of the "
-        "program's, middles of speed-ups are estimates of that"
-    )
-    return [
-        Finding(SHORT, text, CAREFUL, short="the region is short", numbers={"first": was, "further": still})
-    ]
+    return [noted(SHORT, CAREFUL, first=was, further=still)]
 
 
 def moved(series: Series) -> list[Finding]:
@@ -228,10 +132,10 @@ def moved(series: Series) -> list[Finding]:
     pages = int(series.data_moved[-1]) if len(series.data_moved) else 0
     if not pages:
         return []
-    text = f"{pages} data pages moved, {pages / max(series.pages, 1):.0%} of the {series.pages} mapped"
-    if series.scale > 1:
-        text += f"; of the program they stand for, {pages * series.scale} of {series.pages * series.scale}"
-    return [Finding("data-moved", text, numbers={"pages": pages})]
+    line = "data-moved-of-larger" if series.scale > 1 else "data-moved"
+    larger = {"whole": pages * series.scale, "all": series.pages * series.scale}
+    share = pages / max(series.pages, 1)
+    return [noted("data-moved", line=line, pages=pages, mapped=series.pages, share=share, **larger)]
 
 
 def dram_share(reads: np.ndarray) -> float:
@@ -243,18 +147,9 @@ def gone(scenario: Scenario) -> list[Finding]:
     tables, share = scenario.space.inferred_tables, scenario.unmapped_walk_share
     if not tables:
         return []
-    text = f"{tables} table pages were gone at the snapshot: placed by first touch"
-    if share:
-        text += f", {100 * share:.1f} % of the walks of the trace go there"
-    numbers = {"tables": tables, "share": share}
-    if share <= MUCH:
-        return [Finding(GONE, text, numbers=numbers)]
-    text = (
-        f"{100 * share:.0f} % of the walks go to memory that was freed before the page tables were read: "
-        f"{tables} table pages are placed by first touch. Policies that change page sizes leave it as it is "
-        "here, so their gain is not known. Record a region that frees less, or all with --dump-at peak"
-    )
-    return [Finding(GONE, text, CAREFUL, f"{100 * share:.0f} % of the walks go to freed memory", "", numbers)]
+    much = share > MUCH
+    line = "tables-gone-much" if much else "tables-gone-walked" if share else GONE
+    return [noted(GONE, CAREFUL if much else NOTE, line=line, tables=tables, share=share)]
 
 
 def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Finding) -> list[Finding]:
@@ -268,50 +163,26 @@ def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findin
         *region.findings,
         *moves_told(scenario, steady.data_after),
     ]
-    found.append(STEADY if warm else TRACED)
+    found.append(noted("steady-state" if warm else AS_TRACED))
     if warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
     found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)
-    found += turns_by_chance(run.plan, scenario, steady)
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
-        found.append(Finding("cut", f"the trace may be only part of the run; it ended by: {ended}"))
+        found.append(noted("cut", by=ended))
     if facts.get("sampled"):
-        found.append(SAMPLES)
+        found.append(noted(SAMPLED, CAREFUL))
         found += of_samples(scenario) if facts.get("walks") else []
     if len(space.snapshot.topology) == 1 and scenario.nodes > 1:
-        found.append(
-            Finding("one-node", "recorded on one node: as captured (linux) all tables are on node 0")
-        )
+        found.append(noted("one-node"))
     found += gone(scenario)
     if pages := history.mapped_at_start:
-        text = f"{pages:,} pages were mapped before the region of interest began: no demand faults"
-        found.append(Finding("premapped", text, numbers={"pages": pages}))
+        found.append(noted("premapped", pages=pages))
     found += scenario.first_touches_unseen
     if pages := sum(space.unresolved.values()):
-        text = f"{pages} guest table pages have no known place in the host"
-        found.append(Finding("unplaced", text, numbers={"pages": pages}))
+        found.append(noted("unplaced", pages=pages))
     return found
-
-
-STEADY = Finding(
-    "steady-state",
-    "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
-    "maps, or unmaps and maps again, is faulted in again and counts",
-)
-TRACED = Finding(
-    AS_TRACED,
-    "as traced: TLBs and caches empty at first, everything touched first within the run, and the time to "
-    "make the policy's tables before the first walk counted with it",
-)
-SAMPLES = Finding(
-    SAMPLED,
-    "the trace holds samples, not all accesses: what TLBs hold between two samples is not known, so shares "
-    "of walks mean more than their number",
-    CAREFUL,
-    "the trace holds samples of the accesses",
-)
 
 
 # Findings of several results together, each once; one that only some policies have names them.
@@ -348,11 +219,7 @@ def of_samples(scenario: Scenario) -> list[Finding]:
     share = sum(missed(one, held) * one.walks for one in each.values()) / len(stream)
     if not share:
         return []
-    text = (
-        f"in closed form, from {len(stream):,} samples of walks, {share:.2f} of the walks read their leaf "
-        "entry from DRAM"
-    )
-    return [Finding("reads-by-samples", text, NOTE, "", "", {"share": share})]
+    return [noted("reads-by-samples", samples=len(stream), share=share)]
 
 
 def must_be_enough(scenario: Scenario) -> None:

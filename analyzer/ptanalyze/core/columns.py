@@ -12,6 +12,8 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .messages import message, messages
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
@@ -60,7 +62,7 @@ class Finding:
     weight: str = NOTE
     short: str = ""
     policy: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
+    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def line(self) -> str:
@@ -72,6 +74,14 @@ class Finding:
     def sentence(self) -> str:
         first, line = self.line[0], self.line
         return f"{line}." if self.policy else f"{first.upper()}{line[1:]}."
+
+
+def noted(code: str, weight: str = NOTE, policy: str = "", line: str = "", **numbers: Any) -> Finding:
+    """Finding whose text is a line of messages.toml, of its code or another; so is what is said in short."""
+    words = messages()
+    text = str(message("finding", line or code, **numbers))
+    short = str(message("short", line or code, **numbers)) if (line or code) in words["short"] else ""
+    return Finding(code, text, weight, short, policy, numbers)
 
 
 def found(findings: Iterable[Finding], *codes: str) -> Finding | None:
