@@ -79,8 +79,8 @@ def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
     captured, readers = len(snapshot.topology), len(machine.cpu_nodes)
     if captured == machine.nodes:
         return []
-    numbers = {"model": machine.name, "nodes": machine.nodes, "captured": captured, "readers": readers}
-    return [noted(ELSEWHERE, CAREFUL, **numbers)]
+    numbers: dict[str, Any] = {"model": machine.name, "nodes": machine.nodes, "captured": captured}
+    return [noted(ELSEWHERE, CAREFUL, readers=readers, **numbers)]
 
 
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
@@ -133,7 +133,7 @@ def moved(series: Series) -> list[Finding]:
     if not pages:
         return []
     line = "data-moved-of-larger" if series.scale > 1 else "data-moved"
-    larger = {"whole": pages * series.scale, "all": series.pages * series.scale}
+    larger: dict[str, Any] = {"whole": pages * series.scale, "all": series.pages * series.scale}
     share = pages / max(series.pages, 1)
     return [noted("data-moved", line=line, pages=pages, mapped=series.pages, share=share, **larger)]
 
