@@ -78,9 +78,9 @@ class Finding:
 
 def noted(code: str, weight: str = NOTE, policy: str = "", line: str = "", **numbers: Any) -> Finding:
     """Finding whose text is a line of messages.toml, of its code or another; so is what is said in short."""
-    words = messages()
+    in_short = messages()["short"]
     text = str(message("finding", line or code, **numbers))
-    short = str(message("short", line or code, **numbers)) if (line or code) in words["short"] else ""
+    short = str(message("short", line or code, **numbers)) if (line or code) in in_short else ""
     return Finding(code, text, weight, short, policy, numbers)
 
 
