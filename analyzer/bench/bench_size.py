@@ -8,14 +8,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from ptanalyze import whatif
-from ptanalyze.analysis.size import replay_two
 from ptanalyze.core.machine import load_machine
 from ptanalyze.world.scaling import scaled_machine
 
@@ -84,12 +82,6 @@ def measured(name, captures, machine):
             continue
         found = whatif(captures[times], "mitosis", stands_for=times, **how, **fixed)["speedup"][1] - 1
         yield f"one size, N = {times}", off(found, truth), f"effect {truth:.3f}"
-    if os.geteuid():
-        return
-    for large, smaller in pairwise(TIMES):
-        two = replay_two(captures[smaller], captures[large], "mitosis", stands_for=large, **how).results[1]
-        found = two.speedup.middle - 1
-        yield f"two sizes, N = {smaller} and {large}", off(found, truth), f"effect {truth:.3f}"
 
 
 def off(found, truth):

@@ -20,7 +20,6 @@ from .analysis.compare import compare as compare
 from .analysis.frames import page_tables as page_tables
 from .analysis.setup import Setup as Setup
 from .analysis.size import sizes as sizes
-from .analysis.size import two_sizes as two_sizes
 from .analysis.sweep import sweep as sweep
 from .analysis.walk import walk as walk
 from .analysis.walk import walk_map as walk_map

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptanalyze import replay, synth, whatif
 from ptanalyze.analysis.setup import Setup, open_replay_capture
-from ptanalyze.analysis.size import matched, replay_two, size_curve
+from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.verdict import TABLES
 from ptanalyze.analysis.whatif import replay_beside_mainline
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -282,62 +282,3 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
 def test_sizes_that_cannot_be_answered(tmp_path, how, why):
     with pytest.raises(UsageError, match=why):
         size_curve(made(tmp_path / "made"), "mitosis", **how)
-
-
-# Two sizes of one program.
-
-
-def test_vmas_of_two_sizes_are_matched_and_those_that_stay_are_found():
-    def snapshot(sizes, *more):
-        start, vmas = GIB, []
-        for name, pages in (*sizes, *more):
-            vmas.append((start, start + pages * KIB4, name))
-            start += 512 * KIB4 * (1 + pages // 512)
-        at = [(a + KIB4 * page, 1) for a, b, _ in vmas for page in range((b - a) // KIB4)]
-        return build_snapshot(at, vmas=vmas)
-
-    small = snapshot([("", 100), ("", 64), ("[heap]", 20), ("/lib", 8)])
-    large = snapshot([("", 400), ("", 64), ("[heap]", 70), ("/lib", 8)], ("", 3))
-    found = matched(small, large)
-    starts = [[int(start) for start in one.vmas["start"]] for one in (small, large)]
-    assert found.fixed == tuple(",".join(f"{of[k]:#x}" for k in (1, 3)) for of in starts)
-    assert found.grows == (120 * KIB4, 473 * KIB4) and found.stays == (72 * KIB4, 72 * KIB4)
-    with pytest.raises(UsageError, match=r"no large VMA grows 1\.5 times"):
-        matched(small, small)
-
-
-def test_two_sizes_agree_with_a_direct_trace_and_reach_over_what_each_says(tmp_path):
-    known = {"accesses": 300_000, "threads": 4, "nodes": 4, "init": "parallel", "pattern": "zipf:0.8"}
-    machine = {"machine": scaled_data_caches("vmitosis-cascade-lake", 64), "cache_share": "0.25"}
-    captures = [made(tmp_path / size, **known | {"size": int(size) * MIB}) for size in ("16", "64", "256")]
-    direct = whatif(captures[2], "mitosis", **machine)["speedup"][1]
-    by_one = [
-        replay(one, "mitosis", stands_for=StandsFor(times, alone=False), **machine).results[1].speedup
-        for one, times in zip(captures, (16, 4), strict=False)
-    ]
-    first, second = (
-        replay_two(*pair, "mitosis", stands_for=how, **machine).results[1]
-        for pair, how in ((captures[:2], 4), (captures[1::-1], "256M"))
-    )
-    assert first.speedup == second.speedup, "in any order, by factor or by size"
-    low, middle, high = first.speedup
-    assert middle == pytest.approx(2 * by_one[1].middle - by_one[0].middle)
-    assert low <= 1 + 0.98 * (min(one.low for one in by_one) - 1) < 1 + 1.02 * (max(
-        one.high for one in by_one) - 1) <= high  # fmt: skip
-    assert middle - 1 == pytest.approx(direct - 1, rel=0.1)
-    assert any("in a line with both" in note for note in first.notes)
-    assert not any("of one size" in note for note in first.notes)
-    assert first.row()["pt_bytes"] == pytest.approx(
-        4 * whatif(captures[1], "mitosis", **machine)["pt_bytes"][1]
-    )
-
-
-@pytest.mark.parametrize(("how", "why"), [
-    ({}, "two captures: give --stands-for too"),
-    ({"stands_for": 4, "fixed": "none"}, "--fixed none: two captures tell"),
-    ({"stands_for": "20M"}, r"--stands-for 20\.0 MiB: the capture maps 32\.0 MiB"),
-])  # fmt: skip
-def test_two_captures_that_cannot_answer(tmp_path, how, why):
-    pair = [made(tmp_path / size, size=int(size) * MIB, accesses=2000) for size in ("8", "32")]
-    with pytest.raises(UsageError, match=why):
-        replay_two(*pair, "mitosis", **how)

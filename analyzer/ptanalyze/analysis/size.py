@@ -1,24 +1,22 @@
-"""The size of the run that an answer is about: where it turns, and what two captures say of a third."""
+"""The size of the run that an answer is about: where it turns."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ..core.columns import Finding
 from ..core.errors import RefusedError, UsageError, size_in_words
-from ..core.interval import NOTICED, Interval, as_read, less_sure
+from ..core.interval import NOTICED, Interval, as_read
 from ..core.messages import Message, joined, message
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
-from ..world.scaling import ALL_GROWS, StandsFor, TooSmallError, mapped_bytes
+from ..world.scaling import StandsFor, TooSmallError
 from .frames import Replayed, sweep_frame
 from .ranking import best_first, label_of
 from .setup import (
@@ -36,10 +34,8 @@ from .whatif import chosen, replay_scenario
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.result import Result
-    from ..formats.capture import Capture
     from ..world.scenario import Scenario
 
 # The size curve: the same capture as runs that are larger and larger.
@@ -214,147 +210,6 @@ def _shortened(scenario: Scenario, trace: Trace) -> tuple[Trace, str]:
     accesses = trace.chunks["accesses"][scenario.steady_from :]
     share = 100 * int(trace.chunks["accesses"][scenario.steady_from : last].sum()) / int(accesses.sum())
     return part_of(trace, 0, last), f"of the first {share:.0f} % of its steady state"
-
-
-# Two sizes of one program: which memory grows, and a third size from both.
-
-LEAST_APART = 1.5  # times the memory that grows: captures that are less apart tell no trend
-HULL = 0.02  # of the effect, beyond all that the two say
-
-
-class Match(NamedTuple):
-    """Memory of a smaller and a larger capture: bytes that grow in each, and VMAs that do not, as --fixed
-    takes them."""
-
-    grows: tuple[float, float]
-    stays: tuple[float, float]
-    fixed: tuple[str, str]
-
-
-def matched(small: Snapshot, large: Snapshot) -> Match:
-    """Match of the VMAs of two Snapshots: of a name in their order, where as many of each, else by size.
-
-    A VMA grows if it does by more than the square root of what the memory does. UsageError for captures that
-    are too near in size, or of which nothing can be matched.
-    """
-    sizes = [mapped_bytes(one)[:-1] for one in (small, large)]
-    pairs = [*_pairs(small, large, sizes)]
-    total = [float(size.sum()) for size in sizes]
-    most = max((sizes[1][b] / sizes[0][a] for a, b in pairs if sizes[1][b] >= SHARE * total[1]), default=1.0)
-    if most < LEAST_APART:
-        raise UsageError(
-            f"the captures map {size_in_words(int(total[0]))} and {size_in_words(int(total[1]))}, and no "
-            f"large VMA grows {LEAST_APART:g} times; give captures of one program at two sizes"
-        )
-    stay = [(a, b) for a, b in pairs if sizes[1][b] <= sizes[0][a] * most**0.5]
-    fixed = [
-        ",".join(f"{int(one.vmas['start'][pair[k]]):#x}" for pair in stay) or ALL_GROWS
-        for k, one in enumerate((small, large))
-    ]
-    stays = [float(sum(sizes[k][pair[k]] for pair in stay)) for k in range(2)]
-    grows = total[0] - stays[0], total[1] - stays[1]
-    return Match(grows, (stays[0], stays[1]), (fixed[0], fixed[1]))
-
-
-SHARE = 0.1  # of the larger capture's memory: what a VMA must have to tell how much a program grows
-
-
-def _pairs(small: Snapshot, large: Snapshot, sizes: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
-    """(VMA of the smaller, VMA of the larger capture) that are taken for the same."""
-    named = [_by_name(one, size) for one, size in zip((small, large), sizes, strict=True)]
-    for name in named[0].keys() & named[1].keys():
-        ours, theirs = named[0][name], named[1][name]
-        if len(ours) != len(theirs):
-            ours, theirs = (
-                sorted(vmas, key=lambda vma: -size[vma])
-                for vmas, size in ((ours, sizes[0]), (theirs, sizes[1]))
-            )
-        yield from zip(ours, theirs, strict=False)
-
-
-def _by_name(snapshot: Snapshot, size: np.ndarray) -> dict[str, list[int]]:
-    """{name: numbers of its VMAs that map anything, by address}"""
-    found: dict[str, list[int]] = {}
-    for vma in np.flatnonzero(size).tolist():
-        found.setdefault(snapshot.vma_names[vma], []).append(vma)
-    return found
-
-
-def replay_two(
-    first: CaptureLike,
-    second: CaptureLike,
-    policies: Policies = (),
-    setup: Setup | None = None,
-    **options: Unpack[Keywords],
-) -> Replayed:
-    """What a run larger than two captures of one program gains: from both, in a straight line over the
-    logarithm of the size. Arguments as in `whatif.replay`; stands_for is needed, as a size or as times the
-    larger capture.
-
-    A law of accesses whose reuse distances grow with the data is predicted from any size; what grows less
-    (hot heads, tree tops) errs by as much for each doubling. Of p(S) and p(L), predictions from the smaller
-    and the larger for the same run, which is N times L, the line is p(L) + (p(L) - p(S)) log N / log (L / S):
-    2 p(4S) - p(S) for 16S. Intervals reach over all three, and HULL farther.
-    """
-    how = setup_of(setup, options)
-    both = open_replay_capture(first), open_replay_capture(second)
-    captures = sorted(both, key=lambda one: mapped_bytes(one.snapshot).sum())
-    small, large = captures
-    if not how.stands_for.larger:
-        raise UsageError("two captures: give --stands-for too, a size or times the larger capture")
-    if how.stands_for.fixed:
-        raise UsageError(f"--fixed {how.stands_for.fixed}: two captures tell; leave it out")
-    found = matched(small.snapshot, large.snapshot)
-    scale = large.snapshot.scale
-    times = how.stands_for.factor(scale * (found.grows[1] + found.stays[1]), scale * found.stays[1])
-    apart = found.grows[1] / found.grows[0]
-    asked = asked_or_usual(policies, large.snapshot)
-    results: list[list[Result]] = []
-    refused: dict[str, str] = {}
-    for known, by, fixed in zip(captures, (times * apart, times), found.fixed, strict=True):
-        asking = replace(how, stands_for=StandsFor(by, fixed=fixed, alone=False))
-        scenario = known.scenario(asking)
-        plans = chosen(asked, scenario, asking)
-        results.append(replay_scenario(scenario, plans, asking, known.provenance, refused))
-    far = math.log(times) / math.log(apart)
-    of_small = {label_of(one, results[0]): one for one in results[0]}
-    extrapolated = [
-        _extrapolated(of_small[name], one, far, [known.capture for known in captures])
-        for one in results[1]
-        if (name := label_of(one, results[1])) in of_small
-    ]
-    return Replayed(extrapolated, how.machine, refused)
-
-
-def _extrapolated(small: Result, large: Result, far: float, captures: Sequence[Capture]) -> Result:
-    """The larger capture's Result with the speed-up of both."""
-    ours, theirs = large.speedup, small.speedup
-    if ours is None or theirs is None:
-        return large
-    line = [here + far * (here - there) for here, there in zip(ours, theirs, strict=True)]
-    every = [*ours, *theirs, *line]
-    hull = less_sure(Interval(min(every), line[1], max(every)), HULL)
-    names = " and ".join(str(one.directory) for one in captures)
-    text = (
-        f"from {names}: {large.policy} {theirs.middle:.3f} by the smaller, {ours.middle:.3f} by the larger, "
-        f"{line[1]:.3f} in a line with both; intervals reach over all three"
-    )
-    numbers = {"smaller": theirs.middle, "larger": ours.middle, "line": line[1]}
-    found = [Finding("of-two-sizes", text, numbers=numbers)] * (large.policy != large.baseline)
-    provenance = {**large.provenance, "capture": names}
-    return replace(large, speedup=hull, findings=(*large.findings, *found), provenance=provenance)
-
-
-def two_sizes(
-    first: CaptureLike,
-    second: CaptureLike,
-    policies: Policies = (),
-    setup: Setup | None = None,
-    **options: Unpack[Keywords],
-) -> DataFrame:
-    """Effects of policies on a run larger than two captures of one program: columns as of `whatif`, arguments
-    as of replay_two: `two_sizes("small", "large", "mitosis", stands_for="200G")`."""
-    return replay_two(first, second, policies, setup, **options).frame
 
 
 def sizes(

@@ -88,9 +88,9 @@ def replay_scenario(
             rated_series = rated(windows, every[k].machine, costs, setup.contended)
             rows[k] = replace(rows[k], series=rated_series)
     doubts: list[Finding] = []
-    if larger.factor > 1 and larger.alone:
+    if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
-    return [row.of_larger(captured.times_captured, larger.factor, larger.alone, doubts) for row in rows]
+    return [row.of_larger(captured.times_captured, larger.factor, doubts) for row in rows]
 
 
 def _replayed(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import is_whole
-from . import complete
 from .options import (
     capture_argument,
     capture_of,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 @click.command("whatif")
 @capture_argument
-@click.argument("other", required=False, type=click.Path(), shell_complete=complete.captures)
 @policy_option
 @set_option
 @option("baseline")
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline", "sizes")
 def command(
     capture: str | None,
-    other: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
     sizes: str | None,
@@ -53,7 +50,6 @@ def command(
 ) -> None:
     """Replay CAPTURE's page walks under other placements of its page tables.
 
-    With OTHER, a capture of the same program at another size, both predict the run given by --stands-for.
     Without CAPTURE: this directory, the newest capture in it, or the bundled sample. `ptanalyze policies` and
     `ptanalyze machines` list the choices. `ptanalyze diff` reads the files that -o writes.
 
@@ -61,7 +57,7 @@ def command(
     Examples:
       ptanalyze whatif app -p mitosis,hydra --set prefetch=0
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
-      ptanalyze whatif small large --stands-for 200G
+      ptanalyze whatif app --stands-for 200G
     """
     from ..analysis.setup import asked_of_processes, open_replay_capture
     from ..analysis.whatif import replay, replay_beside_mainline
@@ -75,17 +71,12 @@ def command(
         opened = capture_of(capture)
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
-        verdict = curve = None
-        if other is not None:
-            from ..analysis.size import replay_two
-
-            replayed = replay_two(opened, capture_of(other), policies, setup)
-        elif output.form == "table" and not full:
+        verdict = None
+        if output.form == "table" and not full:
             replayed, verdict = replay_beside_mainline(open_replay_capture(opened), policies, setup)
         else:
             replayed = replay(opened, policies, setup)
-        if other is None:
-            curve = sizes_of(sizes, opened, policies, setup, replayed)
+        curve = sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     steps = further(capture, results[0], options["calibration"] is not None)
     named = zip(results, labels(results), strict=True)

@@ -194,25 +194,20 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(
-        self, times: float, asked: float, alone: bool = True, doubts: Sequence[Finding] = ()
-    ) -> Result:
+    def of_larger(self, times: float, asked: float, doubts: Sequence[Finding] = ()) -> Result:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
-        asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), not
-                where it is not `alone`; of a program that searches less still (BY_SEARCH)
+        asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), of a
+                program that searches less still (BY_SEARCH)
         doubts  findings on what one size does not tell
         """
         if times == 1:
             return self
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
-        unsure = min(each * math.log(asked, 4), 1.0) if alone else 0.0
+        unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
-        text = (
-            f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect; "
-            "a second capture of another size narrows that"
-        )
-        notes = [Finding("of-one-size", text, numbers={"of the effect": unsure})] * alone
+        text = f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect"
+        note = Finding("of-one-size", text, numbers={"of the effect": unsure})
         grown: dict[str, Any] = {name: round(getattr(self, name) * times) for name in GROWING}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)
@@ -225,7 +220,7 @@ class Result:
             once_cycles=self.once_cycles * times,
             break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
             facts=self.facts | held,
-            findings=(*self.findings, *notes, *doubts),
+            findings=(*self.findings, note, *doubts),
         )
 
     @property

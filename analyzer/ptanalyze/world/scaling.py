@@ -109,13 +109,11 @@ class StandsFor(NamedTuple):
     """The run that an answer is about: `times` as large as the captured one, or of `size` bytes.
 
     fixed  memory that does not grow: "" the rule of `fixed_vmas`, "none", or names, addresses and sizes
-    alone  whether this one capture must answer: intervals are wider
     """
 
     times: float = 1.0
     size: float = 0.0
     fixed: str = ""
-    alone: bool = True
 
     @property
     def larger(self) -> bool:
@@ -195,12 +193,11 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
 
 class Growth(NamedTuple):
     """factor: of the memory that grows; fixed: uint64[k, 2] first page, one past the last, of what does not;
-    findings: for a reader; alone: as of StandsFor."""
+    findings: for a reader."""
 
     factor: float = 1.0
     fixed: np.ndarray = np.zeros((0, 2), np.uint64)
     findings: tuple[Finding, ...] = ()
-    alone: bool = True
 
 
 AS_IT_IS = Growth()
@@ -228,10 +225,10 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
     text = (
         f"{size_in_words(size)} of {size_in_words(total)} are taken not to grow"
         + (f" (VMAs of at most {size_in_words(largest)})" if size else "")
-        + ("; --fixed names others" if asked.alone else ", as in the two captures")
+        + "; --fixed names others"
     )
     said = (Finding("fixed-memory", text),)
-    return Growth(asked.factor(total * scale, size * scale), pages, said, asked.alone)
+    return Growth(asked.factor(total * scale, size * scale), pages, said)
 
 
 def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:
