@@ -6,6 +6,8 @@ import msgspec
 
 import ptanalyze as pt
 
+from .closed_forms import most_sharing
+
 # Page walkers per busy hardware thread: how far walks of a thread overlap, and whether threads share one.
 
 THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
@@ -44,7 +46,7 @@ def shared_time(walkers: pt.Interval, walk_per_cycle: float) -> pt.Interval:
 
     From 0, threads that never meet, to what threads give each other that always want to walk.
     """
-    most = pt.law.most_sharing(1.0, walk_per_cycle)
+    most = most_sharing(1.0, walk_per_cycle)
     _, middle, high = walkers.through(lambda each: min(max(1 / each - 1, 0.0), 1.0, most))
     return pt.Interval(0.0, middle, high)
 

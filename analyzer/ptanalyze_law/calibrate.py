@@ -24,6 +24,7 @@ from .assumed import (
     shared_time,
     threads_per_core,
 )
+from .closed_forms import exposed_share, most_sharing, sharing, waited_cycles, waiting_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -210,8 +211,8 @@ def _beyond_walks(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, alone: 
             + ": something else slowed the run too"
         )
     elif local.walk and remote.walk and local.cycles and remote.walk > local.walk * (1 + STILL):
-        lost = pt.law.exposed_share(local, remote)
-        if lost > 1 + STILL and pt.law.most_sharing(local.cycles, local.walk) < lost - 1:
+        lost = exposed_share(local, remote)
+        if lost > 1 + STILL and most_sharing(local.cycles, local.walk) < lost - 1:
             yield f"exposed walk cycles, {lost:.2f} times those counted, are more than the local run took"
 
 
@@ -240,7 +241,7 @@ def waiting_shares(
         return exposed, competing
     if abs(remote.walk - local.walk) <= local.walk * STILL:
         return exposed, competing
-    lost = pt.law.exposed_share(local, remote)
+    lost = exposed_share(local, remote)
     if exposed is None or lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
         return exposed, competing
     apart = noise / Z_90 * hypot(local.cycles, remote.cycles) / sqrt(2)
@@ -250,7 +251,7 @@ def waiting_shares(
         mean, line = weighed(lost, within, walkers), min(max(lost, exposed.low), exposed.high)
         return pt.Interval(min(line, mean), mean, max(line, mean)), pt.Interval.exactly(0.0)
     fewer, more = sorted((local, remote), key=lambda run: run.walk or 0.0)
-    found = min(pt.law.sharing(fewer, more), MOST_SHARED)
+    found = min(sharing(fewer, more), MOST_SHARED)
     return pt.Interval.exactly(1.0), pt.Interval(0.0, found, found)
 
 
@@ -286,9 +287,9 @@ def dram_share(
 
     def share(e: float, s: float, part: float, far: float, loaded: float) -> float:
         waited = e * rate
-        added = pt.law.waited_cycles(slower, pt.law.outside_cycles(1.0, waited, s), s) - waited
-        here = 0.0 if base is None else pt.law.waiting_of(part, *base.stretches(far, loaded))
-        waiting = added / (pt.law.waiting_of(part, *where.stretches(far, loaded)) - here)
+        added = waited_cycles(slower, pt.law.outside_cycles(1.0, waited, s), s) - waited
+        here = 0.0 if base is None else waiting_of(part, *base.stretches(far, loaded))
+        waiting = added / (waiting_of(part, *where.stretches(far, loaded)) - here)
         rest = waited - waiting * here
         return max(waiting / rest, 0.0) if rest else 0.0
 

@@ -7,6 +7,10 @@ from math import sqrt
 import ptanalyze as pt
 
 from .calibrate import SLOWER
+from .closed_forms import run_cycles, waited_cycles, waiting_of
+
+ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
+ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
 
 NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
 LOCAL_NAME = {False: "LL", True: "LP"}
@@ -89,7 +93,7 @@ def predicted(
 
 def order(calibration: pt.law.Calibration) -> tuple[str, ...]:
     """Names of all placements that predict_placement() lists, the best first in its kind."""
-    return pt.law.ORDER_NATIVE if calibration.native else pt.law.ORDER
+    return ORDER_NATIVE if calibration.native else ORDER
 
 
 def noise_of(calibration: pt.law.Calibration, ratio: float, noise: float) -> float:
@@ -188,17 +192,17 @@ def _ratio(
     base = pt.law.placement(calibration.at or LOCAL_NAME[calibration.native])
     waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
     outside = max(pt.law.outside_cycles(1.0, waited, s), 0.0)
-    here, there = (pt.law.waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
+    here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
     if slower is None:
         waiting = share * waited / (1 + share * here)
     else:
         second = pt.law.placement(calibration.placement or "")
-        known = pt.law.waiting_of(part, *second.stretches(far, loaded)) - here
+        known = waiting_of(part, *second.stretches(far, loaded)) - here
         if not known:
             raise pt.UsageError(f"calibration: gpt_part = {part:g}: no table of {second.name} is waited for")
-        waiting = (pt.law.waited_cycles(slower, outside, s) - waited) / known
+        waiting = (waited_cycles(slower, outside, s) - waited) / known
     grown = _grown(where, far, data) / _grown(base, far, data)
-    return pt.law.run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
+    return run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
 
 
 def _grown(where: pt.law.Placement, far: float, data: float) -> float:
@@ -224,7 +228,7 @@ def predict_walks(calibration: pt.law.Calibration, walk: float, name: str = "") 
         left = [
             w * pt.law.outside_cycles(of, exposed * at, s) for w, (of, at) in zip(weights, seen, strict=True)
         ]
-        return pt.law.run_cycles(max(sum(left) / sum(weights), 0.0), exposed * walk / cycles, s)
+        return run_cycles(max(sum(left) / sum(weights), 0.0), exposed * walk / cycles, s)
 
     here = (1.0, own / cycles)
     if remote is None or remote.walk is None or remote.walk == own:

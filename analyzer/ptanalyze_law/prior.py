@@ -20,6 +20,7 @@ import pandas as pd
 import ptanalyze as pt
 
 from .assumed import FittedPrior, overlap
+from .closed_forms import exposed_share, waited_cycles
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")
@@ -227,9 +228,7 @@ def _seen(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun])
     walked: dict[str, list[float]] = {pt.law.REMOTE: [], pt.law.CONTENDED: []}
     for where, run, part in misplaced(configs):
         slower = ratio(local, run)
-        grown[where.state].append(
-            (pt.law.waited_cycles(cycles * slower, outside, shared) / waited - 1) / part
-        )
+        grown[where.state].append((waited_cycles(cycles * slower, outside, shared) / waited - 1) / part)
         added[where.state].append((slower - 1) / part)
         walked[where.state].append((pt.law.counted(run.walk, "run: walk cycles") / walk - 1) / part)
     idle = float(np.mean(added[pt.law.REMOTE]))
@@ -249,7 +248,7 @@ def _exposed(configs: Mapping[str, pt.law.MeasuredRun], local: pt.law.MeasuredRu
     """e over all placements, by least squares: added cycles over added walk cycles."""
     found = [run for _, run, _ in misplaced(configs)]
     weights = [pt.law.counted(run.walk, "run") - pt.law.counted(local.walk, "run") for run in found]
-    shares = [pt.law.exposed_share(local, run) for run in found]
+    shares = [exposed_share(local, run) for run in found]
     return float(np.average(shares, weights=np.square(weights)))
 
 
@@ -287,7 +286,7 @@ def _replicated(
         pt.law.counted(before.walk, "run: walk cycles"),
     )
     outside = pt.law.outside_cycles(cycles, walk, shared)
-    waited = pt.law.waited_cycles(cycles / ratio(after, before), outside, shared)
+    waited = waited_cycles(cycles / ratio(after, before), outside, shared)
     share = max(walk / waited - 1, 0.0) / QUARTERS / (STRETCH[family] - 1)
     return Observed(family, workload, True, walk / cycles, share, 1.0, 0.0)
 

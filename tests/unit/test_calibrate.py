@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from naive.law import walk_cycles
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -16,7 +17,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.counts import STEADY
 from ptanalyze.cost.law import MeasuredRun as Run
-from ptanalyze.cost.law import outside_cycles, placement, run_cycles, walk_cycles
+from ptanalyze.cost.law import outside_cycles, placement
 from ptanalyze.cost.price import Law
 from ptanalyze.formats.measured.latency import NodeLatency
 from ptanalyze.formats.measured.machine import read_calibration, write_calibration
@@ -32,6 +33,7 @@ from ptanalyze_law.calibrate import (
     waiting_shares,
     weighed,
 )
+from ptanalyze_law.closed_forms import run_cycles
 from ptanalyze_law.prior import STRETCH, runs
 from replay_cases import HEAP, counts_of, priced
 from strategies import PAGE, build_snapshot, build_trace, small_machine
@@ -607,7 +609,6 @@ def test_a_placement_under_load_takes_latencies_under_load():
 def test_the_share_that_waits_for_dram_is_what_the_simulated_caches_say():
     [found] = prices(read(100, 0, cached=100))
     assert found.dram_shares == (pytest.approx(200 / 232), None)
-    assert found.local_walk_cycles == found.walk_cycles
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))

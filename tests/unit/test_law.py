@@ -10,12 +10,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import ptanalyze
+from naive.law import walk_cycles
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost import law as run_law
 from ptanalyze.cost.law import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze_law.calibrate import calibrate_runs
+from ptanalyze_law.closed_forms import (
+    exposed_share,
+    most_sharing,
+    run_cycles,
+    sharing,
+    waited_cycles,
+    waiting_of,
+)
 from ptanalyze_law.predict import noise_of, order, predict_placement, predict_walks
 
 # Predictions of run time from a calibration alone.
@@ -144,7 +153,7 @@ def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
     found = calibrate_runs(local, native=True, walkers=0.5)
     assert predict_walks(found, walk).middle == pytest.approx(1)
     outside = run_law.outside_cycles(1.0, walk, found.shared.middle)
-    expected = run_law.run_cycles(outside, walk * more, found.shared.middle)
+    expected = run_cycles(outside, walk * more, found.shared.middle)
     assert predict_walks(found, walk * more).middle == pytest.approx(expected)
 
 
@@ -153,7 +162,7 @@ def test_an_interval_reaches_from_walks_that_all_wait_to_a_walker_that_is_always
     for known in ({"threads": 2}, {}):
         made = calibrate_runs(Run(1e14, 3.5e13, 0.0), native=True, walkers=1, **known)
         found = predict_walks(made, 1.75e13)
-        by_hand = [run_law.run_cycles(run_law.outside_cycles(1.0, 0.35, s), 0.175, s) for s in (0.0, 1.0)]
+        by_hand = [run_cycles(run_law.outside_cycles(1.0, 0.35, s), 0.175, s) for s in (0.0, 1.0)]
         assert by_hand[0] == pytest.approx(1 - 0.175)
         assert found.low < by_hand[1] < by_hand[0] < found.high
         assert found.middle == pytest.approx(by_hand[1] if known else by_hand[0])
@@ -290,27 +299,17 @@ def intervals(draw, values):
 
 
 def law(nw, e, gpt, ept, f_g, f_e, k_g, k_e, s=0.0):
-    return run_law.run_cycles(nw, e * run_law.walk_cycles(gpt, ept, f_g, f_e, k_g, k_e), s)
-
-
-def test_with_all_tables_local_the_stretches_do_not_matter():
-    assert run_law.run_cycles(100, 0.5 * run_law.walk_cycles(40, 60, share_gpt=0.9, share_ept=0.7)) == 150
-
-
-def test_a_remote_table_stretches_only_its_own_part_from_dram():
-    assert run_law.walk_cycles(40, 60, 0.5, 1.0, stretch_gpt=3) == 40 * 2 + 60
-    assert run_law.walk_cycles(40, 60, 0.5, 1.0, stretch_ept=3) == 40 + 60 * 3
-    assert run_law.walk_cycles(40, stretch_gpt=3) == 120
+    return run_cycles(nw, e * walk_cycles(gpt, ept, f_g, f_e, k_g, k_e), s)
 
 
 def test_two_threads_of_a_core_wait_for_each_others_walks():
     """Mean value analysis by hand: one server, two customers, one unit of thought and one of service."""
     alone = 1 + 1  # a cycle of one customer
     busy = 1 / alone  # of the time
-    assert run_law.run_cycles(1, 1, 1) == 1 + 1 * (1 + busy) == 2.5
-    assert run_law.run_cycles(1, 1, 0) == 2 and run_law.run_cycles(1, 1, 0.5) == 2.25
-    assert run_law.run_cycles(0, 3, 1) == 6  # nothing but walks: one of two threads waits at any time
-    assert run_law.run_cycles(5, 0, 1) == 5
+    assert run_cycles(1, 1, 1) == 1 + 1 * (1 + busy) == 2.5
+    assert run_cycles(1, 1, 0) == 2 and run_cycles(1, 1, 0.5) == 2.25
+    assert run_cycles(0, 3, 1) == 6  # nothing but walks: one of two threads waits at any time
+    assert run_cycles(5, 0, 1) == 5
 
 
 def test_a_simulated_walker_with_two_threads_loses_what_the_closed_form_says():
@@ -326,23 +325,22 @@ def test_a_simulated_walker_with_two_threads_loses_what_the_closed_form_says():
         free = max(free, now) + draw(1 / walk)
         done += 1
         heapq.heappush(arrivals, (free + draw(1 / think), thread))
-    assert 2 * free / done == pytest.approx(run_law.run_cycles(think, walk, 1), rel=0.02)
+    assert 2 * free / done == pytest.approx(run_cycles(think, walk, 1), rel=0.02)
 
 
 @given(cycles, st.floats(0.0, 1e6), st.floats(0.0, 1.0))
 def test_the_inverses_give_back_what_is_outside_and_what_is_waited_for(outside, waited, s):
-    whole = run_law.run_cycles(outside, waited, s)
+    whole = run_cycles(outside, waited, s)
     assert run_law.outside_cycles(whole, waited, s) == pytest.approx(outside, rel=1e-6, abs=1e-6 * whole)
-    assert run_law.waited_cycles(whole, outside, s) == pytest.approx(waited, rel=1e-6, abs=1e-6 * whole)
+    assert waited_cycles(whole, outside, s) == pytest.approx(waited, rel=1e-6, abs=1e-6 * whole)
 
 
 @given(cycles, cycles, st.floats(0.0, 1.0))
 def test_a_further_cycle_of_waiting_loses_between_one_and_two(outside, waited, s):
     step = 1e-4 * (outside + waited)
-    found = (
-        run_law.run_cycles(outside, waited + step, s)
-        - run_law.run_cycles(outside, waited - min(step, waited), s)
-    ) / (step + min(step, waited))
+    found = (run_cycles(outside, waited + step, s) - run_cycles(outside, waited - min(step, waited), s)) / (
+        step + min(step, waited)
+    )
     busy = waited / (outside + waited)
     lost = 1 + s * (2 * busy - busy**2)
     assert found == pytest.approx(lost, rel=1e-3) and 1 <= lost <= 2
@@ -350,14 +348,14 @@ def test_a_further_cycle_of_waiting_loses_between_one_and_two(outside, waited, s
 
 @given(st.floats(0.1, 1.0), st.floats(1.5, 30.0), st.floats(1.1, 3.0))
 def test_two_runs_give_back_how_much_of_the_time_a_walker_is_shared(s, outside, more):
-    local = Run(run_law.run_cycles(outside, 1, s), 1.0, 0.0)
-    remote = Run(run_law.run_cycles(outside, more, s), more, 0.0)
-    assert run_law.sharing(local, remote) == pytest.approx(s, abs=1e-6)
+    local = Run(run_cycles(outside, 1, s), 1.0, 0.0)
+    remote = Run(run_cycles(outside, more, s), more, 0.0)
+    assert sharing(local, remote) == pytest.approx(s, abs=1e-6)
 
 
 @given(cycles, st.floats(0.01, 0.99))
 def test_sharing_ends_where_the_run_holds_no_more_waiting(whole, part):
-    s = min(run_law.most_sharing(whole, part * whole), 1.0)
+    s = min(most_sharing(whole, part * whole), 1.0)
     assert run_law.outside_cycles(whole, part * whole, s) >= -1e-6 * whole
 
 
@@ -366,7 +364,7 @@ def test_waiting_for_dram_is_the_law_less_the_local_run(nw, e, gpt, ept, f_g, f_
     waiting = e * (f_g * gpt + f_e * ept)
     part = f_g * gpt / (f_g * gpt + f_e * ept)
     added = law(nw, e, gpt, ept, f_g, f_e, k_g, k_e) - law(nw, e, gpt, ept, f_g, f_e, 1, 1)
-    assert waiting * run_law.waiting_of(part, k_g, k_e) == pytest.approx(added, rel=1e-9, abs=1e-6)
+    assert waiting * waiting_of(part, k_g, k_e) == pytest.approx(added, rel=1e-9, abs=1e-6)
 
 
 @given(cycles, shares, cycles, cycles, shares, shares, st.floats(1.1, 5.0))
@@ -375,7 +373,7 @@ def test_two_runs_give_back_the_share_that_is_exposed(nw, e, gpt, ept, f_g, f_e,
     stretched = gpt * (1 + f_g * (k - 1)), ept * (1 + f_e * (k - 1))
     remote = Run(law(nw, e, gpt, ept, f_g, f_e, k, k), *stretched)
     added = remote.cycles - local.cycles
-    assert run_law.exposed_share(local, remote) == pytest.approx(e, rel=1e-9 + 1e-9 * local.cycles / added)
+    assert exposed_share(local, remote) == pytest.approx(e, rel=1e-9 + 1e-9 * local.cycles / added)
 
 
 @given(intervals(shares), intervals(stretches))

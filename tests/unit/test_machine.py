@@ -20,7 +20,6 @@ from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from replay_cases import priced
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 
@@ -263,8 +262,8 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
         found = cost.walk_cycles(count.reads, cost.read_cycles(machine, contended)).sum()
         assert found == pytest.approx(expected)
     local = (reads.sum(axis=1) * walk.diagonal()).sum() * machine.ghz + cached
-    [found] = priced(count, machine=machine, costs=load_costs(machine))
-    assert found.local_walk_cycles == pytest.approx(local)
+    home = cost.at_home(cost.read_cycles(machine))
+    assert cost.walk_cycles(count.reads, home).sum() == pytest.approx(local)
     farther = (machine.table_cycles() - machine.latency_cycles()) / machine.ghz
     assert farther == pytest.approx(walk - np.array(plain.latency.idle))
     write_machine(tmp_path / "mine.toml", machine)

@@ -20,9 +20,9 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
     carried_out,
     done_there,
+    points_of,
     received,
     sent,
-    sweep_snapshot,
     swept,
     values,
     workers_on,
@@ -46,9 +46,10 @@ TRACE = build_trace([(0, VAS), (1, VAS), (2, VAS[:8])], threads=3)
 
 
 def swept_rows(names, grid, **how):
-    return list(
-        sweep_snapshot(SNAPSHOT, TRACE, names, grid, Setup.of(machine=small_machine(2), costs=COSTS, **how))
-    )
+    wanted, points = points_of(names, grid, Setup.of(machine=small_machine(2), costs=COSTS, **how))
+    return [
+        (point, one) for point, there in points for one in replay_snapshot(SNAPSHOT, TRACE, wanted, there)
+    ]
 
 
 def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_the_machine():

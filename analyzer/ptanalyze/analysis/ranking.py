@@ -10,7 +10,7 @@ from ..core.columns import CACHED, Column
 from ..core.errors import Budget, size_as_read
 from ..core.interval import as_read, differs
 from ..core.messages import Message, message
-from ..cost.result import TABLE_BYTES, Result
+from ..cost.result import Result
 from ..policies import BOUND, label, members
 
 HOUR = 3600.0
@@ -71,7 +71,7 @@ class Standing(NamedTuple):
 
 def standing(result: Result, base: Result, gain: float | None = None) -> Standing:
     """Standing of a Result; gain: as Advice.gain."""
-    more = size_as_read(peak_bytes(result) - peak_bytes(base))
+    more = size_as_read(result.peak_bytes - base.peak_bytes)
     return Standing(-effect(result, base, gain), result is not base, more, result.once_cycles)
 
 
@@ -117,7 +117,7 @@ def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> li
 def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
     more = result.management_cycles - base.management_cycles
     updates = more / base.run_cycles if base.run_cycles else 0.0
-    taken = peak_bytes(result) - peak_bytes(base)
+    taken = result.peak_bytes - base.peak_bytes
     limits = (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
     over = " and ".join(what for what, value, limit in limits if value > limit)
     speedup = result.speedup
@@ -126,12 +126,6 @@ def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Adv
         run = base.run_cycles * horizon / base.run_seconds
         gain = (base.once_cycles + run) / (result.once_cycles + run / speedup.middle)
     return Advice(result, taken, updates, over, horizon, gain, standing(result, base, gain))
-
-
-def peak_bytes(result: Result) -> int:
-    """Bytes of page tables at their peak, of those kept aside, and of memory that the policy holds unused."""
-    pages = result.table_pages_peak + result.host_pages + result.unwalked_table_pages
-    return pages * TABLE_BYTES + result.held_bytes
 
 
 def label_of(result: Result, results: Sequence[Result] = ()) -> str:

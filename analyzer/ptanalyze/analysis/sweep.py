@@ -20,16 +20,14 @@ from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
 from .replay import label, with_refusals
-from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of, together
-from .whatif import chosen, replay_scenario, replay_snapshot
+from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of
+from .whatif import chosen, replay, replay_scenario
 
 if TYPE_CHECKING:
     from distributed import Client
     from pandas import DataFrame
 
     from ..core.process import Progress
-    from ..core.snapshot import Snapshot
-    from ..core.trace import Trace
     from ..cost.result import Result
     from ..formats.capture import Capture
     from .setup import ReplayCapture
@@ -209,7 +207,7 @@ def swept_apart(
     refused: dict[str, str],
     workers: Workers,
 ) -> Iterator[tuple[dict[str, Any], Result]]:
-    """Yield ({key: value}, Result) as sweep_snapshot does, in the same order, replayed by workers.
+    """Yield ({key: value}, Result) as `swept` does, in the same order, replayed by workers.
 
     points  [(point, its Setup)]; refused: gets {policy: why}
     """
@@ -290,51 +288,26 @@ def swept(
     """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
     known = open_replay_capture(capture)
     asked = asked_or_usual(policies, known.snapshot)
-    if on:
-        wanted, there = points_of(asked, grid, setup)
-        with workers_on(on) as workers:
-            return list(swept_apart(known, there, wanted, {} if refused is None else refused, workers))
-    points = sweep_snapshot(
-        known.snapshot,
-        known.trace,
-        asked,
-        grid,
-        setup,
-        cache_dir=known.capture.cache,
-        provenance=known.provenance,
-        refused={} if refused is None else refused,
-        others=together(known.capture, setup.weigh),
-    )
-    return list(points)
-
-
-def sweep_snapshot(
-    snapshot: Snapshot,
-    trace: Trace | None,
-    asked: Policies,
-    grid: Mapping[str, Sequence[Any]],
-    setup: Setup,
-    **kept: Any,
-) -> Iterator[tuple[dict[str, Any], Result]]:
-    """Yield ({key: value}, Result) for each policy, including the baseline, at each of its points.
-
-    asked  as `replay`'s policies; kept: cache_dir, provenance, refused and others, as replay_snapshot's
-    grid   {key: [value]}: nodes (of the machine), placement, contended, latency_ratio, or a parameter of a
-           policy, as "prefetch" or "hydra.prefetch"
-
-    One replay_snapshot per machine and placement: the walks are filtered once for all its policies.
-    UsageError for a key that belongs neither to the machine nor to any policy.
-    """
+    refused = {} if refused is None else refused
     wanted, points = points_of(asked, grid, setup)
-    for point, there in points:
-        for result in replay_snapshot(snapshot, trace, wanted, there, **kept):
-            yield point, result
+    if on:
+        with workers_on(on) as workers:
+            return list(swept_apart(known, points, wanted, refused, workers))
+    found = []
+    for point, there in points:  # the walks are filtered once for all policies of a point
+        replayed = replay(known.capture, wanted, there)
+        refused |= replayed.refused
+        found += [(point, result) for result in replayed.results]
+    return found
 
 
 def points_of(
     asked: Policies, grid: Mapping[str, Sequence[Any]], setup: Setup
 ) -> tuple[list[tuple[str | Policy, dict[str, Any]]], list[tuple[dict[str, Any], Setup]]]:
-    """([(policy, settings)], [(machine and placement, their Setup)]) of a grid, as sweep_snapshot's."""
+    """([(policy, settings)], [(machine and placement, their Setup)]) of a grid.
+
+    grid  as of `sweep`; UsageError for a key that belongs neither to the machine nor to any policy
+    """
     outer = {key: grid[key] for key in MACHINE_KEYS if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
     pairs = policies_of(asked)

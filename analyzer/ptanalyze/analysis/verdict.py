@@ -16,7 +16,7 @@ from ..core.errors import relocation
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.messages import Message, joined, message
 from ..policies import BOUND, RESEARCH, availability
-from .ranking import best_first, effect, label_of, peak_bytes, reshapes, standing, walk_percent
+from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def verdict(
 
 
 def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answer:
-    speedup, more = result.speedup, peak_bytes(result) - peak_bytes(base)
+    speedup, more = result.speedup, result.peak_bytes - base.peak_bytes
     held = result.held_bytes - base.held_bytes
     size = "held" if more > held > 0 else "more" if more > 0 else "less" if more < 0 else "same"
     when, seconds = result.when_earned, result.break_even_seconds
@@ -208,7 +208,7 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
     if base.local_data is not None and parts:
         parts.append(Part(DATA, base.local_data, base.remote_data))
     if huge is not None and huge.speedup is not None:
-        parts.append(Part(PAGES, huge.speedup, bytes=peak_bytes(huge) - peak_bytes(base)))
+        parts.append(Part(PAGES, huge.speedup, bytes=huge.peak_bytes - base.peak_bytes))
     elif base.cached_tables is not None and faster(base.cached_tables.middle):
         parts.append(Part(PAGES, base.cached_tables, least=True))
     return sorted(parts, key=lambda part: -part.gain.middle)

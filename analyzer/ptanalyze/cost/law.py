@@ -84,70 +84,9 @@ def impossible(run: MeasuredRun) -> Iterator[tuple[str, float, str]]:
             yield field, value, f"expected {'0, or ' if zero else ''}a number from {LEAST:g} to {MOST:g}"
 
 
-def walk_cycles(
-    gpt: float,
-    ept: float = 0.0,
-    share_gpt: float = 1.0,
-    share_ept: float = 1.0,
-    stretch_gpt: float = 1.0,
-    stretch_ept: float = 1.0,
-) -> float:
-    """Walk cycles with tables elsewhere: X of the law over e."""
-    return gpt * (1 + share_gpt * (stretch_gpt - 1)) + ept * (1 + share_ept * (stretch_ept - 1))
-
-
-def run_cycles(outside: float, waited: float, shared: float = 0.0) -> float:
-    """C of the law from Z, X and s."""
-    return outside + waited + (shared * waited**2 / (outside + waited) if waited else 0.0)
-
-
 def outside_cycles(cycles: float, waited: float, shared: float = 0.0) -> float:
     """Z from C, X and s: the inverse of run_cycles. Negative where X alone is more than the run."""
     return (cycles + sqrt(max(cycles**2 - 4 * shared * waited**2, 0.0))) / 2 - waited
-
-
-def waited_cycles(cycles: float, outside: float, shared: float = 0.0) -> float:
-    """X from C, Z and s: the inverse of run_cycles."""
-    half = (cycles + 2 * shared * outside) / 2 / (1 + shared)
-    return half + sqrt(max(half**2 - shared * outside**2 / (1 + shared), 0.0)) - outside
-
-
-def exposed_share(local: MeasuredRun, other: MeasuredRun) -> float:
-    """Added cycles over added walk cycles of two Runs of a program with tables in different places."""
-    added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")
-    cycles = [counted(run.cycles, "run: cycles") for run in (local, other)]
-    return (cycles[1] - cycles[0]) / added
-
-
-def most_sharing(cycles: float, waited: float) -> float:
-    """The largest s for which a run of `cycles` holds X = `waited`, with Z from 0."""
-    if not waited:
-        return 1.0
-    ratio = min(cycles / waited, 1e6)  # no bound any more
-    return max(ratio**2 / 4 if ratio >= 2 else ratio - 1, 0.0)
-
-
-def sharing(local: MeasuredRun, other: MeasuredRun) -> float:
-    """s from two Runs that lose more cycles than they walk, with e = 1: the law then gives both."""
-    walk, more = (counted(run.walk, "run: walk cycles") for run in (local, other))
-    cycles, after = (counted(run.cycles, "run: cycles") for run in (local, other))
-    low, high = 0.0, most_sharing(cycles, walk)
-
-    def short(s: float) -> float:
-        return run_cycles(outside_cycles(cycles, walk, s), more, s) - after
-
-    if short(high) < 0:
-        return high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if short(middle) < 0 else (low, middle)
-    return (low + high) / 2
-
-
-def waiting_of(part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
-    """Added waiting per cycle that the all-local run waits for table entries from DRAM, of which part_gpt are
-    the gPT's."""
-    return part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1)
 
 
 # Where page tables and data are, seen from the threads: names of the papers' figures, or shares.
@@ -158,8 +97,6 @@ TWO_TABLES = re.compile(r"(?P<gpt>[LR])(?P<ept>[LR])(?P<far>I?)(?:\+?(?P<mended>
 ONE_TABLE = re.compile(r"(?P<gpt>[LR])P?(?P<far>I?)(?:\+?(?P<before>M))?" + DATA + r"(?:\+?(?P<mended>M))?")
 SHARE = re.compile(r"(?P<tables>[LR]{1,2})(?P<far>I?):(?P<share>\d+(?:\.\d+)?)(?P<percent>%?)")
 DATA_SHARE = re.compile(r"(?:RD|D)(?P<far>I?):(?P<share>\d+(?:\.\d+)?)(?P<percent>%?)")
-ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
-ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
 ALL = 1e-3  # shares are written with a few digits
 EXPECTED = (
     "a name like LL, RRI, RRIE (gPT, ePT) or LP, RPI, RP-RD (native), or shares like LL:0.1,RR:0.9 "

@@ -139,7 +139,6 @@ def _row(
         data=None if base or counts.data is None else counts.data[0],
         walk_cycles=guest + host,
         guest_walk_cycles=guest,
-        local_walk_cycles=float(walk_cycles(own, at_home(read_cycles(machine))).sum()),
         dram_shares=_dram_shares(own, cycles),
         management_cycles=managed,
         fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),

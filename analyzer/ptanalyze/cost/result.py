@@ -48,7 +48,6 @@ class Result:
     data          int64[nodes, nodes, 2]  walks by [walker's node, node of their data, 1 = the entry they end
                   with comes from DRAM]; None but for the baseline of a trace
     walk_cycles        all reads, at the machine's latencies; guest_walk_cycles: of the guest's tables
-    local_walk_cycles  of the same reads if every table were local
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
@@ -99,7 +98,6 @@ class Result:
     data: np.ndarray | None
     walk_cycles: float
     guest_walk_cycles: float
-    local_walk_cycles: float
     dram_shares: tuple[float | None, float | None]
     management_cycles: float
     fault_ns: float
@@ -189,7 +187,13 @@ class Result:
         """Its findings, a line each."""
         return [one.line for one in self.findings]
 
-    @property
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Page tables at their peak, those kept aside, and memory that the policy holds unused."""
+        pages = self.table_pages_peak + self.host_pages + self.unwalked_table_pages
+        return pages * TABLE_BYTES + self.held_bytes
+
+    @cached_property
     def held_bytes(self) -> int:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))

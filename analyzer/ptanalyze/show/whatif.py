@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analysis.findings import HOST_MODEL, owned
-from ..analysis.ranking import label_of, peak_bytes, reshapes, walk_percent
+from ..analysis.ranking import label_of, reshapes, walk_percent
 from ..analysis.verdict import CAUTIONS, Verdict
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section
@@ -180,7 +180,7 @@ def cycles(count: float) -> str:
 
 def memory_cell(result: Result, base: Result) -> str:
     """Bytes at their peak beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
-    size = peak_bytes(result) - (0 if result is base else peak_bytes(base))
+    size = result.peak_bytes - (0 if result is base else base.peak_bytes)
     text = size_in_words(abs(size))
     sign = "" if result is base or not size else "+" if size > 0 else "-"
     return sign + text
