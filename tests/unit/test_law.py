@@ -14,7 +14,7 @@ from naive.law import walk_cycles
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost import law as run_law
-from ptanalyze.cost.law import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
+from ptanalyze.cost.law import CONTENDED, LOCAL, REMOTE, placement
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.closed_forms import (
@@ -25,7 +25,7 @@ from ptanalyze_law.closed_forms import (
     waited_cycles,
     waiting_of,
 )
-from ptanalyze_law.predict import noise_of, order, predict_placement, predict_walks
+from ptanalyze_law.predict import ORDER, ORDER_NATIVE, noise_of, order, predict_placement, predict_walks
 
 # Predictions of run time from a calibration alone.
 

@@ -10,11 +10,12 @@ import pytest
 import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import MeasuredRun, exposed_share, placement
+from ptanalyze.cost.law import MeasuredRun, placement
 from ptanalyze_law import assumed as stored_prior
 from ptanalyze_law import leave_one_out as loo
 from ptanalyze_law import prior
 from ptanalyze_law.assumed import overlap, prior_of
+from ptanalyze_law.closed_forms import exposed_share
 from ptanalyze_law.leave_one_out import leave_one_out, summary
 from ptanalyze_law.prior import fitted, mean_run, observations, ports, reference, runs
 
