@@ -10,15 +10,7 @@ import click
 
 import ptanalyze as pt
 
-from .options import (
-    REMOTE,
-    measured_machine_option,
-    native_option,
-    remote_seconds_option,
-    seconds_option,
-    threads_per_core_option,
-    walkers_option,
-)
+from .options import run_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,32 +20,12 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 
 
 @click.command("calibrate")
-@click.option(
-    "--local",
-    type=click.Path(),
-    help="perf stat output of a run with all tables local. Default: none, but --seconds.",
-)
-@click.option(
-    "--remote", type=click.Path(), help="perf stat output of a run with remote tables. Default: none."
-)
-@click.option(
-    "--placement",
-    shell_complete=pt.complete.words_or_files(*REMOTE),
-    help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; or "
-    "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
-)
-@click.option("--at", help="Table placement of the --local run, as --placement. Default: all local.")
-@seconds_option
-@remote_seconds_option
+@run_options("--placement")
 @click.option(
     "--latency",
     type=click.Path(),
     help="Latency file from `topology latency`. Default: the machine's.",
 )
-@measured_machine_option
-@native_option
-@walkers_option
-@threads_per_core_option
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )
@@ -134,7 +106,6 @@ def write_machine_file(path: str, machine: str | None, latency_file: str | None)
 
 
 def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
-
     local = calibration.local
     counted = {
         "cycles": local.cycles,

@@ -8,15 +8,7 @@ import click
 
 import ptanalyze as pt
 
-from .options import (
-    REMOTE,
-    measured_machine_option,
-    native_option,
-    remote_seconds_option,
-    seconds_option,
-    threads_per_core_option,
-    walkers_option,
-)
+from .options import REMOTE, run_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,30 +28,7 @@ ERRORS = (
 
 @click.command("predict")
 @click.argument("calibration", type=click.Path(), required=False)
-@click.option(
-    "--local",
-    "local_file",
-    type=click.Path(),
-    help="perf stat output of a run with local tables. Default: CALIBRATION is used instead.",
-)
-@click.option(
-    "--remote",
-    "remote_file",
-    type=click.Path(),
-    help="perf stat output of a run with remote tables. Default: none.",
-)
-@click.option(
-    "--remote-placement",
-    shell_complete=pt.complete.words_or_files(*REMOTE),
-    help="Table placement of the --remote run, such as RRI. Default: none.",
-)
-@click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
-@seconds_option
-@remote_seconds_option
-@native_option
-@walkers_option
-@threads_per_core_option
-@measured_machine_option
+@run_options("--remote-placement")
 @click.option(
     "--placement",
     "placements",
@@ -84,20 +53,11 @@ ERRORS = (
 @pt.output.output_options("prediction")
 def command(
     calibration: str | None,
-    local_file: str | None,
-    remote_file: str | None,
-    remote_placement: str | None,
-    at: str | None,
-    seconds: float | None,
-    remote_seconds: float | None,
-    native: bool,
-    walkers: float | None,
-    threads_per_core: float | None,
-    machine: str | None,
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
     statistics: bool,
     output: pt.output.Output,
+    **run: Any,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
@@ -116,26 +76,11 @@ def command(
     if statistics:
         pt.output.emit(errors(), output)
         return
-    counted = local_file is not None or seconds is not None
-    if (calibration is None) != counted:
+    if (calibration is None) == (run["local"] is None and run["seconds"] is None):
         raise pt.UsageError(
             "predict: give either a CALIBRATION.toml or --local with perf stat output (or --seconds)"
         )
-    if calibration is not None:
-        known = pt.measured.read_calibration(calibration)
-    else:
-        known = calibrate(
-            local_file,
-            remote_file,
-            remote_placement,
-            at=at,
-            seconds=seconds,
-            remote_seconds=remote_seconds,
-            native=native,
-            walkers=walkers,
-            threads_per_core=threads_per_core,
-            machine=machine,
-        )
+    known = calibrate(**run) if calibration is None else pt.measured.read_calibration(calibration)
     pt.output.emit(predicted(known, placements, walk_cycles), output)
 
 

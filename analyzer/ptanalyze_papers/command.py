@@ -34,9 +34,8 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
-@pt.options.on_option
 @pt.output.output_options("validation", "throughput")
-def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: pt.output.Output) -> None:
+def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.output.Output) -> None:
     """Print published measurements beside this package's figures, one row per quantity.
 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
@@ -55,7 +54,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     from .run import flat, published_frame, sections, summary, validate
 
     with pt.terminal.progress_bar() as progress:
-        compared = validate(papers, wanted, quick, progress, on)
+        compared = validate(papers, wanted, quick, progress)
     chosen = "".join(f"--paper {name} " for name in papers)
     place = "".join(compared[0][1][0].figure.where.partition(",")[:2])
     following = {

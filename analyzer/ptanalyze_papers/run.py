@@ -36,63 +36,32 @@ def validate(
     wanted: str = "",
     quick: bool = False,
     progress: pt.process.Progress = None,
-    on: str = "",
 ) -> list[tuple[Paper, list[Row]]]:
     """[(Paper, [Row])], an item per paper.
 
     papers    names of PAPERS, all where empty
     wanted    keep rows whose place or quantity has this text, in any case
     progress  called with (done, total, "figures")
-    on        "dask:HOST:PORT": figures are made by the workers of that cluster, with the same numbers
     Raises UsageError for an unknown paper, and where no row has the wanted text.
     """
     for name in papers:
         if name not in PAPERS:
             raise pt.UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
-    jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
+    jobs = [(name, run) for name in papers or PAPERS for _, run in figures(name, wanted)]
     rows_of: dict[str, list[Row]] = {}
-    for name, rows in (
-        _apart(jobs, wanted, quick, progress, on) if on else _here(jobs, wanted, quick, progress)
-    ):
-        rows_of.setdefault(name, []).extend(row for row in rows if has(row, wanted))
+    with bench(quick, wanted) as workshop:
+        for done, (name, run) in enumerate(jobs):
+            if progress:
+                progress(done, len(jobs), "figures")
+            if name not in rows_of:  # figures of a paper share their captures
+                workshop.clear()
+            rows_of.setdefault(name, []).extend(row for row in run(workshop) if row.figure.says(wanted))
     kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
     if not kept:
         raise pt.UsageError(
             f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
         )
     return kept
-
-
-def _here(
-    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: pt.process.Progress
-) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield (paper, its rows) of a figure after the other; those of a paper share their captures."""
-    before = None
-    with bench(quick, wanted) as workshop:
-        for done, (name, _, run) in enumerate(jobs):
-            if progress:
-                progress(done, len(jobs), "figures")
-            if name != before:
-                workshop.clear()
-            before = name
-            yield name, run(workshop)
-
-
-def _apart(
-    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: pt.process.Progress, on: str
-) -> Iterator[tuple[str, list[Row]]]:
-    """Rows by workers: a figure is a unit, which makes the captures that it needs."""
-    units = [(name, title, wanted, quick) for name, title, _ in jobs]
-    with pt.analysis.workers_on(on) as workers:
-        made = pt.analysis.carried_out(workers, figure_there, units, progress, "figures")
-    yield from zip((name for name, _, _ in jobs), made, strict=True)
-
-
-def figure_there(unit: tuple[str, str, str, bool]) -> list[Row]:
-    """The rows of a (paper, figure, wanted text, quick) at a worker."""
-    name, title, wanted, quick = unit
-    with bench(quick, wanted) as workshop:
-        return list(dict(figures(name, wanted))[title](workshop))
 
 
 def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
@@ -107,10 +76,6 @@ def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
 def alike(title: str, place: re.Match[str]) -> bool:
     match = PLACE.match(title)
     return match is not None and match[0].casefold() == place[0].casefold()
-
-
-def has(row: Row, wanted: str) -> bool:
-    return row.figure.says(wanted)
 
 
 # Rows for people and for programs.

@@ -195,7 +195,8 @@ ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines per gPT line, p
 def corunner(lines: float) -> float:
     """Share of faults after which a co-runner takes the rest of 8 frames, so that the metric is `lines`.
 
-    The inverse of ptanalyze_synth.capture.fragmentation, 1.875 < lines < 8.
+    A page shares its line with the page before it unless it begins 8 frames of its own: the metric is
+    1 + 7 new_group(share), between 1.875 and 8.
     """
     low, high = 0.0, 1.0
     for _ in range(60):

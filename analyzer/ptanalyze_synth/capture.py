@@ -1,7 +1,7 @@
 """A synthetic capture as a directory, as a dumper and a tracer would write it."""
 
 import os
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 import ptanalyze as pt
 
-from .kernels import ADDRESS, FIRST_TOUCH, INTERLEAVE, Radix, Space
+from .kernels import ADDRESS, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
 from .plan import plan as plan_of
 from .process import (
@@ -22,7 +22,6 @@ from .process import (
     Recorder,
     State,
     growth,
-    new_group,
     new_state,
 )
 
@@ -32,25 +31,14 @@ METHOD = "synth"
 SLACK = 1.05  # upper tables, the trace
 
 
-@dataclass(frozen=True)
-class Made:
-    """Sizes of a capture: tables by level of each dimension, table pages by node, accesses traced."""
-
-    guest: dict[int, int]
-    host: dict[int, int] | None
-    guest_nodes: dict[int, int]
-    host_nodes: dict[int, int] | None
-    accesses: int
-
-
 def synthesize(
     asked: Parameters,
     out: str | os.PathLike[str],
     *,
     trace: bool = True,
     progress: pt.process.Progress = None,
-) -> tuple[Plan, Made]:
-    """Write the capture that Parameters describe to the new directory `out`; returns (Plan, Made).
+) -> tuple[Process, pt.Snapshot]:
+    """Write the capture that Parameters describe to the new directory `out`; returns (Process, Snapshot).
 
     trace  False: page tables alone. UsageError for contradictions, a full disk or a full modelled machine;
     nothing is left then.
@@ -60,12 +48,11 @@ def synthesize(
     with pt.formats.new_capture(out) as inside:
         must_fit(plan, inside)
         state = new_state(plan, inside)
-        if trace:
-            with pt.formats.new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) as writer:
-                process = Process(plan, state, Recorder(plan, writer))
-                process.run(progress)
-        else:
-            process = Process(plan, state, Recorder(plan))
+        writing = (
+            pt.formats.new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) if trace else nullcontext()
+        )
+        with writing as writer:
+            process = Process(plan, state, Recorder(plan, writer))
             process.run(progress)
         snapshot = finish(plan, state, inside)
         pt.formats.seal(
@@ -73,7 +60,7 @@ def synthesize(
             "vm" if plan.nested else "process",
             {"synth": {**asked.facts(), "version": pt.__version__}},
         )
-    return plan, made_of(snapshot, process.recorder.accesses if trace else 0)
+    return process, snapshot
 
 
 def must_fit(plan: Plan, directory: Path) -> None:
@@ -106,7 +93,7 @@ def trace_facts(asked: Parameters) -> dict[str, Any]:
 
 def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
-    space, topology = state.space, topology_of(plan, state.frames.host)
+    space, topology = state.space, topology_of(plan, state.frames.host, plan.asked.nodes)
     facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
     if plan.asked.scale > 1:
         facts["scale"] = plan.asked.scale
@@ -116,7 +103,7 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     else:
         behind = frames_behind(space)
         host = tree_of(space.host, state.host, space.host.frame, topology, plan.asked.levels, "ept")
-        seen = guest_topology(plan, state.frames)
+        seen = topology_of(plan, state.frames.guest, state.frames.guest_nodes)
         facts["vm"] = vm_facts(plan, space, seen)
     guest = tree_of(space.guest, state.guest, behind, topology, plan.asked.levels, "x86")
     vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], pt.snapshot.VMA_DTYPE)
@@ -131,27 +118,17 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     return snapshot
 
 
-def topology_of(plan: Plan, frames: int) -> pt.snapshot.Topology:
-    """Nodes of `frames` frames each, with the CPUs threads may run on (of a VM: its vCPUs)."""
-    return pt.snapshot.Topology(
-        tuple(node_of(plan, n, frames, plan.asked.nodes) for n in range(plan.asked.nodes))
-    )
-
-
-def guest_topology(plan: Plan, frames: Frames) -> pt.snapshot.Topology:
-    """Topology as the guest sees it: a node per host node, or one for all."""
-    return pt.snapshot.Topology(
-        tuple(node_of(plan, n, frames.guest, frames.guest_nodes) for n in range(frames.guest_nodes))
-    )
-
-
-def node_of(plan: Plan, n: int, frames: int, nodes: int) -> pt.snapshot.Node:
+def topology_of(plan: Plan, frames: int, nodes: int) -> pt.snapshot.Topology:
+    """`nodes` nodes of `frames` frames each, with the CPUs that threads may run on; an oblivious guest's one
+    node has all."""
     cpus = plan.threads.cpu_node
-    mine = np.flatnonzero(cpus == n) if nodes == plan.asked.nodes else np.arange(len(cpus))
-    distance = tuple(LOCAL if other == n else REMOTE for other in range(nodes))
-    return pt.snapshot.Node(
-        n, tuple(mine.tolist()), np.array([[n * frames, (n + 1) * frames]], np.int64), distance
-    )
+    made = []
+    for n in range(nodes):
+        mine = np.flatnonzero(cpus == n) if nodes == plan.asked.nodes else np.arange(len(cpus))
+        distance = tuple(LOCAL if other == n else REMOTE for other in range(nodes))
+        ranges = np.array([[n * frames, (n + 1) * frames]], np.int64)
+        made.append(pt.snapshot.Node(n, tuple(mine.tolist()), ranges, distance))
+    return pt.snapshot.Topology(tuple(made))
 
 
 def frames_behind(space: Space) -> np.ndarray:
@@ -219,23 +196,6 @@ def host_dump(
     )
 
 
-def made_of(snapshot: pt.Snapshot, accesses: int) -> Made:
-    host = snapshot.host
-    return Made(
-        counted(snapshot.guest.level),
-        None if host is None else counted(host.level),
-        counted(snapshot.guest.node),
-        None if host is None else counted(host.node),
-        accesses,
-    )
-
-
-def counted(values: np.ndarray) -> dict[int, int]:
-    return {
-        int(value): int(count) for value, count in zip(*np.unique(values, return_counts=True), strict=True)
-    }
-
-
 # A synthetic capture from Python: `ptanalyze.synth`.
 
 
@@ -255,61 +215,3 @@ def synth(
     asked = Parameters(whole_pages(size) if isinstance(size, str) else size, **parameters)
     synthesize(asked, Path(directory), trace=trace)
     return pt.load(directory)
-
-
-# Expected results of a synthetic capture, where a closed form exists.
-
-
-def leaf_classes(plan: Plan) -> dict[str, np.ndarray] | None:
-    """{class: float64[nodes]}: expected share of leaf entries by class, seen from each socket; None: no form.
-
-    First touch puts leaf tables on the nodes of the threads that own the mapped part; interleaving draws
-    nodes evenly; two dimensions are independent unless both follow the threads: a share of a socket's own gPT
-    times a share of its own ePT (vMitosis, section 2.2: 1/N^2). Huge leaves lie in tables that span 1 GiB,
-    which several threads may share: no form.
-    """
-    if plan.asked.munmap_every is not None or plan.data is not None or plan.asked.node_memory is not None:
-        return None
-    if plan.asked.thp or plan.asked.host_thp:
-        return None
-    host = spread(plan, plan.host_policy)
-    if not plan.nested:
-        local = spread(plan, plan.policy)
-        return {"Local": local, "Remote": 1 - local}
-    policy = plan.host_policy if plan.asked.guest == "oblivious" else plan.policy
-    guest = spread(plan, policy)
-    together = guest if policy == plan.host_policy == FIRST_TOUCH else guest * host
-    return {
-        "Local-Local": together,
-        "Local-Remote": guest - together,
-        "Remote-Local": host - together,
-        "Remote-Remote": 1 - guest - host + together,
-    }
-
-
-def spread(plan: Plan, policy: int) -> np.ndarray:
-    """float64[nodes]: expected share of the leaf tables' entries on each node."""
-    nodes = plan.asked.nodes
-    if policy == INTERLEAVE:
-        return np.full(nodes, 1 / nodes)
-    share = np.zeros(nodes)
-    if policy >= 0:
-        share[policy] = 1
-    elif plan.asked.init == "single":
-        share[plan.threads.node[0]] = 1
-    else:
-        np.add.at(share, plan.threads.node, np.diff(plan.threads.part) / plan.pages)
-    return share
-
-
-def fragmentation(plan: Plan) -> float | None:
-    """PTEMagnet's metric (section 3.2): lines of ePT entries behind a line of gPT entries; None: no form.
-
-    A page shares its line with the page before it unless it begins 8 frames of its own: 1 + 7 p, with p from
-    process.new_group. Without a co-runner groups stay aligned: 1.
-    """
-    plain = plan.policy != INTERLEAVE and plan.asked.munmap_every is None and plan.data is None
-    if not plan.nested or not plain or plan.asked.thp == 1:
-        return None
-    chance = plan.asked.fragmentation
-    return 1.0 + 7 * new_group(chance) if chance > 0 else 1.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,8 +11,7 @@ import click
 import ptanalyze as pt
 
 if TYPE_CHECKING:
-    from .capture import Made
-    from .plan import Plan
+    from pandas import DataFrame
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -204,61 +204,38 @@ def command(directory: str | None, trace: bool, output: pt.output.Output, **aske
 
     directory = directory or pt.options.free_name("synth")
     with pt.terminal.progress_bar() as progress:
-        plan, made = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
+        process, snapshot = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
 
-    def table() -> Any:
+    def table() -> DataFrame:
         return pt.page_tables(directory)
 
+    rows, accesses = table_rows(snapshot), process.recorder.accesses if trace else 0
     answer = pt.columns.Answer(
         "synth",
         table,
-        lambda: {"tables": table_rows(made), "expected": closed_forms(plan), "accesses": made.accesses},
-        lambda: view(plan, made),
+        lambda: {"tables": rows, "accesses": accesses},
+        lambda: [pt.columns.Section("Page tables", rows)],
         dict.fromkeys(("tables", "map"), table),
     )
     pt.output.emit(answer, output)
-    if warning := left_to_chance(plan):
+    if warning := left_to_chance(process.plan):
         pt.cli.echo(f"ptanalyze: {warning}", err=True)
     pt.cli.echo(
-        f"{directory}: made, {made.accesses:,} accesses traced; {pt.cli.next_step('classify', directory)}",
+        f"{directory}: made, {accesses:,} accesses traced; {pt.cli.next_step('classify', directory)}",
         err=output.form != "table",
     )
 
 
-def table_rows(made: Made) -> list[dict[str, Any]]:
-    """A row per dimension: tables by level and node, bytes."""
-    sides = [("page table" if made.host is None else "gPT", made.guest, made.guest_nodes)]
-    if made.host is not None and made.host_nodes is not None:
-        sides.append(("ePT", made.host, made.host_nodes))
+def table_rows(snapshot: pt.Snapshot) -> list[dict[str, Any]]:
+    """A row per dimension: MiB of tables, and their number at each level and on each node."""
+    sides = {"page table" if snapshot.host is None else "gPT": snapshot.guest}
+    if snapshot.host is not None:
+        sides["ePT"] = snapshot.host
     rows = []
-    for name, levels, nodes in sides:
-        row = {"table": name, "MiB": sum(levels.values()) / 256}
-        row |= {f"level {level}": count for level, count in sorted(levels.items(), reverse=True)}
-        rows.append(row | {f"node {node}": count for node, count in nodes.items()})
+    for name, tree in sides.items():
+        levels, nodes = Counter(tree.level.tolist()), Counter(tree.node.tolist())
+        row = {"table": name, "MiB": len(tree.level) / 256}
+        row |= {f"level {level}": levels[level] for level in sorted(levels, reverse=True)}
+        rows.append(row | {f"node {node}": nodes[node] for node in sorted(nodes)})
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return [{key: row.get(key, 0) for key in keys} for row in rows]
-
-
-def closed_forms(plan: Plan) -> dict[str, Any]:
-    """What closed forms say about the page tables; None where they say nothing."""
-    from .capture import fragmentation, leaf_classes
-
-    return {"leaf_classes": leaf_classes(plan), "ept_lines_per_gpt_line": fragmentation(plan)}
-
-
-def view(plan: Plan, made: Made) -> Iterator[pt.columns.Section]:
-
-    yield pt.columns.Section("Page tables", table_rows(made))
-    expected = closed_forms(plan)
-    if (classes := expected["leaf_classes"]) is not None:
-        rows: list[dict[str, pt.columns.Cell]] = [
-            {
-                "seen from socket": str(node),
-                **{name: f"{100 * of[node]:.2f} %" for name, of in classes.items()},
-            }
-            for node in range(plan.asked.nodes)
-        ]
-        yield pt.columns.Section("Leaf entries, expected", rows)
-    if (metric := expected["ept_lines_per_gpt_line"]) is not None:
-        title = "ePT cache lines per gPT cache line, expected"
-        yield pt.columns.Section(title, [{"PTEMagnet, section 3.2": metric}])

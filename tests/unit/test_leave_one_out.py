@@ -11,7 +11,6 @@ import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.law import MeasuredRun, placement
-from ptanalyze_law import assumed as stored_prior
 from ptanalyze_law import leave_one_out as loo
 from ptanalyze_law import prior
 from ptanalyze_law.assumed import overlap, prior_of
@@ -427,7 +426,7 @@ def test_a_damaged_prior_is_named(tmp_path, monkeypatch, content, why):
     (tmp_path / "reference").mkdir()
     if content is not None:
         (tmp_path / "reference" / "prior.toml").write_text(content)
-    monkeypatch.setattr(stored_prior, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(pt.errors, "bundled", lambda kind: tmp_path)
     prior_of.cache_clear()
     try:
         with pytest.raises(UsageError, match=rf"prior\.toml: .*({why})"):

@@ -24,12 +24,12 @@ from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.reservations import measure
 from ptanalyze.world.tlb_filter import FLUSH_CEILING
 from ptanalyze_synth import kernels as kernels
-from ptanalyze_synth.capture import fragmentation as expected_fragmentation
-from ptanalyze_synth.capture import leaf_classes, synthesize
+from ptanalyze_synth.capture import synthesize
+from ptanalyze_synth.kernels import FIRST_TOUCH, INTERLEAVE
 from ptanalyze_synth.patterns import half_bits, page_source
 from ptanalyze_synth.plan import Parameters, lay_out, left_to_chance, whole_pages
 from ptanalyze_synth.plan import plan as plan_of
-from ptanalyze_synth.process import ALL, START, frames_of
+from ptanalyze_synth.process import ALL, START, frames_of, new_group
 
 pytestmark = pytest.mark.twin
 
@@ -417,8 +417,9 @@ def test_a_graph_of_2_to_30_vertices_takes_as_much_room_as_its_arrays():
 @pytest.mark.compiled
 def test_a_capture_of_a_shape_passes_every_check_and_comes_out_the_same_again(tmp_path):
     asked = Parameters(nodes=2, threads=2, pattern="bc:kron16", accesses=20_000, init_trace=False)
-    plan, made = synthesize(asked, tmp_path / "graph")
-    assert made.accesses == 20_000
+    process, _ = synthesize(asked, tmp_path / "graph")
+    plan = process.plan
+    assert process.recorder.accesses == 20_000
     found = check_capture(open_capture(tmp_path / "graph"))
     assert found and not [check for check in found if check.verdict in (FAILED, PARTIAL)]
     synthesize(plan.asked, tmp_path / "again")
@@ -608,8 +609,8 @@ def made(directory, **options):
     """(Plan, Capture) of a small VM, by default with page tables alone."""
     trace = options.pop("trace", False)
     parameters = Parameters(**{"size": 64 * MIB, "guest": "visible", "accesses": 1} | options)
-    plan, _ = synthesize(parameters, directory / "made", trace=trace)
-    return plan, open_capture(directory / "made")
+    process, _ = synthesize(parameters, directory / "made", trace=trace)
+    return process.plan, open_capture(directory / "made")
 
 
 def space_of(capture):
@@ -623,7 +624,27 @@ def shares(capture):
 
 
 def expected_shares(plan):
-    return np.stack(list(leaf_classes(plan).values()), axis=1)
+    """float64[nodes, classes]: first touch follows the threads' parts, interleaving is even; two dimensions
+    are independent unless both follow the threads (vMitosis, section 2.2: 1/N^2)."""
+    host = expected_nodes(plan, plan.host_policy)
+    if not plan.nested:
+        local = expected_nodes(plan, plan.policy)
+        return np.stack([local, 1 - local], axis=1)
+    policy = plan.host_policy if plan.asked.guest == "oblivious" else plan.policy
+    guest = expected_nodes(plan, policy)
+    both = guest if policy == plan.host_policy == FIRST_TOUCH else guest * host
+    return np.stack([both, guest - both, host - both, 1 - guest - host + both], axis=1)
+
+
+def expected_nodes(plan, policy):
+    share = np.zeros(plan.asked.nodes)
+    if policy == INTERLEAVE:
+        share[:] = 1 / len(share)
+    elif policy >= 0 or plan.asked.init == "single":
+        share[policy if policy >= 0 else plan.threads.node[0]] = 1
+    else:
+        np.add.at(share, plan.threads.node, np.diff(plan.threads.part) / plan.pages)
+    return share
 
 
 @pytest.mark.parametrize(
@@ -672,8 +693,7 @@ def metric_of(capture):
 
 
 def test_one_thread_without_a_co_runner_is_not_fragmented_at_all(tmp_path):
-    plan, capture = made(tmp_path, threads=1)
-    assert metric_of(capture) == 1.0 == expected_fragmentation(plan)
+    assert metric_of(made(tmp_path, threads=1)[1]) == 1.0
 
 
 def test_fragmentation_follows_its_closed_form_from_1_to_8(tmp_path):
@@ -681,9 +701,9 @@ def test_fragmentation_follows_its_closed_form_from_1_to_8(tmp_path):
     for chance in (0.0, 0.05, 0.2, 0.5, 0.9, 1.0):
         place = tmp_path / str(chance)
         place.mkdir()
-        plan, capture = made(place, threads=1, size=32 * MIB, fragmentation=chance)
+        _, capture = made(place, threads=1, size=32 * MIB, fragmentation=chance)
         found.append(metric_of(capture))
-        assert found[-1] == pytest.approx(expected_fragmentation(plan), rel=0.06)
+        assert found[-1] == pytest.approx(1 + 7 * new_group(chance) if chance else 1, rel=0.06)
     assert found == sorted(found) and found[-1] == 8.0
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -109,7 +110,7 @@ def test_a_broken_file_of_figures_is_one_line_that_names_it(tmp_path, monkeypatc
 def with_file(tmp_path, monkeypatch, text):
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "published-p.toml").write_text(text)
-    monkeypatch.setattr(files, "bundled", lambda kind: tmp_path)
+    monkeypatch.setattr(pt.errors, "bundled", lambda kind: tmp_path)
 
 
 # Hydra's rows: the modelled workloads against closed forms, and what is fitted is called so.

@@ -24,10 +24,8 @@ from .setup import setup_of as setup_of
 from .setup import weighed_by as weighed_by
 from .size import SizeCurve as SizeCurve
 from .size import needed_curve as needed_curve
-from .sweep import carried_out as carried_out
 from .sweep import received as received
 from .sweep import sent as sent
-from .sweep import workers_on as workers_on
 from .verdict import Verdict as Verdict
 from .walk import explain as explain
 from .whatif import replay_snapshot as replay_snapshot

@@ -95,13 +95,6 @@ def option(*names: str) -> Callable[[C], C]:
     return decorate
 
 
-on_option = click.option(
-    "--on",
-    metavar="dask:HOST:PORT",
-    default="",
-    help="Compute on the workers of this Dask cluster; use one you trust. Results do not depend on it. "
-    "Default: in this process.",
-)
 set_option = click.option(
     "--set",
     "settings",

@@ -11,7 +11,6 @@ from . import complete
 from .options import (
     capture_argument,
     capture_of,
-    on_option,
     option,
     pair_of,
     policy_option,
@@ -39,7 +38,13 @@ if TYPE_CHECKING:
 )
 @option("baseline")
 @replay_options
-@on_option
+@click.option(
+    "--on",
+    metavar="dask:HOST:PORT",
+    default="",
+    help="Compute on the workers of this Dask cluster; use one you trust. Results do not depend on it. "
+    "Default: in this process.",
+)
 @output_options("curve")
 def command(
     capture: str | None,
