@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze import replay, synth, whatif
-from ptanalyze.analysis.setup import Setup, open_replay_capture
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import size_curve
 from ptanalyze.analysis.verdict import TABLES
-from ptanalyze.analysis.whatif import replay_beside_mainline
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
@@ -267,7 +266,7 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     one = whatif(capture, "mitosis", machine=machine, cache_share="0.25", stands_for=16)
     assert curve.of("mitosis")[2]["speedup"] == one["speedup"][1]
     large = Setup.of(machine=machine, cache_share="0.25", stands_for=16)
-    parts = replay_beside_mainline(open_replay_capture(capture), "mitosis", large)[1].parts
+    parts = replay(capture, "mitosis", large, judged=True).verdict.parts
     bound = next(part.gain for part in parts if part.kind == TABLES)
     told = one.loc[1, ["speedup_low", "speedup", "speedup_high"]]
     assert [*bound] == pytest.approx(told.tolist(), rel=1e-3)

@@ -21,6 +21,7 @@ from ..cost.throughput import WINDOW_COLUMNS
 from ..formats.capture import CaptureLike, load
 from .findings import owned
 from .setup import provenance_of as setup_provenance_of
+from .verdict import Verdict
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
@@ -330,15 +331,17 @@ def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:
 class Replayed:
     """Results of replays; each table is made, and pandas imported, when first asked for.
 
-    results  [result.Result], the baseline's first: integer arrays behind the tables
-    refused  {policy: why the capture does not allow it}
+    results      [result.Result], the baseline's first: integer arrays behind the tables
+    refused      {policy: why the capture does not allow it}
     fits_caches  Scenario.fits_caches: nothing is said of larger runs
+    verdict      what limits the run and what to type, where that was asked for
     """
 
     results: list[Result]
     machine: Machine
     refused: Mapping[str, str] = field(default_factory=dict)
     fits_caches: bool = False
+    verdict: Verdict | None = None
 
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""

@@ -31,7 +31,7 @@ from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
-from .verdict import HUGE, RESET, Verdict, untold, verdict
+from .verdict import HUGE, RESET, untold, verdict
 from .workload import workload
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ def replay(
     capture: CaptureLike = None,
     policies: Policies = (),
     setup: Setup | None = None,
+    *,
+    judged: bool = False,
     **options: Unpack[Keywords],
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of a single run.
@@ -198,12 +200,45 @@ def replay(
               place of a name; or a list of these; none: asked_policies.asked_or_usual
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
+    judged    with the Verdict: what mainline Linux offers beside the policies is replayed, too
     """
-    how, known = setup_of(setup, options), open_replay_capture(capture)
-    scenario, others, refused = known.scenario(how), known.others(how), dict[str, str]()
+    setup, known = setup_of(setup, options), open_replay_capture(capture)
+    scenario, others, refused = known.scenario(setup), known.others(setup), dict[str, str]()
     asked = asked_or_usual(policies, known.snapshot)
-    results = _results(scenario, asked, how, known.provenance, refused, others)
-    return Replayed(results, how.machine, refused, scenario.fits_caches)
+    plans = chosen(asked, scenario, setup)
+    mainline = (HUGE,) if scenario.snapshot.native else (HUGE, RESET)
+    more = {*mainline} - {plan.name for plan in plans} if judged and scenario.traced else set()
+    besides = [plan_for(name) for name in mainline if name in more]
+    every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
+    notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
+    refused = {name: why for name, why in refused.items() if name not in more}
+    results = [result for result in every if result.policy not in more]
+    results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
+    compared = [result for result in every if result.policy in more]
+    said = verdict(results, workload(scenario), compared, notes=notes) if judged else None
+    return Replayed(results, setup.machine, refused, scenario.fits_caches, said)
+
+
+def _unknown(
+    known: ReplayCapture, baseline: Plan, setup: Setup, base: Result, refused: Mapping[str, str]
+) -> list[Message]:
+    """What is not known of the run, and what is known in its place: huge pages' gain at the traced size, and
+    remote data with and without NUMA balancing."""
+    notes = untold(refused, base)
+    if notes:
+        small = replace(setup, stands_for=AS_CAPTURED)
+        plans = [baseline, plan_for(HUGE)]
+        *_, huge = replay_scenario(known.scenario(small), plans, small, known.provenance, {})
+        if huge.policy == HUGE and huge.speedup:
+            notes.append(message("unknown", "traced-size", gain=huge.speedup))
+    marked = base.finding("autonuma")
+    if marked is not None and base.remote_data is not None:
+        off = replace(setup, autonuma=None)
+        [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
+        if still.remote_data is not None:
+            shares = {"on": base.remote_data, "off": still.remote_data}
+            notes.append(message("unknown", "balancing", faults=marked.numbers["hinting_faults"], **shares))
+    return notes
 
 
 def whatif(
@@ -253,74 +288,11 @@ def replay_snapshot(
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
-    scenarios = [setup.scenario(one, None) for one in others]
-    return _results(
-        setup.scenario(snapshot, trace, cache_dir), policies, setup, provenance, refused, scenarios
-    )
-
-
-def _results(
-    scenario: Scenario,
-    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
-    setup: Setup,
-    provenance: Mapping[str, str] | None,
-    refused: dict[str, str] | None,
-    others: Sequence[Scenario],
-) -> list[Result]:
+    scenario = setup.scenario(snapshot, trace, cache_dir)
+    together = [setup.scenario(one, None) for one in others]
     plans = chosen(policies, scenario, setup)
-    results = replay_scenario(scenario, plans, setup, provenance, refused, others)
+    results = replay_scenario(scenario, plans, setup, provenance, refused, together)
     return with_refusals(results, refused or {}, len(results) - len(plans) + len(policies))
-
-
-# What was asked for beside what mainline Linux offers.
-
-
-def replay_beside_mainline(
-    known: ReplayCapture, policies: Policies, setup: Setup
-) -> tuple[Replayed, Verdict]:
-    """`whatif.replay`, and the Verdict by these policies and, in addition, huge pages: what mainline Linux
-    offers beside the policies that were asked for. Errors as `replay`."""
-    refused: dict[str, str] = {}
-    asked, scenario = asked_or_usual(policies, known.snapshot), known.scenario(setup)
-    plans = chosen(asked, scenario, setup)
-    mainline = [HUGE] if scenario.snapshot.native else [HUGE, RESET]
-    named = {plan.name for plan in plans}
-    more = [plan_for(name) for name in mainline if name not in named] if scenario.traced else []
-    results = replay_scenario(
-        scenario, [*plans, *more], setup, known.provenance, refused, known.others(setup)
-    )
-    besides = [result for result in results if result.policy in {plan.name for plan in more}]
-    notes = untold(refused, results[0])
-    if notes:
-        notes += _at_the_traced_size(known, plans[0], setup)
-    notes += _without_balancing(known, plans[0], setup, results[0])
-    for plan in more:
-        refused.pop(plan.name, None)
-    results = [result for result in results if result.policy not in {plan.name for plan in more}]
-    results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
-    replayed = Replayed(results, setup.machine, refused, scenario.fits_caches)
-    return replayed, verdict(results, workload(scenario), besides, notes=notes)
-
-
-def _at_the_traced_size(known: ReplayCapture, baseline: Plan, setup: Setup) -> list[Message]:
-    """What huge pages give in the run as captured; [] where that is refused, too."""
-    small = replace(setup, stands_for=AS_CAPTURED)
-    plans = [baseline, plan_for(HUGE)]
-    *_, huge = replay_scenario(known.scenario(small), plans, small, known.provenance, {})
-    gain = huge.speedup
-    return [message("unknown", "traced-size", gain=gain)] if huge.policy == HUGE and gain else []
-
-
-def _without_balancing(known: ReplayCapture, baseline: Plan, setup: Setup, base: Result) -> list[Message]:
-    """numa_balancing 1 against 0: remote data with each, and hinting faults; [] for 0 and without a trace."""
-    marked = base.finding("autonuma")
-    if marked is None or base.remote_data is None:
-        return []
-    off = replace(setup, autonuma=None)
-    [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
-    faults = int(marked.numbers["hinting_faults"])
-    shares = {"on": base.remote_data, "off": still.remote_data}
-    return [message("unknown", "balancing", faults=faults, **shares)] if still.remote_data is not None else []
 
 
 # Locality over time: targets of walks in each window of the trace.

@@ -59,8 +59,8 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
       ptanalyze whatif app --stands-for 200G
     """
-    from ..analysis.setup import asked_of_processes, open_replay_capture
-    from ..analysis.whatif import replay, replay_beside_mainline
+    from ..analysis.setup import asked_of_processes
+    from ..analysis.whatif import replay
     from ..core.columns import Answer
     from ..show.terminal import progress_bar
     from ..show.whatif import further, labels, view
@@ -71,11 +71,7 @@ def command(
         opened = capture_of(capture)
         asked = usual(names, opened)
         policies = policies or configured(asked, settings)
-        verdict = None
-        if output.form == "table" and not full:
-            replayed, verdict = replay_beside_mainline(open_replay_capture(opened), policies, setup)
-        else:
-            replayed = replay(opened, policies, setup)
+        replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
         curve = sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     steps = further(capture, results[0], options["calibration"] is not None)
@@ -85,7 +81,7 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
-            lambda: view(results, None if full else steps, replayed.refused, notes, curve, verdict),
+            lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
             plots_of(replayed, curve),
             replayed.refused,
         ),
