@@ -22,7 +22,7 @@ from .analysis.setup import Setup as Setup
 from .analysis.size import sizes as sizes
 from .analysis.sweep import sweep as sweep
 from .analysis.walk import walk as walk
-from .analysis.walk import walk_map as walk_map
+from .analysis.walk_map import walk_map as walk_map
 from .analysis.whatif import reads as reads
 from .analysis.whatif import replay as replay
 from .analysis.whatif import timeline as timeline
@@ -33,6 +33,7 @@ from .capture import live as live
 from .cli import complete as complete
 from .cli import options as options
 from .cli import output as output
+from .cli import replay_options as replay_options
 from .core import columns as columns
 from .core import errors as errors
 from .core import interval as interval

@@ -21,9 +21,9 @@ import ptanalyze as pt
     show_default=True,
     help="HTML file to write; an existing file is replaced.",
 )
-@pt.options.question_options
-@pt.options.option("weigh")
-@pt.options.replay_options
+@pt.replay_options.question_options
+@pt.replay_options.option("weigh")
+@pt.replay_options.replay_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -54,10 +54,10 @@ def command(
     from .page import Page, html, write
     from .study import studies
 
-    asked = [pt.options.capture_of(one) for one in captures or (None,)]
+    asked = [pt.replay_options.capture_of(one) for one in captures or (None,)]
     with pt.terminal.progress_bar() as progress:
-        setup = pt.options.setup_from(options, progress)
-        found = studies(asked, setup, pt.options.question(memory, updates, horizon, names))
+        setup = pt.replay_options.setup_from(options, progress)
+        found = studies(asked, setup, pt.replay_options.question(memory, updates, horizon, names))
         page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
     write(output, page)
     pt.cli.echo(f"ptanalyze: wrote {output}", err=True)

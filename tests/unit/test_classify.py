@@ -15,7 +15,8 @@ import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
-from ptanalyze.analysis.walk import explain, rows_of
+from ptanalyze.analysis.walk import explain
+from ptanalyze.analysis.walk_map import rows_of
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show.classify import view

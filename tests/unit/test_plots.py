@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 import ptanalyze
 from plot_texts import clipped, overlapping, readable, words, written
 from ptanalyze.analysis import frames
-from ptanalyze.analysis.walk import explain
+from ptanalyze.analysis.walk import explain, walk_frame
 from ptanalyze.capture.vm.diff import diff
 from ptanalyze.core import interval
 from ptanalyze.core.columns import AS_TRACED, ASSUMED
@@ -393,7 +393,7 @@ def test_changes_are_shares_of_each_level(vm, place):
 
 
 def walked(snapshot, address):
-    return frames.walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
+    return walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
 
 
 @pytest.mark.parametrize(

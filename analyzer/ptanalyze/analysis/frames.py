@@ -221,22 +221,6 @@ def differences_frame(comparison: Any) -> DataFrame:
     return described(table, **rest, exact=comparison.exact)
 
 
-def walk_frame(translation: Any, nodes: Sequence[int]) -> DataFrame:
-    """One row per read of a walk.Translation, in the hardware's order, with walk.Step's columns.
-
-    attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
-    None and stopped a sentence where the address is not mapped. Shows physical addresses.
-    """
-    page = {
-        "frame": translation.page_frame,
-        "bytes": translation.page_bytes,
-        "node": translation.page_node,
-        "stopped": translation.stopped,
-    }
-    table = DataFrame([vars(step) for step in translation.steps])
-    return described(table, address=translation.address, nodes=list(nodes), page=page)
-
-
 def changes_frame(trees: Sequence[Any]) -> DataFrame:
     """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
 

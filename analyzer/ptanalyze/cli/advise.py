@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from .options import (
-    capture_argument,
+from .options import capture_argument, full_option
+from .output import Output, emit, output_options
+from .replay_options import (
     capture_of,
-    full_option,
     option,
     plots_of,
     question,
@@ -19,7 +19,6 @@ from .options import (
     sizes_of,
     sizes_option,
 )
-from .output import Output, emit, output_options
 
 
 @click.command("advise")

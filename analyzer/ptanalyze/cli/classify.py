@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .info import table_pages
-from .options import capture_argument, open_or_default, option, steps
+from .options import capture_argument, open_or_default, steps
 from .output import Output, emit, output_options
+from .replay_options import option
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -44,42 +44,11 @@ def captures(context: click.Context, parameter: click.Parameter, incomplete: str
     return items(samples(), incomplete, "dir")
 
 
-def captures_at(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """CAPTURE@POLICY, or a file of results."""
-    if "@" in incomplete:
-        from ..policies import names
-
-        capture = incomplete.partition("@")[0]
-        return items((f"{capture}@{name}" for name in names()), incomplete)
-    return items((f"{name}@" for name in samples()), incomplete, "file")
-
-
 def samples() -> list[str]:
     from ..core.errors import bundled
 
     place = bundled("samples")
     return sorted(path.name for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
-
-
-def settings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """KEY= of the policies that -p names, of all without; after it the values, where there are few."""
-    from ..policies import members, names, parameters
-
-    asked = [one.partition(":")[0] for one in context.params.get("names") or names()]
-    known = [row for name in asked for policy in members(name) for row in parameters(policy)]
-    key, equals, _ = incomplete.partition("=")
-    if not equals:
-        return items(dict.fromkeys(f"{name}=" for name, *_ in known), incomplete)
-    values = [value for name, _, allowed, _ in known if name == key for value in allowed.split(", ")]
-    return items(dict.fromkeys(f"{key}={value}" for value in values if ".." not in value), incomplete)
-
-
-def policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names; of A+B and A,B the last."""
-    from ..policies import names
-
-    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
-    return items((incomplete[:kept] + name for name in [*names(), "all"]), incomplete)
 
 
 def machines(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

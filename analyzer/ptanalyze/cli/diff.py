@@ -11,10 +11,11 @@ import click
 
 from ..core.errors import CaptureError, UsageError
 from . import complete
-from .options import capture_of, pair_of, replay_options, setup_from
 from .output import Output, emit, output_options
+from .replay_options import capture_of, pair_of, replay_options, setup_from
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from pandas import DataFrame
 
     from ..core.columns import Answer, Section
@@ -23,9 +24,19 @@ FILES = (".json", ".csv")
 REDACTED = "frames are renumbered there, so an unchanged page may count as moved or as in another frame"
 
 
+def captures_at(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """CAPTURE@POLICY, or a file of results."""
+    if "@" in incomplete:
+        from ..policies import names
+
+        capture = incomplete.partition("@")[0]
+        return complete.items((f"{capture}@{name}" for name in names()), incomplete)
+    return complete.items((f"{name}@" for name in complete.samples()), incomplete, "file")
+
+
 @click.command("diff")
-@click.argument("a", type=click.Path(), shell_complete=complete.captures_at)
-@click.argument("b", type=click.Path(), shell_complete=complete.captures_at)
+@click.argument("a", type=click.Path(), shell_complete=captures_at)
+@click.argument("b", type=click.Path(), shell_complete=captures_at)
 @click.option("--exact", is_flag=True, help="Of results: exit with 1 if anything differs.")
 @replay_options
 @output_options("changes")

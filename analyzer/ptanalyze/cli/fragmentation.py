@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default, option, pair_of, steps
+from .options import capture_argument, open_or_default, steps
 from .output import Output, emit, output_options
+from .replay_options import option, pair_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

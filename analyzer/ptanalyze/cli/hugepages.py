@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from .options import capture_argument, capture_of, replay_options, setup_from
+from .options import capture_argument
 from .output import Output, emit
+from .replay_options import capture_of, replay_options, setup_from
 
 
 @click.command("hugepages")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete
 from .options import full_option
 from .output import Output, emit, output_options
+from .replay_options import policies_offered
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("policies")
-@click.argument("names", nargs=-1, shell_complete=complete.policies)
+@click.argument("names", nargs=-1, shell_complete=policies_offered)
 @full_option
 @output_options()
 def command(names: tuple[str, ...], full: bool, output: Output) -> None:

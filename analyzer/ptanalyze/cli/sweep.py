@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from . import complete
-from .options import (
-    capture_argument,
+from .options import capture_argument
+from .output import Output, emit, output_options
+from .replay_options import (
     capture_of,
     option,
     pair_of,
     policy_option,
     replay_options,
+    settings_offered,
     setup_from,
 )
-from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     metavar="KEY=VALUES",
-    shell_complete=complete.settings,
+    shell_complete=settings_offered,
     help="Axis: a policy's parameter, or nodes, placement, contended, latency_ratio, with values 0:9 (both "
     "ends), 0:8:2, 2,4,8 or 0,1;2,3; repeatable.",
 )

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from .options import (
-    capture_argument,
+from .options import capture_argument
+from .output import Output, emit, output_options
+from .replay_options import (
     capture_of,
     configured,
     option,
@@ -17,7 +18,6 @@ from .options import (
     setup_from,
     usual,
 )
-from .output import Output, emit, output_options
 
 
 @click.command("timeline")

@@ -49,7 +49,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     """
     from dataclasses import asdict
 
-    from ..analysis.walk import explain
+    from ..analysis.walk import explain, walk_frame
     from ..core.columns import Answer
 
     capture, address = where
@@ -62,11 +62,9 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     translation = explain(opened.snapshot, address)
 
     def table() -> DataFrame:
-        from ..analysis.frames import walk_frame
-
-        found = walk_frame(translation, nodes)
-        found.attrs["provenance"] = {"capture": str(opened.directory)}
-        return found
+        reads = walk_frame(translation, nodes)
+        reads.attrs["provenance"] = {"capture": str(opened.directory)}
+        return reads
 
     emit(
         Answer(

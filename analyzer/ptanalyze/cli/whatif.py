@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import is_whole
-from .options import (
-    capture_argument,
+from .options import capture_argument, full_option
+from .output import Output, emit, output_options
+from .replay_options import (
     capture_of,
     configured,
-    full_option,
     option,
     plots_of,
     policy_option,
@@ -23,7 +23,6 @@ from .options import (
     sizes_option,
     usual,
 )
-from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
     from ..analysis.size import SizeCurve

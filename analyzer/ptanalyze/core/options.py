@@ -21,11 +21,11 @@ WINDOWS = 20  # of a timeline, unless another number is asked for
 class Option(NamedTuple):
     """How the command line takes a field.
 
-    flags     "-m --machine"; formerly: its old name, which is taken too
+    flags     "-m --machine"
     parameter its parameter in click, by default the field's name
     kind      "path", words to choose from, or the least and the most of a whole number; None: text, or
               a flag where the default is False
-    complete  words that shells offer, or the function of cli.complete that finds them
+    complete  words that shells offer, or a key of cli.replay_options.OFFERS
     shown     the default in words; by default as it is, where there is one
     default   by default the field's
     """
@@ -39,7 +39,6 @@ class Option(NamedTuple):
     shown: str = ""
     default: Any = None
     multiple: bool = False
-    formerly: str = ""
 
 
 def option(
@@ -159,7 +158,6 @@ class Options:
             "Number of CPUs to compute on; results do not depend on it.",
             kind=(1, None),
             shown="all that the process may use",
-            formerly="--threads",
         ),
     )
     move_threads: str = field(

@@ -5,27 +5,7 @@ the table and states its main result; colours are Okabe's and Ito's, and nothing
 All functions raise errors.UsageError for a table with nothing to draw.
 """
 
-from .locality import fragmentation, latency, locality, reads, timeline
-from .page_table_map import changes, page_table_map, table_pages, walk, walk_map
-from .speedup import comparison, curve, footprint, pareto, roofline, speedup
-from .style import save
+from ...core.lazy import attach
 
-__all__ = [
-    "changes",
-    "comparison",
-    "curve",
-    "footprint",
-    "fragmentation",
-    "latency",
-    "locality",
-    "page_table_map",
-    "pareto",
-    "reads",
-    "roofline",
-    "save",
-    "speedup",
-    "table_pages",
-    "timeline",
-    "walk",
-    "walk_map",
-]
+API, __getattr__ = attach(__name__, __file__)
+__all__ = list(API)
