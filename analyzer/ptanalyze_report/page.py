@@ -6,13 +6,18 @@ import gzip
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Unpack, cast
+from signal import SIG_DFL, signal
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,6 +29,8 @@ import ptanalyze as pt
 from . import figures
 from .figures import Column, Grid, Picture, count, grid, word
 from .study import Study, cautions, glance, studies
+
+T = TypeVar("T")
 
 
 def report(
@@ -198,7 +205,7 @@ def drawn(studies: Sequence[Study], processes: int, progress: pt.process.Progres
     draws = [draw for study in work for part in study for draw in part]
     if progress is not None:
         progress(0, len(draws), "drawing figures")
-    pictures = iter(pt.process.by_processes(draws, processes))
+    pictures = iter(by_processes(draws, processes))
     chapters = []
     for k, study in enumerate(studies):
         taken = [list(islice(pictures, len(part))) for part in work[k]]
@@ -206,6 +213,35 @@ def drawn(studies: Sequence[Study], processes: int, progress: pt.process.Progres
     if progress is not None:
         progress(len(draws), len(draws), "drawing figures")
     return chapters
+
+
+def by_processes(draws: Sequence[Callable[[], T]], processes: int) -> list[T]:
+    """What each draw returns, drawn in forked processes: drawing keeps the interpreter busy.
+
+    Where a process dies, the caller draws all.
+    """
+    if min(processes, len(draws)) > 1:
+        DRAWS[:] = draws
+        fork = get_context("fork")
+        with (
+            ProcessPoolExecutor(min(processes, len(draws)), fork, initializer=heed_signals) as pool,
+            suppress(BrokenProcessPool),
+        ):
+            return list(pool.map(draw_inherited, range(len(draws))))
+    return [draw() for draw in draws]
+
+
+DRAWS: list[Callable[[], Any]] = []  # inherited by forked processes, since closures cannot be sent
+
+
+def draw_inherited(number: int) -> Any:
+    return DRAWS[number]()
+
+
+def heed_signals() -> None:
+    """Let Ctrl-C end a forked process at once and in silence."""
+    for number in pt.process.ASKED:
+        signal(number, SIG_DFL)
 
 
 def environment() -> Environment:

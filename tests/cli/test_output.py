@@ -298,16 +298,8 @@ def test_compare_finds_no_difference_between_the_api_and_a_file_of_the_command_l
     assert pt("diff", *written, "--exact").code == 0
 
 
-def test_columns_of_a_table_can_be_chosen(pt, sample, tmp_path):
-    asked = "whatif", sample, "-p", "linux", "--columns", "speedup,policy"
-    assert pt(*asked, "--csv", "-o", tmp_path / "some.csv").out.startswith("speedup,policy\n")
-    assert (tmp_path / "some.csv").read_text().startswith("speedup,policy\n")
-    assert "speedup" in pt(*asked).out and "walks" not in pt(*asked).out
-
-
 def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
-    for form in (("--csv",), ("--columns", "policy,speedup")):
-        assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", *form).err
+    assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", "--csv").err
 
 
 def test_two_forms_at_once_are_refused(pt):

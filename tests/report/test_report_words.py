@@ -1,6 +1,7 @@
 """The report's words: how sure it is, its glossary, its cells."""
 
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from captures import make_family
 from ptanalyze.core.errors import printable
 from ptanalyze.show import plots
 from ptanalyze_report.figures import LEAST, Column, described, grid, memory, percent, ratio, walkers, word
-from ptanalyze_report.page import glossary, linked, policy_terms
+from ptanalyze_report.page import by_processes, glossary, linked, policy_terms
 from ptanalyze_report.study import cautions, studies
 
 
@@ -85,3 +86,17 @@ def test_several_processes_are_said_to_count_together(tmp_path):
     )
     assert any("3 processes together" in one.text for one in cautions(whole))
     assert not any("processes" in one.text for one in cautions(heap))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_figures_are_in_order_whoever_draws(processes):
+    here = os.getpid()
+
+    def dies():
+        return "last" if os.getpid() == here else os._exit(1)
+
+    assert by_processes([lambda: "a", lambda: b"b" * 100_000], processes) == ["a", b"b" * 100_000]
+    assert by_processes([lambda: "first", dies], processes) == ["first", "last"]
+    assert by_processes([], processes) == []
+    with pytest.raises(ZeroDivisionError):
+        by_processes([lambda: 1, lambda: 1 // 0], processes)

@@ -27,7 +27,7 @@ from ptanalyze.core.errors import (
 )
 from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.process import ASKED, by_processes, seen_signals, usable_cpus
+from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
 from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured.latency import read_latency
@@ -373,55 +373,3 @@ def test_no_more_cpus_are_used_than_quotas_of_the_cgroup_and_those_above_it_pay_
         (tmp_path / "cgroup" / group / "cpu.max").write_text(f"{quota}\n")
     assert usable_cpus(tmp_path / "cgroup", own) == cpus
     assert usable_cpus(tmp_path / "none", tmp_path / "none") == 64
-
-
-@pytest.mark.parametrize("processes", [1, 2, 5])
-def test_work_of_several_processes_is_in_order_and_what_a_dead_one_left_is_done(processes):
-    here = os.getpid()
-
-    def dies():
-        return os.getpid() if os.getpid() == here else os._exit(1)
-
-    results = by_processes(
-        [lambda: (0, "a"), lambda: (1, b"b" * 100_000), dies, lambda: (3, None)], processes
-    )
-    assert results == [(0, "a"), (1, b"b" * 100_000), here, (3, None)]
-    assert by_processes([], processes) == []
-    with pytest.raises(ZeroDivisionError):
-        by_processes([lambda: 1, lambda: 1 // 0], processes)
-
-
-def test_two_processes_do_work_that_waits_for_the_other():
-    """Each piece ends when the other has begun: neither would end in a single process."""
-    (one, other), (ready, go) = os.pipe(), os.pipe()
-
-    def meet(say, hear):
-        os.write(say, b".")
-        return os.read(hear, 1), os.getpid()
-
-    (first, here), (second, there) = by_processes([lambda: meet(other, ready), lambda: meet(go, one)], 2)
-    assert first == second == b"." and len({here, there, os.getpid()}) == 3
-
-
-class Interrupting:
-    """What ends by Ctrl-C when a parent reads it."""
-
-    def __reduce__(self):
-        return interrupted, ()
-
-
-def interrupted():
-    raise KeyboardInterrupt
-
-
-def test_an_interrupted_parent_waits_for_no_child_that_still_writes():
-    """Both have more to say than a pipe holds; the second holds the reading end of the first one's."""
-    go, other = os.pipe(), os.pipe()
-
-    def large(mine, others):
-        os.write(others, b"x")
-        os.read(mine, 1)
-        return Interrupting(), bytes(1 << 20)
-
-    with pytest.raises(KeyboardInterrupt):
-        by_processes([lambda: large(go[0], other[1]), lambda: large(other[0], go[1])], 2)

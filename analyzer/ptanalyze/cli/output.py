@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -42,18 +41,16 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Output:
-    """Values of `output_options`. form: "table", "json" or "csv"; kind: of plot, None: the default;
-    columns: of the table, in this order, () as the form has them."""
+    """Values of `output_options`. form: "table", "json" or "csv"; kind: of plot, None: the default."""
 
     form: str
     file: str | None
     plot: str | None
     kind: str | None
-    columns: tuple[str, ...] = ()
 
 
 def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Command]:
-    """--json, --csv, --columns, -o and, of an answer that is drawn, --plot, as `output`.
+    """--json, --csv, -o and, of an answer that is drawn, --plot, as `output`.
 
     kinds  of plots, the default first; of several, --plot-kind chooses one
     file   whether -o is for the table; not where -o is for something that the command makes
@@ -65,18 +62,14 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             *arguments: Any,
             form: str | None,
             sheet: str | None,
-            columns: str | None,
             plot: str | None = None,
             table_file: str | None = None,
             plot_kind: str | None = None,
             **options: Any,
         ) -> Any:
-            chosen = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
             if form and sheet:
                 raise click.UsageError("--json and --csv: print one of them; -o FILE writes another")
-            output = Output(form or sheet or "table", table_file, plot, plot_kind, chosen)
-            if chosen and "json" in (output.form, Path(table_file or "").suffix.lstrip(".")):
-                raise click.UsageError("--columns: JSON holds everything; --csv or -o FILE.csv has columns")
+            output = Output(form or sheet or "table", table_file, plot, plot_kind)
             return command(*arguments, output=output, **options)
 
         added: Command = collected
@@ -92,11 +85,6 @@ def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Com
     options: list[Callable[[Command], Command]] = [
         click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
         click.option("--csv", "sheet", flag_value="csv", help="Print the tidy table as CSV instead."),
-        click.option(
-            "--columns",
-            metavar="NAME,...",
-            help="Only these columns of the tidy table, in this order, printed and in files. Default: all.",
-        ),
     ]
     if file:
         options.append(
@@ -152,8 +140,6 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
 
     line  whether it is one of many: JSON is then a line, with the time
     """
-    if output.columns:
-        answer = narrowed(answer, output.columns)
     try:
         if output.file is not None:
             from ..formats.record import write_result
@@ -164,20 +150,6 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
             draw(answer, output.plot, output.kind)
     finally:
         show(answer, output.form, line)
-
-
-def narrowed(answer: Answer, columns: tuple[str, ...]) -> Answer:
-    """The Answer as a table of these columns of it; UsageError for a column that it has not."""
-    from ..core.errors import UsageError, meant
-
-    table = answer.table
-    for name in columns:
-        if name not in table:
-            known = [str(one) for one in table.columns]
-            raise UsageError(
-                f"--columns {name}: no such column; {meant(name, known)}known: {', '.join(known)}"
-            )
-    return replace(answer, make_table=lambda: table[list(columns)], make_view=None)
 
 
 def show(answer: Answer, form: str, line: bool = False) -> None:

@@ -260,7 +260,7 @@ def as_options(name: str) -> tuple[Option, ...]:
 
 
 EVERYWHERE = tuple(one.name for one in fields(Options) if one.metadata.get("everywhere"))
-OF_OUTPUT = frozenset({"form", "sheet", "columns", "table_file", "plot", "plot_kind"})  # parameters
+OF_OUTPUT = frozenset({"form", "sheet", "table_file", "plot", "plot_kind"})  # parameters
 
 
 def manual() -> str:

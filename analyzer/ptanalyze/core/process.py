@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
@@ -124,59 +122,3 @@ def forget_what_is_no_number() -> None:
         value = os.environ.get(name, "")
         if not is_whole(value) or len(value) > DIGITS or not int(value):
             os.environ.pop(name, None)
-
-
-# Python code that keeps the interpreter busy, such as drawing, side by side: in forked processes.
-
-WORD = 4  # bytes of a number of a piece of work; a pipe holds 16,384 of them
-MOST_WORK = 1 << 14
-
-
-def by_processes(work: Sequence[Callable[[], T]], processes: int) -> list[T]:
-    """Results of all pieces of work, in their order, whoever did them; raises what the first of them raised.
-
-    Results are sent as pickles. With one process, or one piece, the caller does all, and else what children
-    left undone.
-    """
-    processes = min(processes, len(work))
-    if processes < 2 or len(work) > MOST_WORK:
-        return [piece() for piece in work]
-    numbers, end = os.pipe()
-    os.write(end, b"".join(k.to_bytes(WORD, "little") for k in range(len(work))))
-    os.close(end)
-    children = [_child(work, numbers) for _ in range(processes)]
-    os.close(numbers)
-    done: dict[int, T] = {}
-    try:
-        for _, results in children:
-            with open(results, "rb", closefd=False) as file, suppress(EOFError, pickle.UnpicklingError):
-                done |= pickle.load(file)
-    finally:
-        for _, results in children:  # all before any is waited for: a child holds the ends of those before it
-            os.close(results)
-        for child, _ in children:
-            os.waitpid(child, 0)
-    return [done[k] if k in done else piece() for k, piece in enumerate(work)]
-
-
-def _child(work: Sequence[Callable[[], T]], numbers: int) -> tuple[int, int]:
-    """(PID, descriptor of what it has to say) of a child that does one piece of work after the other."""
-    results, end = os.pipe()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        child = os.fork()
-    if child:
-        os.close(end)
-        return child, results
-    try:
-        for number in ASKED:
-            signal.signal(number, signal.SIG_DFL)
-        os.close(results)
-        done: dict[int, T] = {}
-        while word := os.read(numbers, WORD):
-            k = int.from_bytes(word, "little")
-            with suppress(Exception):  # the parent meets it when it does the piece itself
-                done[k] = work[k]()
-        with open(end, "wb") as file:
-            file.write(pickle.dumps(done))
-    finally:
-        os._exit(0)
