@@ -19,9 +19,9 @@ from ptanalyze.core.columns import AS_TRACED, ASSUMED
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
-from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
-from ptanalyze.show.plots.speedup import gains, on_front
+from ptanalyze.show.plots.speedups import gains, on_front
 from ptanalyze.show.plots.style import CLASSES, NODES, SERIES, broken, node_looks, policy_labels
+from ptanalyze.show.plots.table_maps import COLUMNS, extents, pixels
 from ptanalyze_law.prediction_plot import prediction_plot
 from ptanalyze_papers.run import flat, published_frame, validate
 from ptanalyze_papers.validation_plots import validation

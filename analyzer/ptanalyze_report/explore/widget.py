@@ -13,7 +13,7 @@ import numpy as np
 import traitlets
 
 import ptanalyze as pt
-from ptanalyze.show.plots.page_table_map import extents, page_table_map
+from ptanalyze.show.plots.table_maps import extents, page_table_map
 
 # Tables of one dimension side by side: what a view of them shows, in columns.
 
