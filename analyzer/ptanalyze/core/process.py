@@ -10,14 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from .errors import is_whole
 
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
-
-
-T = TypeVar("T")
 
 
 def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None] | None:
