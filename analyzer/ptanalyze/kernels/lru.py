@@ -34,29 +34,6 @@ EMPTY = np.uint32(0xFFFFFFFF)
 NEVER = np.uint32(0xFFFFFFFE)  # a tag that is never looked up: its way is not empty
 
 
-class Bank(NamedTuple):
-    """Arrays 0..k-1 of each owner, in order.
-
-    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * ways[k]
-    start, sets, ways  int64[k]      an array that the machine lacks has ways 0: everything misses it
-    """
-
-    tags: np.ndarray
-    stride: int
-    start: np.ndarray
-    sets: np.ndarray
-    ways: np.ndarray
-
-
-def bank(owners, arrays):
-    """An empty Bank; `arrays` are (sets, ways), or None for a missing array."""
-    sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
-    ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
-    end = np.cumsum(sets * ways)
-    stride = int(end[-1]) if len(end) else 0
-    return Bank(np.full(owners * stride, EMPTY, np.uint32), stride, end - sets * ways, sets, ways)
-
-
 @hook
 def touch(tags, first, ways, tag):
     """True if set tags[first : first + ways] holds `tag`, now its most recent; on a miss the last goes."""
@@ -347,10 +324,8 @@ def _nothing(array, index):
 prefetch = _nothing if config.DISABLE_JIT else _prefetch
 
 
-L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows, of filter_common of State.bank
-FIRST, SECOND = range(2)  # arrays of State.rows of filter_common
-IN_BANK = -1
-TAGS = 16  # in each of its rows
+L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows
+TAGS = 16  # in each row of a 4 KiB page's arrays, of filter_common
 
 
 class Pages(NamedTuple):
@@ -375,9 +350,7 @@ class State(NamedTuple):
     """The TLB of a CPU."""
 
     level2: np.ndarray  # int64[4]: array behind pages of size 1, 2, 3
-    rows: RowBank  # a single owner, arrays L1_4K ... NO_ARRAY; of filter_common FIRST for 4 KiB pages, SECOND
-    bank: Bank  # of filter_common: arrays L1_4K ... NO_ARRAY, ways 0 of those that are in rows
-    where: np.ndarray  # int64[6]: number in rows of each array, or IN_BANK
+    rows: RowBank  # a single owner, arrays L1_4K ... NO_ARRAY
     done: np.ndarray  # int64[1]: shootdowns seen so far
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
 
@@ -414,9 +387,8 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
 @kernel
 def filter_common(page, chunks, pages, shootdowns, state, missed):
     """Do what filter_any does, for shapes that `is_common` accepts."""
-    tags, _, start, sets, ways = state.bank
-    rows, one, two = state.rows.tags, place(state.rows, FIRST), place(state.rows, SECOND)
-    ways_one, ways_two = np.uint32(state.rows.shape[FIRST, WAYS]), np.uint32(state.rows.shape[SECOND, WAYS])
+    rows, one, two = state.rows.tags, place(state.rows, L1_4K), place(state.rows, L2)
+    ways_one, ways_two = np.uint32(state.rows.shape[L1_4K, WAYS]), np.uint32(state.rows.shape[L2, WAYS])
     any_huge = pages.any_huge
     va, size, gig = pages.va, pages.size, pages.gig
     hit1 = hit2 = miss = 0
@@ -430,14 +402,11 @@ def filter_common(page, chunks, pages, shootdowns, state, missed):
                 s = np.int64(size[region])
                 number = va[region] if s == 2 else va[region] >> np.uint64(9)
                 tag = np.uint32((region if s == 2 else np.int64(gig[region])) << 9)
-                first = start[s - 1] + np.int64(number % np.uint64(sets[s - 1])) * ways[s - 1]
-                if touch(tags, first, ways[s - 1], tag):
+                if find(state.rows, 0, s - 1, number, tag):
                     hit1 += 1
                     continue
-                a = state.level2[s]
-                if a != L2:
-                    first = start[a] + np.int64(number % np.uint64(sets[a])) * ways[a]
-                    if touch(tags, first, ways[a], tag):
+                if state.level2[s] != L2:
+                    if find(state.rows, 0, state.level2[s], number, tag):
                         hit2 += 1
                         continue
                     missed[i] = True
@@ -463,7 +432,6 @@ def shoot_down(chunk, pages, shootdowns, state):
     k = state.done[0]
     while k < len(shootdowns.chunk) and shootdowns.chunk[k] <= chunk:
         if shootdowns.all[k]:
-            state.bank.tags[:] = EMPTY
             state.rows.tags[:] = EMPTY
         else:
             for t in range(shootdowns.first[k], shootdowns.first[k + 1]):
@@ -475,18 +443,11 @@ def shoot_down(chunk, pages, shootdowns, state):
 @called_hook
 def drop_tag(tag, pages, state):
     """Remove a translation from both levels."""
-    _, _, start, sets, ways = state.bank
     region = np.int64(tag) >> 9
     s = np.int64(pages.size[region])
     index = np.uint64(np.int64(pages.va[region]) << 9 | np.int64(tag) & 511) >> np.uint64(9 * (s - 1))
     for a in (s - 1, state.level2[s]):
-        row = state.where[a]
-        if row == IN_BANK:
-            first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
-            drop(state.bank.tags, first, ways[a], tag)
-        else:
-            first = np.int64(row_of(state.rows, 0, row, index))
-            drop(state.rows.tags, first, state.rows.shape[row, WAYS], tag)
+        drop(state.rows.tags, np.int64(row_of(state.rows, 0, a, index)), state.rows.shape[a, WAYS], tag)
 
 
 @hook

@@ -420,9 +420,9 @@ class TlbFilter:
         if self.joined is not None:
             other[self.joined.of(np.flatnonzero(other).astype(np.uint32))] = True
         for state in self.states if len(pages) else ():
-            for tags in (state.rows.tags, state.bank.tags):
-                there = np.flatnonzero(tags < len(other))
-                tags[there[other[tags[there]]]] = NEVER
+            tags = state.rows.tags
+            there = np.flatnonzero(tags < len(other))
+            tags[there[other[tags[there]]]] = NEVER
 
     def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
         """Hits with the accesses that were merged into touches."""
@@ -536,25 +536,14 @@ def is_common(tlb: Tlb) -> bool:
 def _state(tlb: Tlb) -> "kernels.State":
     """An empty TLB."""
     from ..kernels import lru as kernels
-    from ..kernels.lru import bank, row_bank
 
-    small, second = shape(tlb.l1_4k), shape(tlb.l2)
-    others = [shape(tlb.l1_2m), shape(tlb.l1_1g)], [shape(tlb.l2_1g), None]
+    arrays = [*map(shape, (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g, tlb.l2, tlb.l2_1g)), None]
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
-    if is_common(tlb):
-        rows, arrays = (
-            row_bank(1, [small, second], (kernels.TAGS,)),
-            bank(1, [None, *others[0], None, *others[1]]),
-        )
-        where = np.full(len(arrays.ways), kernels.IN_BANK)
-        where[kernels.L1_4K], where[kernels.L2] = kernels.FIRST, kernels.SECOND
-    else:
-        rows, arrays = row_bank(1, [small, *others[0], second, *others[1]]), bank(1, [])
-        where = np.arange(len(rows.shape))
+    rows = kernels.row_bank(1, arrays, (kernels.TAGS,) if is_common(tlb) else kernels.ROWS)
     behind = np.array([kernels.NO_ARRAY, *level2])
-    return kernels.State(behind, rows, arrays, where, np.zeros(1, np.int64), np.zeros(3, np.int64))
+    return kernels.State(behind, rows, np.zeros(1, np.int64), np.zeros(3, np.int64))
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
