@@ -71,8 +71,7 @@ def scenario_of(case, threads=1):
     scenario = Scenario(
         case.snapshot, case.trace, case.machine, case.placement, Effort(threads), linux=kernel
     )
-    vars(scenario).update(space=case.space, stream=case.stream, steady_stream=case.stream)
-    return scenario
+    return scenario.keeping(space=case.space, stream=case.stream, steady_stream=case.stream)
 
 
 def run(case, name, params=None, batch=1 << 20, threads=1):

@@ -35,7 +35,7 @@ def run():
 def scenario(snapshot, trace, stream):
     machine = load_machine("vmitosis-cascade-lake")
     made = Scenario(snapshot, trace, machine, place(trace, machine, "round-robin", snapshot.topology))
-    vars(made)["stream"] = stream
+    made = made.keeping(stream=stream)
     return made
 
 

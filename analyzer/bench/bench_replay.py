@@ -28,7 +28,7 @@ def run():
     snapshot, trace, stream = _process()
     placement = place(trace, machine, "round-robin", snapshot.topology)
     scenario = Scenario(snapshot, trace, machine, placement)
-    vars(scenario)["stream"] = stream
+    scenario = scenario.keeping(stream=stream)
     space, past = scenario.space, scenario.history
     reads = next(iter(scenario.reads(batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)

@@ -120,7 +120,7 @@ def stepping(shot, trace):
     scenario = Scenario(shot, trace, MACHINE, place(trace, MACHINE, "round-robin"))
     page = np.random.default_rng(2).integers(0, REGIONS << 9, EVENTS).astype(np.uint32)
     columns = page, page < 0, np.arange(EVENTS + 1), np.zeros((4, 3), np.int64)
-    vars(scenario)["stream"] = WalkStream(*columns)
+    scenario = scenario.keeping(stream=WalkStream(*columns))
     assert scenario.space
     begun = time.process_time()
     steps = len(scenario.history.steps.at)

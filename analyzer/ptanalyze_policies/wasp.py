@@ -310,8 +310,8 @@ def _who(scenario: contract.Scenario, done: Decisions) -> tuple[np.ndarray, np.n
     for row, chunk in enumerate([*done.chunk.tolist(), last]):
         own = mine[max(np.searchsorted(mine, chunk, side="right") - 1, 0)] if len(mine) else min(chunk, last)
         cpu = int(scenario.placement.chunk_cpu[own]) if len(scenario.placement.chunk_cpu) else 0
-        others = scenario.history.live.others_then(chunk, cpu)
-        cpus[row, : len(others)] = others
+        others, _ = scenario.history.live.others_then(np.array([chunk]), np.array([cpu]))
+        cpus[row, : others.shape[1]] = others[0]
         main.append(int(scenario.placement.cpu_node[cpu]))
     return cpus, np.array(main, np.int16)
 

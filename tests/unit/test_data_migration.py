@@ -58,8 +58,7 @@ def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
     process = case(snapshot, trace, 2, cpus)
     if text:
         process = process._replace(placement=move_threads(process.placement, trace, process.machine, text))
-    scenario = scenario_of(process)
-    vars(scenario)["moves"] = moves
+    scenario = scenario_of(process).keeping(moves=moves)
     return scenario, scenario.history.steps
 
 
@@ -255,9 +254,7 @@ def as_dict(moves):
 
 
 def scenario_with(case, moves):
-    scenario = scenario_of(case)
-    vars(scenario)["moves"] = moves
-    return scenario
+    return scenario_of(case).keeping(moves=moves)
 
 
 def run(case, moves, name, params, batch=1 << 20):
@@ -383,8 +380,8 @@ def balanced(policy, moves=ONCE, thread=0, passes=5, native=True):
     entries = [(va, 1 + k) for k, va in enumerate(vas)]
     vmas = [(HEAP, HEAP + PAGES * PAGE, "h")]
     snapshot = build_snapshot(entries, vmas=vmas) if native else build_snapshot(entries, [], vmas=vmas)
-    scenario = scenario_of(case(snapshot, build_trace([(thread, vas)] * passes), NODES))
-    vars(scenario)["moves"] = moves
+    process = case(snapshot, build_trace([(thread, vas)] * passes), NODES)
+    scenario = scenario_of(process).keeping(moves=moves)
     plan = plan_for(policy)
     shaped = plan.reshape(scenario)
     run = start(plan, shaped)

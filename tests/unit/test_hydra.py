@@ -94,7 +94,7 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
     steps = MmSteps(
         *(np.array([value], old.dtype) for value, old in zip(row, scenario.history.steps, strict=True))
     )
-    vars(scenario)["history"] = replace(scenario.history, steps=steps)
+    scenario = scenario.keeping(history=replace(scenario.history, steps=steps))
     done = start(plan, scenario)
     replay_walks([done], scenario, scenario.reads())
     found = {key: n for key, n in events(done.counters, host=True).items() if key[0].startswith("pte_")}

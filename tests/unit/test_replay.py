@@ -142,9 +142,9 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
     trace = build_trace([(0, [page]) for _ in range(chunks)], [BEGINS, *gone])
     process = case(build_snapshot([(page, 1)], vmas=[(page, page + PAGE, "h")]), trace)
     every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
-    scenario = scenario_of(process._replace(stream=replace(every, page=every.page[:2], offset=seldom)))
+    process = process._replace(stream=replace(every, page=every.page[:2], offset=seldom))
     again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
-    vars(scenario).update(steady_stream=again, steady_from=begin)
+    scenario = scenario_of(process).keeping(steady_stream=again, steady_from=begin)
     steps = scenario.steady_state().history.steps
     assert steps.at[steps.kind == CLEAR].tolist() == at
 

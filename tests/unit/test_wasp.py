@@ -88,8 +88,7 @@ def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
     none = WalkStream(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(9, np.int64), np.zeros((2, 3)))
     limits = Thresholds(1000, 1000, 0, 0.01)
     assert decisions(scenario, limits).misses_per_access == 0.02 and decisions(scenario, limits).steady
-    vars(scenario)["steady_stream"] = none
-    found = decisions(scenario, limits)
+    found = decisions(scenario.keeping(steady_stream=none), limits)
     assert found.misses_per_access == 0 and not found.steady and len(found.chunk) == 1
 
 

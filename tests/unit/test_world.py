@@ -43,8 +43,7 @@ def scenario(tmp_path):
         stream = writer.seal(np.zeros((2, 3), np.int64))
     moves = Moves(autonuma=True, scan_period_ms=10_000)
     scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2), moves=moves)
-    vars(scenario)["stream"] = stream
-    return scenario
+    return scenario.keeping(stream=stream)
 
 
 def held(stream):
@@ -184,8 +183,6 @@ def test_copies_are_what_they_are_whatever_was_computed():
         moves = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=0.001, scan_size_mb=8 / 256)
         trace = build_trace([(k % 2, [GIB + 4096 * (j % 8) for j in range(k, k + 5)]) for k in range(20)])
         process = case(build_snapshot([(GIB + k * 4096, k + 1) for k in range(8)]), trace, 2)
-        fresh, known = (scenario_of(process) for _ in range(2))
-        for one in (fresh, known):
-            vars(one)["moves"] = moves
+        fresh, known = (scenario_of(process).keeping(moves=moves) for _ in range(2))
         passed(known, names)
         assert passed(follow(fresh), names) == passed(follow(known), names)

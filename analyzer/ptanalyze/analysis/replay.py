@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -521,8 +520,7 @@ def _undo(runs: Sequence[PolicyRun], steady: Scenario, mapped: PteState) -> None
     undone = steady.history.undone
     if undone is None:
         return
-    before, pending, steps = copy(steady), mapped.pending.copy(), undone.steps
-    vars(before)["history"] = undone
+    before, pending, steps = steady.keeping(history=undone), mapped.pending.copy(), undone.steps
     count = len(steps.at)
     now = mapped._replace(changed=np.zeros(count, np.int32), made=np.zeros(count, np.uint8))
     for step in range(count):

@@ -44,7 +44,7 @@ from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
 from ..core.machine import Machine, Strict
 from ..core.safe_files import field_and_why
 from ..kernels.jit import called_hook, hook, kernel
-from ..world.page_homes import placed_by_touch
+from ..world.page_homes import single_node
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT
 
@@ -298,7 +298,7 @@ def guest_homes(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
     then this is where the policy first-touch has them too. UsageError as captured_nodes.
     """
     home = np.full(len(scenario.space.tables.level), UNKNOWN_NODE, np.int16)
-    if placed_by_touch(scenario):
+    if scenario.traced and single_node(scenario.space):  # where threads touch it first
         home[0] = scenario.first_homes[0]
         return scenario.first_homes.copy(), home
     home[: scenario.space.guest_tables] = captured_nodes(scenario, 0)

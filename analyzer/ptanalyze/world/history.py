@@ -343,6 +343,10 @@ class History:
         """Entries of touched tables that were mapped before the trace began."""
         return int(np.bitwise_count(self.valid).sum())
 
+    def mapped_pages(self, rows: Any) -> np.ndarray:
+        """bool[n, 512]: pages of some rows (an index of them) that were mapped before the trace began."""
+        return np.unpackbits(self.valid[rows].view(np.uint8), axis=1, bitorder="little").astype(bool)
+
     def mapped(self) -> PteState:
         """A fresh kernels.replay.PteState: the state that mark_faults changes."""
         steps = len(self.steps.at)
@@ -550,8 +554,7 @@ def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[MmSteps, S
     steps, flush = done.steps, np.flatnonzero(done.steps.kind == FLUSH)
     single, kernel = steps.lo[flush].astype(bool), steps.hi[flush].astype(bool)
     steps.lo[flush] = steps.hi[flush] = 0
-    others = live.others(done.extra[flush])
-    broadcast = live.broadcast_at(done.extra[flush])
+    others, broadcast = live.others(done.extra[flush])
     return steps._replace(number=number), Shootdowns(others, single, kernel, broadcast)
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.columns import Finding
+from ..core.columns import Finding, noted
 from ..core.errors import CaptureError, UsageError
 from ..core.snapshot import Snapshot
 from ..core.trace import (
@@ -316,7 +316,6 @@ def page_up(length: np.ndarray) -> np.ndarray:
 
 # The region of interest of a trace: which of its touches and events are replayed and priced.
 
-UNTIL_THE_END = "it is taken to last until the trace ends"
 PART_END = 1  # a of an ROI_END where the part of a trace that is asked for ends
 
 
@@ -346,18 +345,14 @@ def region_of_interest(events: np.ndarray) -> RegionOfInterest:
     if not len(starts):
         if not len(ends):
             return RegionOfInterest(None, len(events))
-        text = "the region of interest ends and never begins: it is taken to begin with the trace"
         of_part = int(events["a"][ends[-1]]) == PART_END
-        return RegionOfInterest(
-            None, int(ends[-1]), () if of_part else (Finding("region-never-begins", text),)
-        )
+        return RegionOfInterest(None, int(ends[-1]), () if of_part else (noted("region-never-begins"),))
     begin = int(starts[0])
     closing = ends[ends > starts[-1]]
     if len(closing):
         return RegionOfInterest(begin, int(closing[-1]))
-    how = "ends before it begins" if len(ends) and ends[-1] < begin else "never ends"
-    text = f"the region of interest {how}: {UNTIL_THE_END}"
-    return RegionOfInterest(begin, len(events), (Finding("region-never-ends", text),))
+    line = "region-ends-before" if len(ends) and ends[-1] < begin else "region-never-ends"
+    return RegionOfInterest(begin, len(events), (noted("region-never-ends", line=line),))
 
 
 def within_region(trace: Trace) -> Trace:
@@ -738,7 +733,7 @@ def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:
 # process gets none at all. What is unmapped keeps its mark here until something else is mapped there: page
 # tables may have been read before that.
 
-FORBIDDEN, PRCTL, ADVISED = "MADV_NOHUGEPAGE", "PR_SET_THP_DISABLE", "MADV_HUGEPAGE"  # in notes
+FORBIDDEN, PRCTL = "MADV_NOHUGEPAGE", "PR_SET_THP_DISABLE"  # in notes
 GIVES_BACK = (4, 8, 9)  # MADV_DONTNEED, MADV_FREE, MADV_REMOVE
 DONE = (0, -12)  # with ENOMEM part of the range was not mapped, and the rest is advised
 PAGE_BYTES = 1 << PAGE_SHIFT

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.columns import Finding
+from ..core.columns import Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError, plural
 from ..core.snapshot import Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
@@ -53,11 +53,6 @@ NOWHERE = -1
 ADDRESSES = np.uint64(1 << 57)  # what lies above is no address
 REGION = np.uint64(1 << REGION_SHIFT)
 ROWS_AT_ONCE = 4096
-WITHOUT = Finding(
-    "first-touches-unseen",
-    "recorded without first touches: page tables and data mapped before the region of interest are taken to "
-    "be where the thread that mapped them ran",
-)
 
 
 class FirstTouches(NamedTuple):
@@ -81,7 +76,7 @@ class FirstTouches(NamedTuple):
         return found
 
     def in_span(self, base: np.ndarray, level: np.ndarray) -> np.ndarray:
-        """int64[n]: `earliest` of what tables of these bases and levels map."""
+        """int64[n]: `earliest` in what tables of these bases and levels map."""
         return self.earliest(base >> np.uint64(REGION_SHIFT), np.uint64(512) ** (level - np.uint64(1)))
 
     def nodes_of(self, position: np.ndarray) -> np.ndarray:
@@ -89,20 +84,10 @@ class FirstTouches(NamedTuple):
         found: np.ndarray = np.append(self.node, np.int16(NOWHERE))[position]
         return found
 
-    def order_of(self, base: np.ndarray, level: np.ndarray) -> np.ndarray:
-        """int64[n]: index of the event of the first touch in each table's span; without one the largest."""
-        found: np.ndarray = np.append(self.order, np.iinfo(np.int64).max)[self.in_span(base, level)]
-        return found
-
 
 def single_node(space: AddressSpace) -> bool:
     """Whether all memory was captured on one node, which says nothing of a machine with several."""
     return space.native and len(space.snapshot.topology) < 2
-
-
-def placed_by_touch(program: TracedProgram) -> bool:
-    """Whether memory is where threads touch it first instead of where it was captured."""
-    return program.traced and single_node(program.space)
 
 
 def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
@@ -148,18 +133,16 @@ def table_homes(program: TracedProgram, past: History) -> np.ndarray:
     ids = np.flatnonzero(exists)
     touches = first_touches(program.trace, program.placement)
     home[ids] = touches.nodes_of(touches.in_span(tables.base[ids], tables.level[ids]))
-    _by_mapped_entry(past, exists, home)
-    _by_last_vma(program, past, exists, home)
-    _by_child(program, exists, home)
-    home[exists & (tables.parent < 0)] = past.vma_owner[0]
-    return home
-
-
-def _by_mapped_entry(past: History, exists: np.ndarray, home: np.ndarray) -> None:
     leaf = past.rows.leaf
     rows = np.flatnonzero(exists[leaf] & (home[leaf] == NOWHERE) & past.valid.any(axis=1))
-    lowest = np.unpackbits(past.valid[rows].view(np.uint8), axis=1, bitorder="little").argmax(axis=1)
-    home[leaf[rows]] = owners(past, rows)[np.arange(len(rows)), lowest]
+    home[leaf[rows]] = owners(past, rows)[np.arange(len(rows)), past.mapped_pages(rows).argmax(axis=1)]
+    _by_last_vma(program, past, exists, home)
+    for level in range(1, int(tables.level.max(initial=1))):  # of the child of the lowest address, the last
+        below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))[::-1]
+        below = below[home[tables.parent[below]] == NOWHERE]
+        home[tables.parent[below]] = home[below]
+    home[exists & (tables.parent < 0)] = past.vma_owner[0]
+    return home
 
 
 def _by_last_vma(program: TracedProgram, past: History, exists: np.ndarray, home: np.ndarray) -> None:
@@ -172,15 +155,6 @@ def _by_last_vma(program: TracedProgram, past: History, exists: np.ndarray, home
     vma = np.searchsorted(ends, low, side="right")
     inside = np.append(starts, ~np.uint64(0))[vma] < low + (np.uint64(4096) << np.uint64(9) * level)
     home[ids] = np.where(inside, np.append(owner, NOWHERE)[vma], past.vma_owner[0])
-
-
-def _by_child(program: TracedProgram, exists: np.ndarray, home: np.ndarray) -> None:
-    """Tables without a home get that of their child of the lowest address: children follow in that order."""
-    tables = program.space.tables
-    for level in range(1, int(tables.level.max(initial=1))):
-        below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))[::-1]
-        below = below[home[tables.parent[below]] == NOWHERE]
-        home[tables.parent[below]] = home[below]
 
 
 def owners(past: History, rows: np.ndarray) -> np.ndarray:
@@ -207,19 +181,12 @@ def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None
         rows = np.arange(begin, min(begin + ROWS_AT_ONCE, len(by_row)))
         if not (past.valid[rows].any() and (node[rows] == NOWHERE).any()):
             continue
-        mapped = np.unpackbits(past.valid[rows].view(np.uint8), axis=1, bitorder="little").astype(bool)
-        there = owners(past, rows)
+        mapped, there = past.mapped_pages(rows), owners(past, rows)
         touched = by_row[rows] != NOWHERE
         there[touched] = by_row[rows[touched]][:, None]
         here = (of_huge[0] >= begin) & (of_huge[0] < begin + len(rows)) & (of_huge[2] != NOWHERE)
         there[of_huge[0][here] - begin, of_huge[1][here]] = of_huge[2][here]
         node[rows] = np.where(mapped & (node[rows] == NOWHERE), there, node[rows])
-
-
-def first_touches_unseen(program: TracedProgram, past: History) -> list[Finding]:
-    """Whether memory was mapped before the region of interest without a record of its first touch."""
-    noted = (program.trace.events["kind"] == Event.FIRST_TOUCH).any()
-    return [WITHOUT] if past.mapped_at_start and not noted else []
 
 
 # A hypervisor's tables behind what the guest had mapped before the region: where that was touched first.
@@ -242,9 +209,9 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
     guests = np.flatnonzero(home[: space.guest_tables] != NOWHERE)
     if space.native or not len(guests):
         return found
-    order = first_touches(program.trace, program.placement).order_of(
-        tables.base[guests], tables.level[guests]
-    )
+    touches = first_touches(program.trace, program.placement)
+    order = np.append(touches.order, np.iinfo(np.int64).max)  # last those without a touch
+    order = order[touches.in_span(tables.base[guests], tables.level[guests])]
     guests = guests[np.argsort(order, kind="stable")]
     rank = np.full(len(home), len(guests))
     rank[guests] = np.arange(len(guests))
@@ -269,8 +236,7 @@ def _behind_pages(program: TracedProgram, past: History, rank: np.ndarray, first
         for level in np.unique(tree.level[past.rows.leaf[block]]).tolist():
             at = block[tree.level[past.rows.leaf[block]] == level]
             leaf = past.rows.leaf[at]
-            mapped = np.unpackbits(past.valid[at].view(np.uint8), axis=1, bitorder="little").astype(bool)
-            row, slot = np.nonzero(mapped)
+            row, slot = np.nonzero(past.mapped_pages(at))
             region = bits.frame(tree.entries[leaf[row], slot], level, tree.encoding)[:, None] >> 9
             region = region + np.arange(512 ** max(level - 2, 0))
             inside = (region >= 0) & (region < len(host_of) - 1)
@@ -302,7 +268,8 @@ class DataNodes:
 
 def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     """DataNodes of a TracedProgram; past: its History before data moves."""
-    from ..kernels.data_migration import NOT_MAPPED, NOWHERE, RANGE
+    from ..kernels.data_migration import NOT_MAPPED, NOWHERE, RANGE, take_back
+    from ..kernels.walker import CODES
 
     space, rows = program.space, past.rows
     host, host_row = _host_nodes(program, rows)
@@ -316,9 +283,11 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     node[moved] = NOWHERE
     place_pages(program, past, node)
     _first_touch(program, rows, node)
-    if moved.any():
-        _rewind(space, rows, node, moved, host, host_row)
-    mapped = np.unpackbits(past.valid.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    if moved.any() and not space.native:
+        tree = space.snapshot.guest
+        entries, code = read_only(tree.entries), CODES[tree.encoding]
+        take_back(entries, code, rows.leaf, space.tables.level, space.host_of, host_row, moved, node, host)
+    mapped = past.mapped_pages(slice(None))
     guest = np.where(mapped | (node == NOWHERE), node, NOT_MAPPED - node).astype(np.int8)
     return DataNodes(guest, host, host_row)
 
@@ -416,24 +385,6 @@ def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
         give_back(page)
 
 
-def _rewind(
-    space: AddressSpace,
-    rows: Rows,
-    node: np.ndarray,
-    moved: np.ndarray,
-    host: np.ndarray,
-    host_row: np.ndarray,
-) -> None:
-    """Take the host's entries of pages that events moved back to the nodes of the guest's pages."""
-    from ..kernels.data_migration import take_back
-    from ..kernels.walker import CODES
-
-    if not space.native:
-        tree = space.snapshot.guest
-        entries, code = read_only(tree.entries), CODES[tree.encoding]
-        take_back(entries, code, rows.leaf, space.tables.level, space.host_of, host_row, moved, node, host)
-
-
 WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
@@ -458,12 +409,7 @@ def by_host(program: TracedProgram) -> bool:
 def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[Finding]:
     """How data move, none where none does. after: where they are in the end."""
     moves, told = program.moves, int(np.count_nonzero(program.trace.events["kind"] == Event.MOVE_PAGES))
-    found = []
-    if told:
-        text = (
-            f"{told} events moved data before the capture was taken: such pages begin where they are first "
-        )
-        found.append(Finding("moved-before", f"{text}touched", numbers={"events": told}))
+    found = [noted("moved-before", events=told)] if told else []
     if not moves.autonuma:
         return found
     who = "the hypervisor" if by_host(program) else "the kernel"
@@ -492,10 +438,18 @@ def data_move(program: TracedProgram, past: History) -> bool:
     """Whether any data page moves; UsageError where the machine has no such node, or the trace no times."""
     from ..kernels.data_migration import RANGE
 
-    said = past.steps.kind == RANGE
-    if not program.moves.autonuma and not said.any():
+    by_events, time = past.steps.kind == RANGE, program.trace.chunks["time"]
+    if not program.moves.autonuma and not by_events.any():
         return False
-    _check(program, node_now(past.steps, said))
+    if (target := node_now(past.steps, by_events).max(initial=0)) >= program.nodes:
+        raise UsageError(
+            f"trace: data moved to node {target}: machine {program.machine.name} has nodes "
+            f"0..{program.nodes - 1}; use a machine with more nodes"
+        )
+    if program.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
+        raise UsageError(
+            "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
+        )
     return True
 
 
@@ -506,8 +460,9 @@ def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> t
     steps, flushes, after = _steps(program, past, data)
     page = steps.lo[flushes] != ANY
     chunk = steps.chunk[flushes]
-    live = np.vstack([past.shootdowns.live, _live(program, past, chunk)])
-    broadcast = np.append(past.shootdowns.broadcast, past.live.broadcast_then(chunk))
+    others, by_nobody = past.live.others_then(chunk, program.placement.chunk_cpu[chunk])
+    live = np.vstack([past.shootdowns.live, others])
+    broadcast = np.append(past.shootdowns.broadcast, by_nobody)
     level = program.space.tables.level[past.rows.leaf[steps.row[flushes]]]
     single, kernel = past.shootdowns.single, past.shootdowns.kernel
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
@@ -532,27 +487,6 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
             guest[target, to : to + len(there_too)][there_too] = np.repeat(guest[row, lo:hi][there], each)
         guest[row, lo:hi][there] = NOWHERE
     return replace(data, guest=guest)
-
-
-def _check(program: TracedProgram, targets: np.ndarray) -> None:
-    if len(targets) and targets.max() >= program.nodes:
-        raise UsageError(
-            f"trace: data moved to node {targets.max()}: machine {program.machine.name} has nodes "
-            f"0..{program.nodes - 1}; use a machine with more nodes"
-        )
-    time = program.trace.chunks["time"]
-    if program.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
-        raise UsageError(
-            "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
-        )
-
-
-def _live(program: TracedProgram, past: History, chunk: np.ndarray) -> np.ndarray:
-    """int32[n, nodes]: CPUs to interrupt when the CPU that runs each chunk shoots down."""
-    chunk_cpu = program.placement.chunk_cpu
-    alike, which = np.unique(chunk, return_inverse=True)
-    counts = [past.live.others_then(one, int(chunk_cpu[one])) for one in alike.tolist()]
-    return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]
 
 
 def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSteps, np.ndarray, DataNodes]:
@@ -620,6 +554,7 @@ def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
         leaves = past.rows.leaf
         order = np.argsort(tables.base[leaves], kind="stable").astype(np.int32)
     pages = np.int64(1) << 9 * (np.minimum(tables.level[leaves], 3).astype(np.int64) - 1)
+    marks = min(_schedule(program).scan, 512 * len(order))  # of a scan by the guest's (or native) kernel
     mine = np.flatnonzero(tables.host_leaf >= 0)
     mine = mine[data.host_row[tables.host_leaf[mine]] >= 0]
     unit = data.host_row[tables.host_leaf[mine]].astype(np.int64) << 9 | tables.host_slot[mine]
@@ -634,15 +569,8 @@ def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
         unit[by_unit],
         mine[by_unit].astype(np.int32),
         len(past.shootdowns.single),
-        2 * (1024 + len(mine)) + _marks(program, len(order)),
+        2 * (1024 + len(mine)) + (marks if program.moves.autonuma and not by_host(program) else 0),
     )
-
-
-def _marks(program: TracedProgram, rows: int) -> int:
-    """The most pages that a scan of the guest's (or native) kernel marks."""
-    if not program.moves.autonuma or by_host(program):
-        return 0
-    return min(_schedule(program).scan, 512 * rows)
 
 
 def _state(program: TracedProgram, data: DataNodes) -> "State":

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.columns import FILLS, Finding
+from ..core.columns import FILLS, Finding, noted
 from ..core.errors import UsageError
 from ..core.trace import EVENT_DTYPE, SLOT_BITS, Event, Regions, Trace, WalkStream, blocks
 from .mm_events import PART_END, within_region
@@ -57,12 +57,7 @@ def fills(trace: Trace, stream: WalkStream, regions: Regions) -> list[Finding]:
     share = float(accesses[: touched(first_walks(stream, regions))].sum() / max(accesses.sum(), 1))
     if not WORTH_SAYING <= share <= 1 - WORTH_SAYING:
         return []
-    percent = min(int(np.ceil(100 * share)), 99)
-    text = (
-        f"the first {percent} % of the accesses touch its memory for the first time, and count here as the "
-        f"rest does; --from {percent}% asks for what follows"
-    )
-    return [Finding(FILLS, text, short=f"the first {percent} % fill memory", numbers={"share": share})]
+    return [noted(FILLS, share=share, percent=min(int(np.ceil(100 * share)), 99))]
 
 
 def touched(pages: np.ndarray) -> int:

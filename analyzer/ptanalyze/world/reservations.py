@@ -150,22 +150,17 @@ def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray
 def _host(space: AddressSpace, filled: bool) -> Host:
     """kernels.classify.HostTables: entries of host leaf tables with holes are read, others by region."""
     from ..kernels import classify as kernels
-    from ..kernels.walker import CODES, Segments, count_mapped
+    from ..kernels.walker import CODES
 
     tree = space.snapshot.nested
-    code = CODES[tree.encoding]
     table = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
     kind_of_table = tree.level.astype(np.uint8)
     if not filled:
         leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-        n = len(leaves)
-        every = Segments(leaves, np.zeros(n, np.int16), np.full(n, 512, np.int16), np.zeros(n, np.int64))
-        mapped = np.zeros(n, np.int64)
-        count_mapped(read_only(tree.entries), every, code, mapped)
-        kind_of_table[leaves[mapped < 512]] = kernels.CLOSER
+        kind_of_table[leaves[address_space.leaf_counts(tree, leaves) < 512]] = kernels.CLOSER
     kind = np.full(len(table), kernels.UNMAPPED, np.uint8)
     kind[table >= 0] = kind_of_table[table[table >= 0]]
-    return kernels.HostTables(kind, table, read_only(tree.entries), code)
+    return kernels.HostTables(kind, table, read_only(tree.entries), CODES[tree.encoding])
 
 
 def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:
@@ -323,14 +318,13 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
     entries that change; with memory-mapped entries, the 4 KiB around them.
     """
-    from ..kernels import reshape as guest_frames
     from ..kernels import reshape as kernels
 
     shift = pages.bit_length() - 1
     own = guest_pages(program.space)
     region_base, steps, row_base = _touched(program, past, own)
     for page in blocks(program.stream.page, BATCH):
-        guest_frames.mark_walked(page, region_base, own.now)
+        kernels.mark_walked(page, region_base, own.now)
     _mapped_before(program, past, own, row_base)
     guest = _guest(own, shift, limit)
     kernels.fault_all(own.captured, True, guest)
@@ -366,9 +360,8 @@ def _mapped_before(program: TracedProgram, past: History, pages: GuestPages, row
         return
     rows = np.flatnonzero((row_base >= 0) & past.valid.any(axis=1))
     for row in rows.tolist():
-        valid = np.unpackbits(past.valid[row].view(np.uint8), bitorder="little").astype(bool)
         now = pages.now[row_base[row] : row_base[row] + 512]
-        now[valid & (now == WAITING)] = FREE
+        now[past.mapped_pages([row])[0] & (now == WAITING)] = FREE
 
 
 def _guest(pages: GuestPages, shift: int, limit: int) -> Guest:

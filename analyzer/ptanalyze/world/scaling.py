@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding
+from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot, leaf
@@ -86,13 +86,7 @@ def scaled_moves(moves: Moves, scale: float) -> Moves:
 
 def scaled_by(scale: float) -> tuple[Finding, ...]:
     """What the capture stands for, nothing where that is the program itself."""
-    if scale == 1:
-        return ()
-    text = (
-        f"stands for a program of {scale:g} times its memory: data caches, last-level TLBs, paging-structure "
-        f"caches and the pace of NUMA balancing are 1/{scale:g} of the machine's"
-    )
-    return (Finding(SCALE, text, numbers={"scale": scale}),)
+    return () if scale == 1 else (noted(SCALE, scale=scale),)
 
 
 # What is asked: a factor or a size, and the memory that does not grow.
@@ -213,22 +207,16 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
         if asked.fixed not in ("", ALL_GROWS):
             why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
             raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
-        grows = Finding("all-memory-grows", "all its memory is taken to grow")
-        return Growth(asked.factor(total * scale), findings=(grows,))
+        return Growth(asked.factor(total * scale), findings=(noted("all-memory-grows"),))
     which = fixed_vmas(snapshot, mapped, asked.fixed)
     vmas, size = snapshot.vmas[which], int(mapped[:-1][which].sum())
     if asked.fixed and size == total:
         named = f"--fixed {asked.fixed}: {size_in_words(size)}"
         raise UsageError(f"{named}, all the capture maps, so nothing would grow; name less")
     pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
-    largest = int(mapped[:-1][which].max(initial=0))
-    text = (
-        f"{size_in_words(size)} of {size_in_words(total)} are taken not to grow"
-        + (f" (VMAs of at most {size_in_words(largest)})" if size else "")
-        + "; --fixed names others"
-    )
-    said = (Finding("fixed-memory", text),)
-    return Growth(asked.factor(total * scale, size * scale), pages, said)
+    largest, line = int(mapped[:-1][which].max(initial=0)), "fixed-memory" if size else "no-fixed-memory"
+    fixed = noted("fixed-memory", line=line, fixed=size, mapped=total, largest=largest)
+    return Growth(asked.factor(total * scale, size * scale), pages, (fixed,))
 
 
 def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:
@@ -328,21 +316,11 @@ LOOKED_AT = 1 << 22  # walks
 
 def of_one_size(stream: WalkStream, region_va: np.ndarray, tlb: Tlb) -> list[Finding]:
     """What makes a larger run doubtful. stream: its walks; tlb: the whole one, not 1/N of it"""
-    second, found = "record a second size (whatif SMALL LARGE --stands-for)", []
     if (share := halving(stream, region_va)) >= SEARCHED:
-        text = (
-            f"{100 * share:.0f} % of its page walks go half as far as the one before, as in a binary search: "
-            f"a larger run searches deeper, and one size does not show how many walks that adds; {second}"
-        )
-        found.append(Finding(SEARCHES, text, CAREFUL, "it searches, deeper in a larger run"))
-    elif 0 < (pages := hottest(stream)) <= tlb.l2.entries / FEW:
-        text = (
-            f"half of the page walks go to {pages} pages; if their number does not grow with the data (an "
-            f"interpreter's own does not), the TLB holds them, and far too many walks are predicted; {second}"
-        )
-        few = "half of the page walks go to few pages"
-        found.append(Finding("hot-pages", text, CAREFUL, few, numbers={"pages": pages}))
-    return found
+        return [noted(SEARCHES, CAREFUL, share=share)]
+    if 0 < (pages := hottest(stream)) <= tlb.l2.entries / FEW:
+        return [noted("hot-pages", CAREFUL, pages=pages)]
+    return []
 
 
 def hottest(stream: WalkStream) -> int:

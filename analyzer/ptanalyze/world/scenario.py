@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..core.columns import CAREFUL, MADVISE, Finding
+from ..core.columns import CAREFUL, MADVISE, Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.machine import LINE_BYTES, NOTHING_MOVES, Machine, Moves
 from ..core.options import Options
@@ -33,13 +33,12 @@ from ..kernels.replay import FREE
 from .address_space import leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, steady_history
-from .mm_events import ADVISED, DISABLED, PRCTL, SHIFT, advice, allowed, linux, parted, split, within_region
+from .mm_events import DISABLED, SHIFT, advice, allowed, linux, parted, split, within_region
 from .page_homes import (
     DataNodes,
     data_move,
     data_nodes,
     data_undone,
-    first_touches_unseen,
     host_homes,
     table_homes,
     with_data_moves,
@@ -54,29 +53,6 @@ if TYPE_CHECKING:
     from ..kernels.walker import Caches
 
 
-# Entries that table pages hold when a trace begins: what it takes to copy them.
-
-
-def present_entries(program: TracedProgram, past: History) -> np.ndarray:
-    """int64[T], by flat id: present entries of each table page when the trace begins, 0 where there is none.
-
-    Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
-    tables hold an entry for each table below.
-    """
-    space = program.space
-    entries = np.zeros(len(space.tables.level), np.int64)
-    exists = past.exists.copy()
-    entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)
-    entries[past.rows.leaf] = np.bitwise_count(past.valid).sum(axis=1)
-    if space.host_tables:
-        host = slice(space.guest_tables, space.guest_tables + space.host_tables)
-        entries[host], exists[host] = leaf_entries(space.snapshot.nested), True
-    below = np.flatnonzero(exists & (space.tables.parent >= 0))
-    np.add.at(entries, space.tables.parent[below], 1)
-    entries[~exists] = 0
-    return entries
-
-
 def leaf_entries(tree: Tree) -> np.ndarray:
     """int64[T]: entries of each table of a Tree that map pages, of whatever size."""
     counts = np.zeros(len(tree), np.int64)
@@ -85,23 +61,7 @@ def leaf_entries(tree: Tree) -> np.ndarray:
     return counts
 
 
-# Cache lines that hold the leaf entries of a capture: what its walks read without a trace.
-
 ENTRIES_PER_LINE = LINE_BYTES // 8
-
-
-def leaf_lines(scenario: TracedProgram) -> int:
-    """Lines with a leaf entry of the program: by Heat those that samples found used, else all; of a VM, and
-    of all that its host maps."""
-    snapshot = scenario.snapshot
-    guest, heat = snapshot.guest, snapshot.heat
-    if heat is None:
-        lines = mapped_lines(guest, scenario.space.program_tables[: len(guest)])
-    else:
-        table, slot = leaves_of(guest, heat)
-        line = (table * ENTRIES_PER_TABLE + slot)[table >= 0] // ENTRIES_PER_LINE
-        lines = len(np.unique(line))
-    return lines if snapshot.native else lines + mapped_lines(snapshot.nested)
 
 
 def mapped_lines(tree: Tree, of: np.ndarray | None = None) -> int:
@@ -142,8 +102,12 @@ class Scenario(TracedProgram):
 
     def with_findings(self, *findings: Finding) -> Self:
         """Scenario with further findings; the passes that were made are kept."""
+        return self.keeping(findings=(*self.findings, *findings))
+
+    def keeping(self, **changes: Any) -> Self:
+        """Scenario with other fields, or passes made elsewhere; the passes that were made are kept."""
         again = copy(self)
-        object.__setattr__(again, "findings", (*self.findings, *findings))
+        vars(again).update(changes)
         return again
 
     def steady_state(self) -> Self:
@@ -189,13 +153,35 @@ class Scenario(TracedProgram):
 
     @cached_property
     def entries(self) -> np.ndarray:
-        """int64[T]: present_entries when the trace begins, for all policies that copy tables."""
-        return present_entries(self, self._past)
+        """int64[T]: present entries of each table page when the trace begins, 0 where there is none: what it
+        takes to copy them.
+
+        Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
+        tables hold an entry for each table below.
+        """
+        space, past = self.space, self._past
+        entries, exists = np.zeros(len(space.tables.level), np.int64), past.exists.copy()
+        entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)
+        entries[past.rows.leaf] = np.bitwise_count(past.valid).sum(axis=1)
+        if space.host_tables:
+            host = slice(space.guest_tables, space.guest_tables + space.host_tables)
+            entries[host], exists[host] = leaf_entries(space.snapshot.nested), True
+        below = np.flatnonzero(exists & (space.tables.parent >= 0))
+        np.add.at(entries, space.tables.parent[below], 1)
+        entries[~exists] = 0
+        return entries
 
     @cached_property
     def leaf_lines(self) -> int:
-        """Cache lines with a leaf entry; finding them reads all tables."""
-        return leaf_lines(self)
+        """Cache lines with a leaf entry of the program: by Heat those that samples found used, else all; in a
+        VM also those of all that its host maps. Finding them reads all tables."""
+        guest, heat = self.snapshot.guest, self.snapshot.heat
+        if heat is None:
+            lines = mapped_lines(guest, self.space.program_tables[: len(guest)])
+        else:
+            table, slot = leaves_of(guest, heat)
+            lines = len(np.unique((table * ENTRIES_PER_TABLE + slot)[table >= 0] // ENTRIES_PER_LINE))
+        return lines if self.snapshot.native else lines + mapped_lines(self.snapshot.nested)
 
     @cached_property
     def extent(self) -> tuple[int, int]:
@@ -241,8 +227,9 @@ class Scenario(TracedProgram):
 
     @property
     def first_touches_unseen(self) -> list[Finding]:
-        """What is not known of first touches."""
-        return first_touches_unseen(self, self._past)
+        """Finding on memory that was mapped before the region of interest, first touches unrecorded."""
+        recorded = (self.trace.events["kind"] == Event.FIRST_TOUCH).any()
+        return [noted("first-touches-unseen")] if self._past.mapped_at_start and not recorded else []
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""
@@ -372,11 +359,7 @@ def flushed(scenario: Scenario) -> Scenario:
     if len(np.unique(scenario.placement.chunk_cpu)) <= ACTIVE:
         return scenario
     release = ".".join(map(str, scenario.linux))
-    text = (
-        f"shootdowns interrupt no CPU: Linux {release} flushes a process on more than {ACTIVE} CPUs by an "
-        "instruction that this machine has (INVLPGB); --kernel 6.14 has the IPIs of before"
-    )
-    return scenario.with_findings(Finding("broadcast", text))
+    return scenario.with_findings(noted("broadcast", release=release, cpus=ACTIVE))
 
 
 def with_advice(scenario: Scenario) -> Scenario:
@@ -390,8 +373,7 @@ def with_advice(scenario: Scenario) -> Scenario:
     if "qemu" not in str(trace.facts.get("tracer")) or not (len(asked.asked) or len(asked.collapsed)):
         return scenario
     if may == DISABLED:
-        text = f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})"
-        return scenario.with_findings(Finding(MADVISE, text))
+        return scenario.with_findings(noted(MADVISE, line="madvise-disabled"))
 
     def wanted(bases: np.ndarray) -> np.ndarray:
         """bool[n]: 2 MiB from each base on have a huge page natively."""
@@ -405,29 +387,9 @@ def with_advice(scenario: Scenario) -> Scenario:
     if huge.regions:
         trace = split(trace, snapshot.guest.base[huge.tables] >> SHIFT, scenario.linux)[0]
         scenario = replace(scenario, snapshot=replace(snapshot, guest=huge.tree), trace=trace)
-    return scenario.with_findings(*advice_findings(huge.regions, gone + huge.without_block, may))
-
-
-def advice_findings(regions: int, small: int, may: str | None) -> Iterator[Finding]:
-    """On what the program asks huge pages for: `regions` of 2 MiB that are huge in the baseline,
-    `small` that are not though natively they are; may: as of `allowed`."""
-    if may == "never":
-        none = f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
-        yield Finding(MADVISE, none)
-    if regions:
-        unknown = "" if may else "; taken for granted that its machine gives them, which was not recorded"
-        yield Finding(
-            MADVISE,
-            f"{regions * 2} MiB have huge pages under every policy: the program asks for them ({ADVISED}), "
-            f"and without the emulator it has them{unknown}",
-            numbers={"MiB": regions * 2},
-        )
-    if small:
-        yield Finding(
-            MADVISE,
-            f"{small * 2} MiB stay 4 KiB here that are huge without the emulator ({ADVISED}): they "
-            "were gone when the page tables were read; walks and faults there are too many",
-            CAREFUL,
-            "some memory is huge without the emulator",
-            numbers={"MiB": small * 2},
-        )
+    findings = [noted(MADVISE, line="madvise-never")] if may == "never" else []
+    if huge.regions:
+        findings.append(noted(MADVISE, line="madvise" if may else "madvise-granted", MiB=2 * huge.regions))
+    if small := gone + huge.without_block:  # natively they are huge
+        findings.append(noted(MADVISE, CAREFUL, line="madvise-small", MiB=2 * small))
+    return scenario.with_findings(*findings)

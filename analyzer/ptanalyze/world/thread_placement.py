@@ -1,9 +1,10 @@
 """Placement of the trace's threads on the replaying machine."""
 
 import re
-from bisect import bisect_right
+from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: st
     """
     chunk_cpu, event_cpu = placement.chunk_cpu.copy(), np.array(placement.event_cpu, np.int32)
     cpu_node, how = placement.cpu_node.tolist(), placement.how
-    for chunk, source, target, text in _in_order(moves, trace, machine):
+    in_order = sorted((_parsed(part.strip(), trace, machine) for part in moves.split(",")), key=itemgetter(0))
+    for chunk, source, target, text in in_order:
         after = trace.events["chunk"] > chunk
         later = np.union1d(chunk_cpu[chunk:], event_cpu[after])
         node = np.array(cpu_node)[later]
@@ -59,13 +61,8 @@ def latest_cpu(trace: Trace, chunk_cpu: np.ndarray, otherwise: np.ndarray) -> np
     return cpu
 
 
-def _in_order(moves: str, trace: Trace, machine: Machine) -> list[tuple[int, int, int, str]]:
-    """[(first chunk after the move, source, target, text)], as they happen."""
-    parsed = [_parsed(part.strip(), trace, machine) for part in moves.split(",")]
-    return sorted(parsed, key=lambda move: move[0])
-
-
 def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, str]:
+    """(first chunk after the move, source, target, text)"""
     match = MOVE.fullmatch(text)
     if not match:
         raise UsageError(f"move-threads = {text}: {MOVES_FORM}")
@@ -79,18 +76,16 @@ def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, s
             )
     if source == target:
         raise UsageError(f"move-threads = {text}: from a node to itself; {MOVES_FORM}")
-    return _chunk(float(match[3]), match[4], text, trace), source, target, text
-
-
-def _chunk(amount: float, unit: str, text: str, trace: Trace) -> int:
-    if unit == "%":
+    amount, time = float(match[3]), trace.chunks["time"]
+    if match[4] == "%":
         if amount > 100:
             raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {MOVES_FORM}")
-        return int(np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches))
-    time = trace.chunks["time"]
-    if len(time) > 1 and time[0] == time[-1]:
+        chunk = np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches)
+    elif len(time) > 1 and time[0] == time[-1]:
         raise UsageError(f"move-threads = {text}: the trace has no times; give a share, as 0:1@30%")
-    return int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
+    else:
+        chunk = np.searchsorted(time, time[0] + amount * 1e9) if len(time) else 0
+    return int(chunk), source, target, text
 
 
 def _cpus_of_moves(
@@ -129,17 +124,15 @@ def place(
     if how == AUTO:
         several = topology is not None and len(topology) > 1
         how = RECORDED if several and (trace.chunks["cpu"] >= 0).all() else ROUND_ROBIN
-    placed = _recorded(trace, machine, topology) if how == RECORDED else _told(trace, machine, how)
+    if how == RECORDED:
+        placed = _recorded(trace, machine, topology)
+    else:
+        nodes, line = _nodes(how, max(len(trace.threads), 1), machine)
+        cpu, cpu_node = _cpus(nodes, machine.cpus_per_node)
+        if shared := len(cpu) - len(cpu_node):
+            line += f", {shared} threads share a CPU ({machine.cpus_per_node} per node)"
+        placed = Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], line)
     return move_threads(placed, trace, machine, moves) if moves else placed
-
-
-def _told(trace: Trace, machine: Machine, how: str) -> Placement:
-    threads = max(len(trace.threads), 1)
-    nodes, said = _nodes(how, threads, machine)
-    cpu, cpu_node, shared = _cpus(nodes, machine.cpus_per_node)
-    if shared:
-        said += f", {shared} threads share a CPU ({machine.cpus_per_node} per node)"
-    return Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], said)
 
 
 def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Placement:
@@ -154,7 +147,10 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no "
             "known node; use round-robin or block"
         )
-    event, known = _events_cpus(trace, node_of, machine)
+    event = trace.events["cpu"].astype(np.int64)
+    known = (event >= 0) & (event < len(node_of))
+    on_node = node_of[event[known]]
+    known[known] = (on_node != UNKNOWN_NODE) & (on_node < machine.nodes)
     used = np.unique(cpus)
     node = node_of[used]
     if len(used) and node.max() >= machine.nodes:
@@ -175,15 +171,6 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
     event_cpu[known] = np.searchsorted(used, event[known])
     node = node_of[used] if len(used) else np.zeros(1)
     return Placement(chunk_cpu, node.astype(np.int16), event_cpu, how)
-
-
-def _events_cpus(trace: Trace, node_of: np.ndarray, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[events] recorded CPU, bool[events] whether the machine has it)."""
-    cpu = trace.events["cpu"].astype(np.int64)
-    known = (cpu >= 0) & (cpu < len(node_of))
-    node = node_of[cpu[known]]
-    known[known] = (node != UNKNOWN_NODE) & (node < machine.nodes)
-    return cpu, known
 
 
 def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
@@ -222,22 +209,14 @@ def _node(text: str, how: str, machine: Machine) -> int:
     return int(text)
 
 
-def _cpus(nodes: np.ndarray, cpus_per_node: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(int32[threads] CPU of each thread, int16[cpus] node of each CPU, threads that share a CPU)."""
-    known: dict[tuple[int, int], int] = {}
-    cpu_node: list[int] = []
-    cpu: list[int] = []
-    used: dict[int, int] = {}
+def _cpus(nodes: np.ndarray, cpus_per_node: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int32[threads] CPU of each thread, int16[cpus] node of each CPU)."""
+    numbers: dict[tuple[int, int], int] = {}  # of (node, CPU within it)
+    threads, cpu = Counter[int](), list[int]()
     for node in nodes.tolist():
-        slot = used.get(node, 0)
-        used[node] = slot + 1
-        key = node, slot % cpus_per_node
-        if key not in known:
-            known[key] = len(cpu_node)
-            cpu_node.append(node)
-        cpu.append(known[key])
-    shared = len(cpu) - len(cpu_node)
-    return np.array(cpu, np.int32), np.array(cpu_node, np.int16), shared
+        cpu.append(numbers.setdefault((node, threads[node] % cpus_per_node), len(numbers)))
+        threads[node] += 1
+    return np.array(cpu, np.int32), np.array([node for node, _ in numbers], np.int16)
 
 
 # Number of CPUs of each node with a live thread of a process: the targets of a TLB shootdown.
@@ -288,32 +267,20 @@ class LiveCpus:
         """`home` just before an event."""
         return next((move.after for move in reversed(self.moves) if move.event < event), self.home)
 
-    def others(self, events: np.ndarray) -> np.ndarray:
-        """int32[n, nodes]: CPUs with a live thread when these events happened, that of the event left out."""
-        counts: np.ndarray = np.array(self._past, np.int32)[self._version[events]]
-        node = self.cpu_node[self._event_cpu[events]]
-        counts[np.arange(len(events)), node] -= self._own[events]
-        counts[self.broadcast_at(events)] = 0
-        return counts
+    def others(self, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(int32[n, nodes]: CPUs to interrupt, those with a live thread but for the event's own; bool[n]:
+        whether it shoots down without interrupting anyone), when each event happens."""
+        return self._others(self._version[events], self._event_cpu[events], self._own[events])
 
-    def broadcast_at(self, events: np.ndarray) -> np.ndarray:
-        """bool[n]: whether these events shoot down without interrupting anyone."""
-        found: np.ndarray = self._version[events] >= self._broadcast
-        return found
+    def others_then(self, chunks: np.ndarray, cpus: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same as `others` while each chunk runs, on these CPUs."""
+        return self._others(np.searchsorted(self._chunks, chunks, side="right") - 1, cpus, 1)
 
-    def broadcast_then(self, chunks: np.ndarray) -> np.ndarray:
-        """Nodes while these chunks ran."""
-        found: np.ndarray = np.searchsorted(self._chunks, chunks, side="right") - 1 >= self._broadcast
-        return found
-
-    def others_then(self, chunk: int, cpu: int) -> list[int]:
-        """CPUs of each node with a live thread while `chunk` ran, without `cpu`, which ran it."""
-        version = bisect_right(self._chunks, chunk) - 1
-        if version >= self._broadcast:
-            return [0] * len(self._past[0])
-        counts = list(self._past[version])
-        counts[self.cpu_node[cpu]] = max(counts[self.cpu_node[cpu]] - 1, 0)
-        return counts
+    def _others(self, version: np.ndarray, cpu: np.ndarray, own: Any) -> tuple[np.ndarray, np.ndarray]:
+        counts, broadcast = np.array(self._past, np.int32)[version], version >= self._broadcast
+        counts[np.arange(len(cpu)), self.cpu_node[cpu]] -= own
+        counts[broadcast] = 0
+        return np.maximum(counts, 0), broadcast
 
     def _follow(self, events: np.ndarray) -> None:
         """Only events that start and end threads, and the first after each move, change anything."""
