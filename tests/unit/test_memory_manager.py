@@ -349,7 +349,7 @@ def test_pieces_are_the_runs_of_a_dict_of_pages(calls):
 def test_live_cpus_are_those_of_threads_that_have_started_and_not_ended(case):
     trace, placement = case.trace, case.placement
     live = LiveCpus(trace, placement)
-    found = live.others(np.arange(len(trace.events)))
+    found, _ = live.others(np.arange(len(trace.events)))
     for number, cpu in enumerate(placement.event_cpu.tolist()):
         assert found[number].tolist() == live_cpus(trace, placement, number, cpu, found.shape[1])
 
@@ -394,8 +394,8 @@ LITTLE = {"STEPS_PER_CALL": 0, "ROOM": 0, "WALKS_AT_ONCE": 1, "WORTH_COMPILING":
 
 def arrays(history):
     """All of a History but the CPUs."""
-    parts = [*history.steps, *history.shootdowns, history.vma_owner, history.vma, history.mixed_row]
-    return [*parts, history.mixed, history.valid, history.exists, *history.last, history.home]
+    parts = [*history.steps, *history.shootdowns, history.vma_owner, *history.vmas]
+    return [*parts, history.valid, history.exists, *history.last, history.home]
 
 
 @pytest.mark.twin

@@ -330,9 +330,9 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
         entries,
         sharers,
         tables,
-        history.vma.copy(),
-        history.mixed_row,
-        history.mixed.copy(),
+        history.vmas.whole.copy(),
+        history.vmas.mixed_row,
+        history.vmas.mixed.copy(),
         history.vma_owner,
         options,
         np.zeros(2, np.uint64),
@@ -343,12 +343,13 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
 
 def _owners_entries(history: History, nodes: int) -> np.ndarray:
     """uint64[L, nodes, 8]: what was mapped before the trace began is in its owner's tables."""
-    entries = np.zeros((len(history.vma), nodes, 8), np.uint64)
-    owner = history.vma_owner[history.vma]
-    plain = np.flatnonzero(history.mixed_row < 0)
+    vmas = history.vmas
+    entries = np.zeros((len(vmas.whole), nodes, 8), np.uint64)
+    owner = history.vma_owner[vmas.whole]
+    plain = np.flatnonzero(vmas.mixed_row < 0)
     entries[plain, owner[plain]] = history.valid[plain]
-    rows = np.flatnonzero(history.mixed_row >= 0)
-    by_slot = history.vma_owner[history.mixed[history.mixed_row[rows]]]
+    rows = np.flatnonzero(vmas.mixed_row >= 0)
+    by_slot = history.owners(rows)
     for node in range(nodes):
         mine = np.packbits(by_slot == node, axis=1, bitorder="little").view(np.uint64)
         entries[rows, node] = history.valid[rows] & mine.reshape(-1, 8)

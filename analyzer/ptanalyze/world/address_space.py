@@ -67,7 +67,10 @@ def host_index(snapshot: Snapshot) -> np.ndarray:
     if snapshot.host is None:
         return np.zeros(0, np.int32)
     tree, first = snapshot.host, len(snapshot.guest)
-    leaves = [_huge_leaves(tree, level) for level in (3, 2)]
+    leaves = []
+    for level in (3, 2):
+        table, _, va = huge_leaves(tree, level)
+        leaves.append((table, va >> np.uint64(21), 512 ** (level - 2)))
     small = np.flatnonzero(tree.level == 1)
     leaves.append((small, tree.base[small] >> np.uint64(21), 1))
     size = max((int(region.max()) + span for _, region, span in leaves if len(region)), default=0)
@@ -81,12 +84,12 @@ def host_index(snapshot: Snapshot) -> np.ndarray:
     return host_of
 
 
-def _huge_leaves(tree: Tree, level: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(table ids, first 2 MiB regions, regions each covers) of the leaf entries at level 2 or 3."""
-    span, of_level = 512 ** (level - 2), np.flatnonzero(tree.level == level)
+def huge_leaves(tree: Tree, level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(int64[n] table, int64[n] slot, uint64[n] first byte) of the leaf entries at level 2 or 3."""
+    of_level = np.flatnonzero(tree.level == level)
     which, slot = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
     table = of_level[which]
-    return table, (tree.base[table] >> np.uint64(21)) + np.uint64(span) * slot.astype(np.uint64), span
+    return table, slot, tree.base[table] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
 
 
 def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str, int]]:
@@ -373,9 +376,7 @@ def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
     raw = [np.zeros(0, np.uint64), *(tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))]
     counts = {1: int(np.count_nonzero(bits.leaf(np.concatenate(raw), 1, tree.encoding)))}
     for level in (2, 3):
-        of_level = np.flatnonzero(tree.level == level)
-        at, slots = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
-        va = tree.base[of_level[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+        va = huge_leaves(tree, level)[2]
         counts[level] = int(np.count_nonzero(np.append(own, False)[vma_of(va, snapshot.vmas)]))
     return counts
 

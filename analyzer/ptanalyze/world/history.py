@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.snapshot import VMA_DTYPE, Snapshot
+from ..core.snapshot import VMA_DTYPE
 from ..core.trace import (
     PAGE_SHIFT,
     REGION_SHIFT,
@@ -90,8 +90,7 @@ def writer(
     vmas: np.ndarray,
     events: np.ndarray,
     last: int,
-    tables: Tables,
-    regions: Regions,
+    space: AddressSpace,
     rows: Rows,
     placement: Placement,
     stream: WalkStream,
@@ -103,6 +102,7 @@ def writer(
 
     vmas       VMA_DTYPE, older than all events; main_node owns them
     """
+    tables, regions = space.tables, space.regions
     calls = _calls(vmas, events, last, regions, placement, stream, moves, linux)
     moved = np.flatnonzero(calls[:, kernels.KIND] == kernels.MREMAP)
     named: list[tuple[int, Any]] = [(column, slice(None)) for column in (kernels.FROM, kernels.TO)]
@@ -141,25 +141,20 @@ def carry_out(w: Writer, last: int) -> None:
     few = len(w.calls) < WORTH_COMPILING and lacking([(write_steps, lambda: arguments)])
     write, walks = (uncompiled(write_steps), 0) if few else (write_steps, WALKS_AT_ONCE)
     while w.now[kernels.CALL] < last:
-        told = int(w.now[kernels.WALKED])
+        begin = int(w.now[kernels.WALKED])
         with np.errstate(over="ignore"):  # of addresses that are none
-            write(w, np.int64(last), np.int64(told + walks))
-        give_back(w.page[told : w.now[kernels.WALKED]])
+            write(w, np.int64(last), np.int64(begin + walks))
+        give_back(w.page[begin : w.now[kernels.WALKED]])
         if w.now[kernels.CALL] < last:
-            told, at = int(w.now[kernels.WALKED]), int(w.calls[w.now[kernels.CALL], kernels.AT])
-            for pages in blocks(w.page[told:at], WALKS_AT_ONCE):
-                _walked(w, pages)
-            w.now[kernels.WALKED] = at
-
-
-def _walked(w: Writer, pages: np.ndarray) -> None:
-    """The tables that walks for pages (as Writer.page) went through are there."""
-    table = w.regions[pages >> np.uint32(SLOT_BITS), kernels.BY_ID]
-    while len(table):
-        table = table[w.tables[table, kernels.ALIVE] == 0]
-        w.tables[table, kernels.ALIVE] = 1
-        table = w.tables[table, kernels.PARENT]
-        table = table[table >= 0]
+            begin, end = int(w.now[kernels.WALKED]), int(w.calls[w.now[kernels.CALL], kernels.AT])
+            for pages in blocks(w.page[begin:end], WALKS_AT_ONCE):
+                table = w.regions[pages >> np.uint32(SLOT_BITS), kernels.BY_ID]
+                while len(table):  # those that walks went through are there
+                    table = table[w.tables[table, kernels.ALIVE] == 0]
+                    w.tables[table, kernels.ALIVE] = 1
+                    table = w.tables[table, kernels.PARENT]
+                    table = table[table >= 0]
+            w.now[kernels.WALKED] = end
 
 
 def all_steps(begun: Writer) -> Writer:
@@ -167,27 +162,22 @@ def all_steps(begun: Writer) -> Writer:
     moved = int(np.count_nonzero(begun.calls[:, kernels.KIND] == kernels.MREMAP))
     room = STEPS_PER_CALL * (len(begun.calls) + 2 * moved) + ROOM
     while True:
-        w = _with_room(begun, room)
+        begun.tables[:, kernels.ALIVE] = 1
+        w = begun._replace(
+            vmas=VmaMap(begun.vmas.begins.copy(), begun.vmas.edges.copy()),
+            lineages=begun.lineages.copy(),
+            huge=begun.huge.copy(),
+            now=begun.now.copy(),
+            steps=blank_steps(room),
+            extra=np.zeros(room, np.int64),
+        )
+        w.now[[kernels.STEPS, kernels.SHOOTDOWNS]] = 0
+        w.now[[kernels.LAST_AT, kernels.LAST_KIND]] = -1
         carry_out(w, len(w.calls))
         done = int(w.now[kernels.STEPS])
         if done <= room:
             return w._replace(steps=MmSteps(*(column[:done] for column in w.steps)), extra=w.extra[:done])
         room = done
-
-
-def _with_room(w: Writer, room: int) -> Writer:
-    now = w.now.copy()
-    now[[kernels.STEPS, kernels.SHOOTDOWNS]] = 0
-    now[[kernels.LAST_AT, kernels.LAST_KIND]] = -1
-    w.tables[:, kernels.ALIVE] = 1
-    return w._replace(
-        vmas=VmaMap(w.vmas.begins.copy(), w.vmas.edges.copy()),
-        lineages=w.lineages.copy(),
-        huge=w.huge.copy(),
-        now=now,
-        steps=blank_steps(room),
-        extra=np.zeros(room, np.int64),
-    )
 
 
 def pieces_of(w: Writer) -> Pieces:
@@ -307,15 +297,33 @@ UNKNOWN_VMA = 0  # id of what lies in no VMA that is known
 BELOW = np.append((np.uint64(1) << np.arange(64, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))  # bits
 
 
+class VmaRows(NamedTuple):
+    """VMA ids at the start, by row (kernels.replay.Rows).
+
+    whole       int32[L]       of all slots of a row that is not in `mixed`
+    mixed_row   int32[L]       index into `mixed`, -1 where a row only ever belongs to one VMA at a time
+    mixed       int32[M, 512]  of each slot
+    """
+
+    whole: np.ndarray
+    mixed_row: np.ndarray
+    mixed: np.ndarray
+
+    def by_slot(self, rows: np.ndarray) -> np.ndarray:
+        """int32[n, 512]: VMA id of each slot of some rows (int64[n])."""
+        ids: np.ndarray = np.repeat(self.whole[rows][:, None], 512, axis=1)
+        mixed = np.flatnonzero(self.mixed_row[rows] >= 0)
+        ids[mixed] = self.mixed[self.mixed_row[rows[mixed]]]
+        return ids
+
+
 @dataclass(frozen=True)
 class History:
     """Policy-independent; everything is by row (kernels.replay.Rows) or flat table id.
 
     steps, shootdowns, rows
     vma_owner   int16[V]        owner node of each VMA id; id 0 is the unknown VMA, the main thread's node
-    vma         int32[L]        VMA id of all slots of a row at the start, where the row is not in `mixed`
-    mixed_row   int32[L]        index into `mixed`, -1 where a row only ever belongs to one VMA at a time
-    mixed       int32[M, 512]   VMA id of each slot at the start
+    vmas        VMA ids at the start
     valid       uint64[L, 8]    entries that were mapped before the trace began
     exists      bool[T]         table pages that existed then
     last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
@@ -328,9 +336,7 @@ class History:
     shootdowns: Shootdowns
     rows: Rows
     vma_owner: np.ndarray
-    vma: np.ndarray
-    mixed_row: np.ndarray
-    mixed: np.ndarray
+    vmas: VmaRows
     valid: np.ndarray
     exists: np.ndarray
     last: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -347,6 +353,11 @@ class History:
         """bool[n, 512]: pages of some rows (an index of them) that were mapped before the trace began."""
         return np.unpackbits(self.valid[rows].view(np.uint8), axis=1, bitorder="little").astype(bool)
 
+    def owners(self, rows: np.ndarray) -> np.ndarray:
+        """int16[n, 512]: node of the thread that mapped the VMA of each slot of `rows` at the start."""
+        nodes: np.ndarray = self.vma_owner[self.vmas.by_slot(rows)]
+        return nodes
+
     def mapped(self) -> PteState:
         """A fresh kernels.replay.PteState: the state that mark_faults changes."""
         steps = len(self.steps.at)
@@ -360,7 +371,6 @@ class History:
 
 
 def history(
-    snapshot: Snapshot,
     trace: Trace,
     space: AddressSpace,
     placement: Placement,
@@ -378,14 +388,14 @@ def history(
     mapped before. Any other trace began with its process: whatever it touches first is a demand fault.
     Events before the region only tell who mapped what; events after it are left out.
     """
-    regions = space.regions
+    regions, snapshot = space.regions, space.snapshot
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)
     rows, slots = Rows(of_region.astype(np.int32), leaf.astype(np.int32)), Slots(regions)
     region = region_of_interest(trace.events)
     live = LiveCpus(trace, placement, broadcast=invlpgb and linux.broadcasts and snapshot.native)
     mine = np.flatnonzero(trace.chunks["thread"] == 0)
     main = int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
-    where = space.tables, regions, rows, placement, stream
+    where = space, rows, placement, stream
     begun = writer(snapshot.vmas, trace.events, region.end, *where, main, live.moves, linux)
     carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
     initial = pieces_of(begun)
@@ -395,15 +405,15 @@ def history(
     ids, number, owner = _vma_ids(initial, done)
     steps, shootdowns = _steps(done, number, live)
     huge = row, slot, np.append(ids, UNKNOWN_VMA)[piece]
-    vma, mixed_row, mixed = _vma_rows(slots, initial, ids, huge, steps, regions, rows)
+    vmas = _vma_rows(slots, initial, ids, huge, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
     if region.begin is not None:
-        valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
+        valid = _premapped(space, rows, vmas)
         _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots, regions, rows)
     after = pieces_of(done)
     last = after.start, after.end, after.owner.astype(np.int16)
     exists, home = _existing(space, rows, valid), live.home_at(region.first)
-    return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
+    return History(steps, shootdowns, rows, owner, vmas, valid, exists, last, home, live)
 
 
 def steady_history(
@@ -452,8 +462,7 @@ def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> MmSteps
         )
         for k, kind, row, lo, hi, call, number in zip(*(one.tolist() for one in columns), strict=True):
             if row not in ids:
-                mixed = past.mixed_row[row]
-                there = np.full(512, past.vma[row]) if mixed < 0 else past.mixed[mixed]
+                there = past.vmas.by_slot(np.array([row]))[0]
                 ids[row], owners[row] = there.tolist(), bytearray(owner[there])
             if kind == SET and call != Event.MPROTECT:
                 ids[row][lo:hi] = [number] * (hi - lo)
@@ -487,7 +496,7 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     none = WalkStream(
         np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((1, 3), np.int64)
     )
-    where = space.tables, space.regions, past.rows, on, none
+    where = space, past.rows, on, none
     begun = writer(vmas, events, len(events), *where, int(home[0]), [], UNNAMED)
     begun.lineages[1 : 1 + len(vmas), OWNER] = owner
     done = all_steps(begun)
@@ -566,12 +575,12 @@ def _vma_rows(
     steps: MmSteps,
     regions: Regions,
     rows: Rows,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot.
+) -> VmaRows:
+    """VmaRows; rows that some VMA boundary ever crosses get an id for each slot.
 
     huge  (row, slot, VMA id) of the huge entries
     """
-    vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
+    whole_row = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
     partial = np.zeros(len(rows.leaf), bool)
     partial[rows.of_region[regions.level > 1]] = True
     row, lo, hi = slot_range(steps, steps.kind == SET)
@@ -582,23 +591,16 @@ def _vma_rows(
     mixed_row = np.where(partial, np.cumsum(partial) - 1, -1).astype(np.int32)
     mixed = np.full((int(partial.sum()), 512), UNKNOWN_VMA, np.int32)
     whole = mixed_row[row] < 0
-    vma[row[whole]] = ids[spans.of[whole]]
+    whole_row[row[whole]] = ids[spans.of[whole]]
     for k in np.flatnonzero(~whole & small).tolist():
         mixed[mixed_row[row[k]], spans.lo[k] : spans.hi[k]] = ids[spans.of[k]]
     mixed[mixed_row[huge[0]], huge[1]] = huge[2]
-    return vma, mixed_row, mixed
+    return VmaRows(whole_row, mixed_row, mixed)
 
 
-def _premapped(
-    snapshot: Snapshot,
-    space: AddressSpace,
-    rows: Rows,
-    vma: np.ndarray,
-    mixed_row: np.ndarray,
-    mixed: np.ndarray,
-) -> np.ndarray:
+def _premapped(space: AddressSpace, rows: Rows, vmas: VmaRows) -> np.ndarray:
     """uint64[L, 8]: leaf entries of the snapshot that lie in a VMA known at the start."""
-    tree = snapshot.guest
+    tree = space.snapshot.guest
     valid = np.zeros((len(rows.leaf), 8), np.uint64)
     known = np.flatnonzero(rows.leaf < space.guest_tables)
     for begin in range(0, len(known), ROWS_AT_ONCE):
@@ -609,10 +611,7 @@ def _premapped(
         for one in np.unique(level):
             here = level == one
             present[here] = bits.leaf(raw[here], int(one), tree.encoding)
-        owned = np.where((mixed_row[at] >= 0)[:, None], False, (vma[at] != UNKNOWN_VMA)[:, None])
-        owned = np.broadcast_to(owned, raw.shape).copy()
-        has_rows = mixed_row[at] >= 0
-        owned[has_rows] = mixed[mixed_row[at][has_rows]] != UNKNOWN_VMA
+        owned = vmas.by_slot(at) != UNKNOWN_VMA
         valid[at] = np.packbits(present & owned, axis=1, bitorder="little").view(np.uint64)
     return valid
 

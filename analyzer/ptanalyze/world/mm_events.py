@@ -378,19 +378,14 @@ def part_of(trace: Trace, first: int, last: int) -> Trace:
     chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
     events["chunk"] = np.clip(events["chunk"] - first, 0, last - first)
 
+    def renumbered(piece: Piece) -> Piece:
+        chunks = slice(piece.chunks.start - first, piece.chunks.stop - first)
+        return Piece(chunks, lambda scratch: replace(piece.decode(scratch), chunks=chunks))
+
     def batches(least: int) -> Batches:
-        return Batches(_renumbered(piece, first) for piece in trace.pieces(least, first, last))
+        return Batches(map(renumbered, trace.pieces(least, first, last)))
 
     return replace(trace, chunks=chunks, events=events, batches=batches)
-
-
-def _renumbered(piece: Piece, first: int) -> Piece:
-    chunks = slice(piece.chunks.start - first, piece.chunks.stop - first)
-    return Piece(chunks, partial(_decoded, piece.decode, chunks))
-
-
-def _decoded(decode: Callable[[Scratch], Touches], chunks: slice, scratch: Scratch) -> Touches:
-    return replace(decode(scratch), chunks=chunks)
 
 
 MAP_FIXED = 0x10

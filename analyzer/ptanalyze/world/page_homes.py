@@ -135,7 +135,7 @@ def table_homes(program: TracedProgram, past: History) -> np.ndarray:
     home[ids] = touches.nodes_of(touches.in_span(tables.base[ids], tables.level[ids]))
     leaf = past.rows.leaf
     rows = np.flatnonzero(exists[leaf] & (home[leaf] == NOWHERE) & past.valid.any(axis=1))
-    home[leaf[rows]] = owners(past, rows)[np.arange(len(rows)), past.mapped_pages(rows).argmax(axis=1)]
+    home[leaf[rows]] = past.owners(rows)[np.arange(len(rows)), past.mapped_pages(rows).argmax(axis=1)]
     _by_last_vma(program, past, exists, home)
     for level in range(1, int(tables.level.max(initial=1))):  # of the child of the lowest address, the last
         below = np.flatnonzero(exists & (tables.level == level) & (tables.parent >= 0))[::-1]
@@ -157,14 +157,6 @@ def _by_last_vma(program: TracedProgram, past: History, exists: np.ndarray, home
     home[ids] = np.where(inside, np.append(owner, NOWHERE)[vma], past.vma_owner[0])
 
 
-def owners(past: History, rows: np.ndarray) -> np.ndarray:
-    """int16[n, 512]: node of the thread that mapped the VMA of each slot of `rows` at the start."""
-    found: np.ndarray = np.repeat(past.vma_owner[past.vma[rows]][:, None], 512, axis=1)
-    mixed = np.flatnonzero(past.mixed_row[rows] >= 0)
-    found[mixed] = past.vma_owner[past.mixed[past.mixed_row[rows[mixed]]]]
-    return found
-
-
 def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None:
     """Fill node[row, slot] (int8[L, 512]) where it is NOWHERE and the page was mapped before.
 
@@ -181,7 +173,7 @@ def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None
         rows = np.arange(begin, min(begin + ROWS_AT_ONCE, len(by_row)))
         if not (past.valid[rows].any() and (node[rows] == NOWHERE).any()):
             continue
-        mapped, there = past.mapped_pages(rows), owners(past, rows)
+        mapped, there = past.mapped_pages(rows), past.owners(rows)
         touched = by_row[rows] != NOWHERE
         there[touched] = by_row[rows[touched]][:, None]
         here = (of_huge[0] >= begin) & (of_huge[0] < begin + len(rows)) & (of_huge[2] != NOWHERE)

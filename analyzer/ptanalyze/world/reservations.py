@@ -166,9 +166,8 @@ def _host(space: AddressSpace, filled: bool) -> Host:
 def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:
     """int64[groups, 2]: counts of guest leaves of 2 MiB and 1 GiB."""
     counts = np.zeros((groups, 2), np.int64)
-    for level, ids, raw in bits.blocks(tree, (2, 3)):
-        which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
-        va = tree.base[ids[which]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
+    for level in (2, 3):
+        va = address_space.huge_leaves(tree, level)[2]
         group = group_of_vma[address_space.vma_of(va, vmas)]
         counts[:, level - 2] += np.bincount(group[group >= 0], minlength=groups)
     return counts
@@ -213,7 +212,9 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     from ..kernels import reshape
     from ..kernels.reshape import FREE, KEPT
 
-    table = _leaf_tables(space)
+    level, host = space.tables.level, np.arange(len(space.tables.level)) - space.guest_tables
+    table = np.flatnonzero((level == 1) & ((host < 0) | (host >= space.host_tables))).astype(np.int32)
+    table = table[np.argsort(space.tables.base[table], kind="stable")]
     base = np.full(len(space.tables.level), -1, np.int64)
     base[table] = np.arange(len(table)) << 9
     pool_of, users = _pools(space), _users(space)
@@ -236,15 +237,6 @@ def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
         part = users[first : first + BLOCKS]
         free[first : first + BLOCKS] &= ((part == 0) | (part == MOVABLE)).all(axis=1)
     return np.flatnonzero(free).astype(np.int32)
-
-
-def _leaf_tables(space: AddressSpace) -> np.ndarray:
-    level = space.tables.level
-    first = space.guest_tables + space.host_tables
-    mine = np.concatenate([np.arange(space.guest_tables), np.arange(first, len(level))])
-    leaves = mine[level[mine] == 1].astype(np.int32)
-    by_address: np.ndarray = leaves[np.argsort(space.tables.base[leaves], kind="stable")]
-    return by_address
 
 
 def _pools(space: AddressSpace) -> np.ndarray:

@@ -25,9 +25,9 @@ from msgspec.structs import asdict, replace
 from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
-from ..core.snapshot import MOST_SCALED, Snapshot, leaf
+from ..core.snapshot import MOST_SCALED, Snapshot
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, blocks
-from .address_space import groups, segments, vma_of
+from .address_space import groups, huge_leaves, segments, vma_of
 
 if TYPE_CHECKING:
     from ..core.trace import Regions, WalkStream
@@ -177,10 +177,7 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
     found = np.zeros(len(snapshot.vmas) + 1, np.int64)
     np.add.at(found, cut[3], counts << PAGE_SHIFT)
     for level in (2, 3):
-        tables = np.flatnonzero(tree.level == level)
-        at, slots = np.nonzero(leaf(tree.entries[tables], level, tree.encoding))
-        va = tree.base[tables[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
-        of = group[vma_of(va, snapshot.vmas)]
+        of = group[vma_of(huge_leaves(tree, level)[2], snapshot.vmas)]
         np.add.at(found, of[of >= 0], 1 << (3 + 9 * level))
     return found
 

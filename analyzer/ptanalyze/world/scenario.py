@@ -120,7 +120,6 @@ class Scenario(TracedProgram):
         if self.after is not None:
             return steady_history(self.after._past, self.stream, self.space, self.undone, self.begin)
         return history(
-            self.snapshot,
             self.trace,
             self.space,
             self.placement,

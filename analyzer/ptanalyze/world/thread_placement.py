@@ -80,12 +80,12 @@ def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, s
     if match[4] == "%":
         if amount > 100:
             raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {MOVES_FORM}")
-        chunk = np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches)
+        chunk = int(np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches))
     elif len(time) > 1 and time[0] == time[-1]:
         raise UsageError(f"move-threads = {text}: the trace has no times; give a share, as 0:1@30%")
     else:
-        chunk = np.searchsorted(time, time[0] + amount * 1e9) if len(time) else 0
-    return int(chunk), source, target, text
+        chunk = int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
+    return chunk, source, target, text
 
 
 def _cpus_of_moves(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from threading import Event, local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace as changed
@@ -118,25 +118,13 @@ class Batch:
 
 
 class Filtering:
-    """Batches through the TLBs of all CPUs, in order, on `threads` threads.
+    """Batches through the TLBs of all CPUs of a TlbFilter, in order, on its threads."""
 
-    kernel  filter_any or filter_common; states  by CPU
-    fold    of memory that does not grow: a page that is new to a CPU walks, whatever it shares a place with
-    known   bool[CPU][...]: which of the folded pages each CPU has had
-    """
+    def __init__(self, tlbs: "TlbFilter", tables: "tuple[kernels.Pages, kernels.Shootdowns]") -> None:
+        from ..kernels.lru import filter_any, filter_common
 
-    def __init__(
-        self,
-        kernel: Callable[..., Any],
-        tables: "tuple[kernels.Pages, kernels.Shootdowns]",
-        states: "list[kernels.State]",
-        threads: int,
-        fold: Fold | None = None,
-        known: Sequence[np.ndarray] = (),
-        joined: Joined | None = None,
-    ) -> None:
-        self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
-        self.fold, self.known, self.joined = fold, known, joined
+        self.tlbs, self.tables = tlbs, tables
+        self.kernel = filter_common if is_common(tlbs.tlb) else filter_any
         self.latest: dict[int, Event] = {}
         self.own = local()
 
@@ -149,18 +137,18 @@ class Filtering:
                 keeps none of them
         """
         batches = (
-            self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.fold, self.joined))
+            self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.tlbs.fold, self.tlbs.joined))
             for piece in pieces
         )
-        if self.threads < 2:
+        if self.tlbs.threads < 2:
             for batch in batches:
                 yield self._through(batch, append)
             return
         window: deque[Future[int]] = deque()
-        with ThreadPoolExecutor(self.threads) as pool:
+        with ThreadPoolExecutor(self.tlbs.threads) as pool:
             for batch in batches:
                 window.append(pool.submit(self._through, batch, append))
-                if len(window) > UNDER_WAY * self.threads:
+                if len(window) > UNDER_WAY * self.tlbs.threads:
                     yield window.popleft().result()
             while window:
                 yield window.popleft().result()
@@ -168,7 +156,7 @@ class Filtering:
     def catch_up(self, chunk: int) -> None:
         """Let each CPU see the events before a chunk that it may not have run."""
         none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
-        for state in self.states:
+        for state in self.tlbs.states:
             self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
 
     def _begun(self, batch: Batch) -> Batch:
@@ -203,11 +191,12 @@ class Filtering:
         """bool[n]: touches that miss the TLB of their CPU."""
         missed = scratch.zeros("missed", len(batch.page), bool)
         for cpu, mine in zip(*batch.by_cpu, strict=True):
-            chunks, state = batch.chunks[mine], self.states[cpu]
+            chunks, state = batch.chunks[mine], self.tlbs.states[cpu]
             with batch.turn(cpu):
                 self.kernel(batch.seen, chunks, *self.tables, state, missed)
-                if self.fold is not None:
-                    state.hits[1:] += self._new(batch, chunks, self.fold, self.known[cpu], missed) * MORE
+                if self.tlbs.fold is not None:
+                    known = self.tlbs.known[cpu]
+                    state.hits[1:] += self._new(batch, chunks, self.tlbs.fold, known, missed) * MORE
         return missed
 
     def _new(
@@ -311,8 +300,8 @@ class TlbFilter:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
         self.states: list[kernels.State] = []  # by CPU
-        self.fold: Fold | None = None
-        self.known: list[np.ndarray] = []
+        self.fold: Fold | None = None  # of memory that does not grow: a page new to a CPU walks
+        self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
         self.joined = joined_pages(space, tlb.joins)
 
     def first(self) -> WalkStream:
@@ -369,8 +358,6 @@ class TlbFilter:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
         if self.trace.facts.get("walks"):
             return self._all(writer, begin)
-        from ..kernels import lru as kernels
-
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
@@ -379,9 +366,7 @@ class TlbFilter:
         if self.joined is not None:
             shootdowns = shootdowns._replace(tag=self.joined.of(shootdowns.tag))
             pages = _with_groups(pages, self.joined)
-        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        tables = pages, shootdowns
-        filtering = Filtering(kernel, tables, self.states, self.threads, self.fold, self.known, self.joined)
+        filtering = Filtering(self, (pages, shootdowns))
         if undone is not None:
             filtering.catch_up(len(trace.chunks))
             self._forget(undone)
@@ -390,8 +375,10 @@ class TlbFilter:
         for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
             if self.progress:
                 self.progress(touches)
-        hits = np.array([state.hits for state in self.states], np.int64)
-        return self._whole(hits.reshape(len(self.states), 3), begin)
+        hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+        merged = trace.chunks["accesses"] - trace.chunks["touches"]  # into touches, which they follow
+        np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged[begin:])
+        return hits
 
     def _forget(self, undone: np.ndarray) -> None:
         """Let no TLB find pages that a further run finds unmapped or elsewhere.
@@ -423,12 +410,6 @@ class TlbFilter:
             tags = state.rows.tags
             there = np.flatnonzero(tags < len(other))
             tags[there[other[tags[there]]]] = NEVER
-
-    def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
-        """Hits with the accesses that were merged into touches."""
-        chunks, cpu = self.trace.chunks[begin:], self.placement.chunk_cpu[begin:]
-        np.add.at(hits[:, 0], cpu, chunks["accesses"] - chunks["touches"])
-        return hits
 
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
         """Filter of samples of TLB misses: each access is a walk, no TLB is asked."""

@@ -195,19 +195,18 @@ class TracedProgram:
             return None
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.fold
-        made: Fold | None = self._fold(self._near.first()) if self._is_split else None
-        return made
+        if not self._is_split:
+            return None
+        missed, regions = self._near.first(), self.space.regions
+        if self.origin is None:
+            pages = int(first_walks(missed, regions).sum())
+            must_say_something(self.growth, self.machine.tlb, regions, pages)
+        return fold(self.growth, regions, missed)
 
     @property
     def _is_split(self) -> bool:
         """Whether the levels of the TLB run one after the other: one first level for runs of all sizes."""
         return self.growth.factor > 1 and not self.trace.facts.get("walks")
-
-    def _fold(self, missed: WalkStream) -> Fold | None:
-        if self.origin is None:
-            pages = int(first_walks(missed, self.space.regions).sum())
-            must_say_something(self.growth, self.machine.tlb, self.space.regions, pages)
-        return fold(self.growth, self.space.regions, missed)
 
     @cached_property
     def _near(self) -> TlbFilter:
