@@ -73,7 +73,8 @@ class Decisions(NamedTuple):
 
 def decisions(program: contract.Scenario, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a program. UsageError for an interval that would be sampled too often."""
-    chunks, walks, warm = program.trace.chunks, program.walks_by_chunk, program.steady_walks_by_chunk
+    chunks, walks = program.trace.chunks, np.diff(program.stream.offset)
+    warm = np.diff(program.steady_stream.offset)
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
     first = program.steady_from
     counted = accesses[first:].sum()

@@ -118,7 +118,7 @@ def workload(scenario: Scenario) -> Workload:
     tables = np.zeros(scenario.nodes + 1, np.int64)
     if scenario.traced:
         node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
-        np.add.at(walks, node, np.rint(scenario.walks_by_chunk).astype(np.int64))
+        np.add.at(walks, node, np.diff(scenario.stream.offset))
         tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     memory = round(scenario.times_captured * scenario.extent[0])

@@ -299,6 +299,11 @@ class WalkStream:
         return len(self.page)
 
 
+NO_WALKS = WalkStream(
+    np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3), np.int64)
+)
+
+
 class Reads(NamedTuple):
     """The walker's reads for each walk of a batch: the input of every policy's replay.
 

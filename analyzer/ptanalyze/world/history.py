@@ -9,6 +9,7 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.snapshot import VMA_DTYPE
 from ..core.trace import (
+    NO_WALKS,
     PAGE_SHIFT,
     REGION_SHIFT,
     SLOT_BITS,
@@ -493,11 +494,7 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     vmas["start"], vmas["end"], owner = past.last
     nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]
     on = Placement(nobody, home, np.zeros(len(events), np.int32), "")
-    none = WalkStream(
-        np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((1, 3), np.int64)
-    )
-    where = space, past.rows, on, none
-    begun = writer(vmas, events, len(events), *where, int(home[0]), [], UNNAMED)
+    begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], UNNAMED)
     begun.lineages[1 : 1 + len(vmas), OWNER] = owner
     done = all_steps(begun)
     steps, flushes = done.steps, done.steps.kind == FLUSH

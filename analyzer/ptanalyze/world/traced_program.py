@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE
-from ..core.machine import NOTHING_MOVES, Machine, Moves
+from ..core.machine import NOTHING_MOVES, Machine, Moves, Tlb
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import Fold, Placement, Trace, WalkStream
+from ..core.trace import NO_WALKS, Fold, Placement, Trace, WalkStream
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
 from .part import first_walks
@@ -136,18 +136,6 @@ class TracedProgram:
             return self.origin.space
         return address_space(self.snapshot, regions_with_passed(self.trace))
 
-    @cached_property
-    def walks_by_chunk(self) -> np.ndarray:
-        """int64[chunks]"""
-        walks: np.ndarray = np.diff(self.stream.offset)
-        return walks
-
-    @property
-    def steady_walks_by_chunk(self) -> np.ndarray:
-        """Walks of the further run by chunk."""
-        walks: np.ndarray = np.diff(self.steady_stream.offset)
-        return walks
-
     @property
     def hits(self) -> np.ndarray:
         """int64[3] as WalkStream.hits, of all CPUs."""
@@ -160,9 +148,7 @@ class TracedProgram:
         if self.after is not None:
             return self.after.steady_stream
         if not self.traced:
-            return WalkStream(
-                np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3), np.int64)
-            )
+            return NO_WALKS
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.stream
         return self._filter.first()
@@ -211,17 +197,18 @@ class TracedProgram:
     @cached_property
     def _near(self) -> TlbFilter:
         """The first level of the TLB alone."""
-        tlb = near_tlb(self.machine.tlb, np.unique(self.space.regions.tlb_level).tolist())
-        where, effort = (self.trace, self.space, self.placement), self.effort
-        return TlbFilter(*where, tlb, effort.threads, effort.cache_dir, progress=effort.progress)
+        sizes = np.unique(self.space.regions.tlb_level).tolist()
+        return self._filter_of(near_tlb(self.machine.tlb, sizes))
 
     @cached_property
     def _filter(self) -> TlbFilter:
         if self._is_split:
             return FarFilter(self._near, self.machine.tlb, lambda missed: self.fold)
-        where = self.trace, self.space, self.placement, self.machine.tlb
-        effort = self.effort
-        return TlbFilter(*where, effort.threads, effort.cache_dir, progress=effort.progress)
+        return self._filter_of(self.machine.tlb)
+
+    def _filter_of(self, tlb: Tlb) -> TlbFilter:
+        where, effort = (self.trace, self.space, self.placement), self.effort
+        return TlbFilter(*where, tlb, effort.threads, effort.cache_dir, progress=effort.progress)
 
     def _same_touches(self, before: "TracedProgram") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb
