@@ -347,7 +347,10 @@ def stretches(
     ratio = common.contention_at(walk_per_cycle, many)
     if latency is None and machine in (None, REFERENCE_MACHINE):
         far, fitted = common.stretch, f"contention as fitted on {', '.join(common.workloads)}"
-        loaded, why = _loaded(far, ratio), f"stretch of remote walks and {fitted}"
+        loaded, why = (
+            ratio.through(lambda value: 1 + value * (far - 1)),
+            f"stretch of remote walks and {fitted}",
+        )
     else:
         model = pt.load_machine(machine_name(machine))
         matrices: Latencies = model.latency if latency is None else latency
@@ -356,7 +359,8 @@ def stretches(
         if matrices.contended is not None:
             measured = stretch(matrices.contended, matrices.idle)
         if measured is None or measured <= far:
-            loaded, why = _loaded(far, common.anywhere), f"{why}, contention of other machines"
+            loaded = common.anywhere.through(lambda value: 1 + value * (far - 1))
+            why = f"{why}, contention of other machines"
         elif latency is None and model.sources.get("latency_contended", "").startswith(ESTIMATE):
             most = max(common.anywhere.high, (measured - 1) / (far - 1))
             loaded = pt.Interval(far, measured, 1 + most * (far - 1))
@@ -366,10 +370,6 @@ def stretches(
             loaded = ratio.through(lambda value: 1 + scale * value)
     shown = f"idle remote {far:.3g}, contended {loaded.low:.3g} to {loaded.high:.3g} times local"
     return pt.Interval.exactly(far), loaded, f"{why}: {shown}"
-
-
-def _loaded(far: float, ratio: pt.Interval) -> pt.Interval:
-    return ratio.through(lambda value: 1 + value * (far - 1))
 
 
 def stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
@@ -666,25 +666,25 @@ def _threads(
     """Threads of the local run: as given, else from the CPUs that were busy."""
     model = pt.load_machine(machine_name(machine))
     busy, cores = busy_cpus(local, model.ghz), None
-    if busy is not None and not _foreign(machine, walkers):
+    # counters with fewer walkers are not those of the machine that is taken where none is named
+    if busy is not None and (machine is not None or walkers >= PER_CORE):
         nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
         cores = nodes * model.cpus_per_node / THREADS_PER_CORE
     per_core = threads_per_core(busy, cores) if given is None else pt.Interval.exactly(given)
     if local.cycles and local.walk and walkers >= 1:  # no walker is busy for longer than the run
         most = max(walkers * local.cycles / local.walk, 1.0)
         per_core = per_core.through(lambda each: min(each, most))
+    words = "" if given is None else f"{given:g} threads per core, as given"
+    if walkers < 1:
+        words = "as given"
     found = per_core.through(lambda each: walkers / each) if walkers >= 1 else pt.Interval.exactly(walkers)
     return Threads(
         busy,
         found,
         pt.Interval.exactly(1.0) if walkers < 1 else _crowd(busy, cores, per_core),
         found.low >= max(walkers, 1),
-        _why(local, busy, cores, found, "as given" if walkers < 1 else _said(given)),
+        _why(local, busy, cores, found, words),
     )
-
-
-def _said(given: float | None) -> str:
-    return "" if given is None else f"{given:g} threads per core, as given"
 
 
 def _crowd(busy: float | None, cores: float | None, per_core: pt.Interval) -> pt.Interval:
@@ -709,11 +709,6 @@ def _why(
     else:
         why = f"{busy:.3g} CPUs were busy on {cores:g} cores (--threads-per-core)"
     return f"{each} page walkers per busy hardware thread: {why}"
-
-
-def _foreign(machine: MachineName, walkers: float) -> bool:
-    """Whether the counters are not those of the machine that is taken where none is named."""
-    return machine is None and walkers < PER_CORE
 
 
 def _part(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import ptanalyze as pt
 
 from .options import run_options
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
 
@@ -63,7 +59,7 @@ def command(
     """
     import msgspec
 
-    from .run_time import calibrate
+    from .run_time import calibrate, coefficients_frame
 
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"])
@@ -71,19 +67,15 @@ def command(
             return
     calibration = calibrate(**options)
 
-    def table() -> DataFrame:
-        from .run_time import coefficients_frame
-
-        return coefficients_frame(calibration)
-
     if calibration_file is not None:
         pt.measured.write_calibration(calibration_file, calibration)
-    pt.output.emit(
-        pt.columns.Answer(
-            "calibration", table, lambda: msgspec.to_builtins(calibration), lambda: view(calibration)
-        ),
-        output,
+    answer = pt.columns.Answer(
+        "calibration",
+        lambda: coefficients_frame(calibration),
+        lambda: msgspec.to_builtins(calibration),
+        lambda: view(calibration),
     )
+    pt.output.emit(answer, output)
     if calibration_file is not None:
         pt.cli.echo(f"{calibration_file}: written; {pt.cli.next_step('predict', calibration_file)}", err=True)
 
@@ -106,6 +98,8 @@ def write_machine_file(path: str, machine: str | None, latency_file: str | None)
 
 
 def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
+    from .run_time import coefficients
+
     local = calibration.local
     counted = {
         "cycles": local.cycles,
@@ -113,19 +107,12 @@ def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
         "ePT walk cycles": local.ept,
         "seconds": local.seconds,
     }
-    intervals = {
-        "e, share of walk cycles waited for": calibration.exposed,
-        "s, part of the time a walker is shared": calibration.shared,
-        "f, share of walk cycles from DRAM": calibration.dram_share,
-        "gPT's part of that": calibration.gpt_part,
-        "k, idle remote node": calibration.remote_stretch,
-        "k, contended remote node": calibration.contended_stretch,
-    }
     yield pt.columns.Section(
         "All tables local" if calibration.at is None else f"Tables at {calibration.at}",
         {key: pt.terminal.number(value) for key, value in counted.items()},
     )
-    yield pt.columns.Section("low, middle, high", {key: interval(value) for key, value in intervals.items()})
+    intervals = {name: interval(value) for name, _, value in coefficients(calibration)}
+    yield pt.columns.Section("low, middle, high", intervals)
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),

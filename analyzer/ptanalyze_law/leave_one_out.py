@@ -7,6 +7,7 @@ Chang, Hill and Swift, ISCA 2013), and the straight line through two runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -68,26 +69,26 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     warned    there is none, and calibrate asks for one: many threads. Known before anything is predicted
     """
     rows: list[Row] = []
-    warned = set()
+    warned, odd = set(), set()
     for family in families:
-        members = {w: configs for w, configs in runs(family).items() if LOCAL_RUN[family] in configs}
-        for workload, configs in members.items():
-            local = configs[LOCAL_RUN[family]]
-            if local.walk is not None and calibrated(family, workload)(local).flags:
-                warned.add((family, workload))
+        every = [Workload(family, name, configs) for name, configs in runs(family).items()]
+        members = [workload for workload in every if LOCAL_RUN[family] in workload.configs]
+        for workload in members:
+            if workload.local.walk is not None and workload.calibrated()(workload.local).flags:
+                warned.add((family, workload.name))
+            odd |= {(family, workload.name, config) for config in contradicted(workload)}
             for elsewhere in (False, True):
-                rows += one_run(family, workload, configs, elsewhere)
-                rows += two_runs(family, workload, configs, TWO_RUNS, elsewhere)
-                rows += two_runs(family, workload, configs, TIMES, elsewhere)
-            rows += walked(family, workload, configs)
-            rows += _baselines(family, workload, configs, {w: c for w, c in members.items() if w != workload})
+                rows += one_run(workload, elsewhere)
+                rows += two_runs(workload, TWO_RUNS, elsewhere)
+                rows += two_runs(workload, TIMES, elsewhere)
+            rows += walked(workload)
+            rows += baselines(workload, [other for other in members if other is not workload])
         if "native" in family:
             rows += remote_data(family)
     if families == FAMILIES:
         rows += [row for family in WIDE_FAMILIES for row in replicas(family)]
         rows += [row for family in (PORTS, FIRST_TOUCH) for row in policies(family)]
     table = pd.DataFrame(rows)
-    odd = {key for family in families for key in _odd(family)}
     runs_of = (zip(table.family, table.workload, name, strict=True) for name in (table.config, table.second))
     table["odd"] = [here in odd or there in odd for here, there in zip(*runs_of, strict=True)]
     table["odd"] &= ~table.repaired & (table.second != "")
@@ -97,17 +98,40 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     return table
 
 
-def _odd(family: str) -> Iterator[tuple[str, str, str]]:
-    """(family, workload, configuration) of runs that their counters say were of another placement."""
-    for workload, configs in runs(family).items():
-        local = configs.get(LOCAL_RUN[family], pt.law.MeasuredRun())
-        for name, run in configs.items():
-            if (
-                name != LOCAL_RUN[family]
-                and local.walk is not None
-                and suspicious(local, run, pt.law.placement(name))
-            ):
-                yield family, workload, name
+@dataclass(frozen=True)
+class Workload:
+    """A workload of a family of published runs; configs  {configuration: its run}."""
+
+    family: str
+    name: str
+    configs: Mapping[str, pt.law.MeasuredRun]
+
+    @property
+    def local(self) -> pt.law.MeasuredRun:
+        return self.configs[LOCAL_RUN[self.family]]
+
+    @property
+    def targets(self) -> list[str]:
+        """Configurations that are to be predicted."""
+        return [config for config in self.configs if config != LOCAL_RUN[self.family]]
+
+    def slower(self, config: str) -> float:
+        return ratio(self.local, self.configs[config])
+
+    def calibrated(self, elsewhere: bool = False) -> partial[pt.law.Calibration]:
+        return calibrated(self.family, self.name, elsewhere)
+
+    def row(self, method: str, second: str, config: str, found: pt.law.Calibration | float) -> Row:
+        """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
+        said = found if isinstance(found, float) else predict_placement(found, config)
+        return row(self.family, method, self.name, second, config, said, self.slower(config))
+
+
+def contradicted(workload: Workload) -> Iterator[str]:
+    """Configurations that their counters say were of another placement."""
+    for config in workload.targets if workload.local.walk is not None else ():
+        if suspicious(workload.local, workload.configs[config], pt.law.placement(config)):
+            yield config
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -127,7 +151,6 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str, Any]:
-    inside = part.inside.dropna()
     worst = part.loc[part["size"].idxmax()]
     by_workload = part.groupby("workload")["size"].mean()
     return {
@@ -135,60 +158,39 @@ def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str
         "method": method,
         "second": second,
         "points": len(part),
-        "mean": part["size"].mean(),
-        "median": part["size"].median(),
-        "max": part["size"].max(),
+        **part["size"].agg(["mean", "median", "max"]),
         "worst": f"{worst.workload} {worst.second + ' to ' if worst.second else ''}{worst.config}",
         "best": f"{by_workload.idxmin()} {by_workload.min():.1%}",
-        "inside": float(np.mean(inside.astype(float))) if len(inside) else None,
-        "width": _mean(part.width),
-        "noise": _mean(part.noise),
+        **part[["inside", "width", "noise"]].astype(float).mean(),
     }
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and value == value]
-    return float(np.mean(known)) if known else None
-
-
-def _baselines(
-    family: str,
-    workload: str,
-    configs: Mapping[str, pt.law.MeasuredRun],
-    others: Mapping[str, Mapping[str, pt.law.MeasuredRun]],
-) -> Iterator[Row]:
+def baselines(workload: Workload, others: Sequence[Workload]) -> Iterator[Row]:
     over_all = [
-        _slower(family, runs_of, name)
-        for runs_of in others.values()
-        for name in targets(family, runs_of)
-        if not pt.law.placement(name).all_local
+        other.slower(config)
+        for other in others
+        for config in other.targets
+        if not pt.law.placement(config).all_local
     ]
-    for name in targets(family, configs):
-        same = [_slower(family, runs_of, name) for runs_of in others.values() if name in runs_of]
-        local = pt.law.placement(name).all_local
-        for method, guess in (
-            (CONFIGURATION, np.mean(same)),
-            (CONSTANT, 1.0 if local else np.mean(over_all)),
-            (NO_CHANGE, 1.0),
-        ):
-            yield of(family, method, workload, "", name, configs, float(guess))
+    for config in workload.targets:
+        same = [other.slower(config) for other in others if config in other.configs]
+        guesses = {
+            CONFIGURATION: np.mean(same),
+            CONSTANT: 1.0 if pt.law.placement(config).all_local else np.mean(over_all),
+            NO_CHANGE: 1.0,
+        }
+        yield from (workload.row(method, "", config, float(guess)) for method, guess in guesses.items())
 
 
-def _slower(family: str, configs: Mapping[str, pt.law.MeasuredRun], name: str) -> float:
-    return ratio(configs[LOCAL_RUN[family]], configs[name])
-
-
-def one_run(
-    family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun], elsewhere: bool = False
-) -> Iterator[Row]:
+def one_run(workload: Workload, elsewhere: bool = False) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
-    if configs[LOCAL_RUN[family]].walk is None:
+    if workload.local.walk is None:
         return
-    only = calibrated(family, workload, elsewhere)(configs[LOCAL_RUN[family]])
-    for name in targets(family, configs):
-        yield of(family, ONE_RUN + ELSEWHERE * elsewhere, workload, "", name, configs, only)
-        if not elsewhere and not pt.law.placement(name).all_local:
-            yield of(family, BASU_PLACED, workload, "", name, configs, basu(only, name))
+    only = workload.calibrated(elsewhere)(workload.local)
+    for config in workload.targets:
+        yield workload.row(ONE_RUN + ELSEWHERE * elsewhere, "", config, only)
+        if not elsewhere and not pt.law.placement(config).all_local:
+            yield workload.row(BASU_PLACED, "", config, basu(only, config))
 
 
 def basu(known: pt.law.Calibration, name: str) -> float:
@@ -211,79 +213,73 @@ def line(local: pt.law.MeasuredRun, second: pt.law.MeasuredRun, walk: float) -> 
     return float(1 + (after / cycles - 1) * (walk - here) / (there - here))
 
 
-def walked(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun]) -> Iterator[Row]:
+def walked(workload: Workload) -> Iterator[Row]:
     """From counters of the all-local run, and of each remote one, with the walk cycles of those that are
     predicted: cycles, as a replay would be priced."""
-    there = {
-        name: run
-        for name, run in configs.items()
-        if run.walk is not None and run.cycles and not pt.law.placement(name).tables_local
-    }
-    local = configs[LOCAL_RUN[family]]
-    if local.walk is None:
+    if workload.local.walk is None:
         return
+    there = {
+        config: run
+        for config, run in workload.configs.items()
+        if run.walk is not None and run.cycles and not pt.law.placement(config).tables_local
+    }
     for second in ("", *there):
-        run = there.get(second)
-        known = calibrated(family, workload)(local, run, second or None)
-        for name, target in there.items():
-            if name == second or pt.law.placement(name).data != pt.law.LOCAL:
-                continue
-            walk = pt.law.counted(target.walk, "run: walk cycles")
-            yield from against(family, (workload, second, name), known, walk, target)
+        known = workload.calibrated()(workload.local, there.get(second), second or None)
+        for config, target in there.items():
+            if config != second and pt.law.placement(config).data == pt.law.LOCAL:
+                yield from against(workload.family, (workload.name, second, config), known, target)
 
 
 def against(
-    family: str,
-    names: tuple[str, str, str],
-    known: pt.law.Calibration,
-    walk: float,
-    target: pt.law.MeasuredRun,
+    family: str, names: tuple[str, str, str], known: pt.law.Calibration, target: pt.law.MeasuredRun
 ) -> Iterator[Row]:
-    """The law's row of cycles from walk cycles, and that of its rival; names: workload, second, config."""
-    local, second = known.local, known.remote
+    """The law's row of cycles from a run's walk cycles, and that of its rival; names: workload, second,
+    config."""
+    local, second, walk = known.local, known.remote, pt.law.counted(target.walk, "run: walk cycles")
     found, cycles = predict_walks(known, walk), pt.law.counted(local.cycles, "local run: cycles")
-    low, middle, high = (value / cycles for value in pt.law.counted(found.cycles, "prediction: cycles"))
+    interval = [value / cycles for value in pt.law.counted(found.cycles, "prediction: cycles")]
     measured = pt.law.counted(target.cycles, "run: cycles") / cycles
     law, rival = WALKED, BASU
     guess = 1 + (walk - pt.law.counted(local.walk, "local run: walk cycles")) / cycles
     if second is not None:
         law, rival, guess = WALKED_TWICE, LINE, line(local, second, walk)
-    yield row(family, law, *names, found, measured, (low, middle, high))
+    yield row(family, law, *names, found, measured, interval)
     yield row(family, rival, *names, guess, measured)
 
 
-def two_runs(
-    family: str,
-    workload: str,
-    configs: Mapping[str, pt.law.MeasuredRun],
-    method: str = TWO_RUNS,
-    elsewhere: bool = False,
-) -> Iterator[Row]:
+def two_runs(workload: Workload, method: str = TWO_RUNS, elsewhere: bool = False) -> Iterator[Row]:
     """From the all-local run and each remote one: every other one; by counters, or by run times alone."""
-    known = _timed if method == TIMES else _whole
-    for second, run in configs.items():
-        where = pt.law.placement(second)
+    for second, run in workload.configs.items():
+        where, local = pt.law.placement(second), workload.local
         if where.tables_local or second[-1] in "EG" or where.data != pt.law.LOCAL:
             continue
-        if method == TWO_RUNS and (run.walk is None or configs[LOCAL_RUN[family]].walk is None):
+        if method == TIMES:
+            local, run = timed(local), timed(run)
+        elif run.walk is None or local.walk is None:
             continue
-        local = known(configs[LOCAL_RUN[family]])
-        both = calibrated(family, workload, elsewhere)(local, known(run), second)
-        for name in targets(family, configs):
-            if [*pt.law.placement(name).tables()] != [*where.tables()]:  # else a repeat, no prediction
-                title = method + ELSEWHERE * elsewhere
-                yield of(family, title, workload, second, name, configs, both)
+        both = workload.calibrated(elsewhere)(local, run, second)
+        for config in workload.targets:
+            if [*pt.law.placement(config).tables()] != [*where.tables()]:  # else a repeat, no prediction
+                yield workload.row(method + ELSEWHERE * elsewhere, second, config, both)
+
+
+def timed(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
+    """A MeasuredRun of which only the time is known, and whether one thread ran."""
+    if run.seconds:
+        return pt.law.MeasuredRun(seconds=run.seconds, cpus=run.cpus)
+    return pt.law.MeasuredRun(run.cycles, cpus=run.cpus)
 
 
 def remote_data(family: str) -> Iterator[Row]:
     """From the all-local run: those with remote data, tables local or not."""
-    for workload, configs in runs(family, ("fit", "data")).items():
-        if configs.get(LOCAL_RUN[family], pt.law.MeasuredRun()).walk is None:
+    for name, configs in runs(family, ("fit", "data")).items():
+        workload = Workload(family, name, configs)
+        if LOCAL_RUN[family] not in configs or workload.local.walk is None:
             continue
-        only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
-        for name in configs:
-            if pt.law.placement(name).data != pt.law.LOCAL:
-                yield of(family, DATA, workload, "", name, configs, only)
+        only = workload.calibrated()(workload.local)
+        for config in configs:
+            if pt.law.placement(config).data != pt.law.LOCAL:
+                yield workload.row(DATA, "", config, only)
 
 
 def replicas(family: str) -> Iterator[Row]:
@@ -318,8 +314,7 @@ def policies(family: str) -> Iterator[Row]:
             (law(run["mitosis"], "LP"), "mitosis", ("hydra", "wasp")),
         ):
             for policy in more:
-                walk = pt.law.counted(run[policy].walk, "run: walk cycles")
-                for found in against(family, (workload, second, policy), known, walk, run[policy]):
+                for found in against(family, (workload, second, policy), known, run[policy]):
                     yield found | {"method": POLICY_ROWS.get(str(found["method"]), found["method"])}
 
 
@@ -336,44 +331,21 @@ def of_ports(workload: str, linux: pt.law.MeasuredRun, family: str = PORTS) -> p
     )
 
 
-def targets(family: str, configs: Mapping[str, pt.law.MeasuredRun]) -> list[str]:
-    """Names of the runs of a workload that are to be predicted."""
-    return [name for name in configs if name != LOCAL_RUN[family]]
-
-
-def of(
-    family: str,
-    method: str,
-    workload: str,
-    second: str,
-    name: str,
-    configs: Mapping[str, pt.law.MeasuredRun],
-    known: pt.law.Calibration | float,
-) -> Row:
-    """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
-    measured = ratio(configs[LOCAL_RUN[family]], configs[name])
-    if isinstance(known, float):
-        return row(family, method, workload, second, name, known, measured)
-    found = predict_placement(known, name)
-    return row(family, method, workload, second, name, found, measured)
-
-
 def row(
     family: str,
     method: str,
     workload: str,
     second: str,
-    name: str,
+    config: str,
     found: Prediction | float,
     measured: float,
-    interval: tuple[float, float, float] | None = None,
+    interval: Iterable[float] | None = None,
 ) -> Row:
-    known: Row = {"family": family, "method": method, "workload": workload, "second": second, "config": name}
-    known |= {
-        "repaired": family not in (PORTS, FIRST_TOUCH)
-        and method != REPLICAS
-        and pt.law.placement(name).all_local
-    }
+    repaired = (
+        family not in (PORTS, FIRST_TOUCH) and method != REPLICAS and pt.law.placement(config).all_local
+    )
+    known: Row = {"family": family, "method": method, "workload": workload, "second": second}
+    known |= {"config": config, "repaired": repaired}
     if isinstance(found, float):
         return known | {
             "predicted": found,
@@ -382,7 +354,7 @@ def row(
             "width": None,
             "noise": None,
         }
-    low, middle, high = interval or (found.low, found.middle, found.high)
+    low, middle, high = interval or found.slowdown
     return known | {
         "predicted": middle,
         "measured": measured,
@@ -401,17 +373,4 @@ def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[p
         walkers=PER_CORE[family],
         threads=threads_of(family, workload),
         native=family != TWO_TABLES,
-    )
-
-
-def _whole(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
-    return run
-
-
-def _timed(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
-    """A MeasuredRun of which only the time is known, and whether one thread ran."""
-    return (
-        pt.law.MeasuredRun(seconds=run.seconds, cpus=run.cpus)
-        if run.seconds
-        else pt.law.MeasuredRun(run.cycles, cpus=run.cpus)
     )

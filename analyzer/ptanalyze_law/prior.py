@@ -379,7 +379,7 @@ def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False)
     paper); `elsewhere`: without all runs on the machine of `family`, too."""
     left = (leaving_out or "").casefold()
     seen = {name: _kept(observations(name), left) for name in FAMILIES}
-    here = _machine(family)
+    here = next(families for families in MACHINES if family in families)
     far = STRETCH[family] - 1
     shares = {
         name: [o.share * (STRETCH[name] - 1) / (far if elsewhere else STRETCH[name] - 1) for o in found]
@@ -405,7 +405,7 @@ def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False)
     return FittedPrior(
         family=family,
         workloads=tuple(o.workload for o in own if not o.many),
-        dram_share=_share(around(one_thread, min(times, WIDEST))),
+        dram_share=around(one_thread, min(times, WIDEST)).through(lambda value: min(value, 1.0)),
         many_share=_many(family, left),
         gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
         contention=anywhere if elsewhere else _contention(family, near, slope),
@@ -425,10 +425,6 @@ def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False)
     )
 
 
-def _machine(family: str) -> tuple[str, ...]:
-    return next(families for families in MACHINES if family in families)
-
-
 def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> pt.Interval:
     """Contention of a machine that was not measured: a loaded node costs at least what an idle one does, and
     at most PEAK times its latency, or what it cost any program anywhere; between, the mean of machines."""
@@ -444,10 +440,6 @@ def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> pt.Interval
 
 def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
     return [o for o in found if o.workload.casefold() != left]
-
-
-def _share(interval: pt.Interval) -> pt.Interval:
-    return interval.through(lambda value: min(value, 1.0))
 
 
 def _half(parts: list[float]) -> pt.Interval:
@@ -501,10 +493,7 @@ def _slope(families: Iterable[list[Observed]]) -> float:
     return float(np.dot(rates, ratios) / np.dot(rates, rates)) if len(rates) > 2 else 0.0
 
 
-def prior() -> str:
-    """TOML of FittedPrior by family."""
-    return HEAD + pt.formats.toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES})
-
-
 if __name__ == "__main__":
-    print(prior(), end="")
+    print(
+        HEAD + pt.formats.toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES}), end=""
+    )

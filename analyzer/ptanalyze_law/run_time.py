@@ -121,14 +121,9 @@ def assumed_of(calibration: pt.law.Calibration) -> list[pt.columns.Finding]:
     ]
 
 
-def coefficients_frame(calibration: pt.law.Calibration) -> DataFrame:
-    """A cost.law.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
-
-    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
-    """
-    from pandas import DataFrame
-
-    named = (
+def coefficients(calibration: pt.law.Calibration) -> tuple[tuple[str, str, pt.Interval | None], ...]:
+    """(what it is, its kind, Interval or None: not counted) of each coefficient of a Calibration."""
+    return (
         ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
         ("s: part of the time that a page walker is shared", "share", calibration.shared),
         ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
@@ -136,7 +131,16 @@ def coefficients_frame(calibration: pt.law.Calibration) -> DataFrame:
         ("k of an idle remote node", "stretch", calibration.remote_stretch),
         ("k of a contended remote node", "stretch", calibration.contended_stretch),
     )
-    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
+
+
+def coefficients_frame(calibration: pt.law.Calibration) -> DataFrame:
+    """A Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+
+    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
+    """
+    from pandas import DataFrame
+
+    rows = [(name, kind, *of) for name, kind, of in coefficients(calibration) if of is not None]
     table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
     source = {"calibration": calibration.name, "machine": calibration.machine}
     return pt.columns.described(table, assumed_of(calibration), source)

@@ -312,32 +312,30 @@ def spread(errors: Sequence[float]) -> dict[str, float | None]:
 
 
 def baselines(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows, those
-    that are judged, have both, and are relative to a published number, by the error of the effect. Empty
-    without any."""
-    same = [
-        (row, (row.number.middle, row.mean, row.constant))
-        for row in predictions(rows)
-        if row.error is not None and row.figure.value
-        if row.mean is not None and row.constant is not None
-    ]
-    compared: list[dict[str, Any]] = []
-    for k, who in enumerate(("ours", "configuration mean", "constant speed-up") if same else ()):
-        errors = [abs(effect(said[k], row)) for row, said in same]
-        compared.append({"who": who, "rows": len(same)} | spread(errors))
-    return compared
+    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the rows that have both;
+    empty without any."""
+    same = [row for row in comparable(rows) if row.mean is not None and row.constant is not None]
+    said = {"ours": "", "configuration mean": "mean", "constant speed-up": "constant"}
+    return [compared(who, name, same) for who, name in said.items() if same]
 
 
 def rivals(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """[{who, rows, mean_error, median_error, max_error}]: the law and each of its rivals on the same rows,
-    those judged that have it, by the error of the effect. Empty without any."""
-    judged = [row for row in predictions(rows) if row.error is not None and row.figure.value]
-    compared: list[dict[str, Any]] = []
+    """[{who, rows, mean_error, median_error, max_error}]: the law and each of its rivals on the rows that
+    have it; empty without any."""
+    lines: list[dict[str, Any]] = []
     for name, title in RIVALS.items():
-        same = [(row, said) for row in judged if (said := getattr(row, name)) is not None]
-        for who, errors in (
-            (f"law, beside {title}", [abs(effect(row.number.middle, row)) for row, _ in same]),
-            (title, [abs(effect(said, row)) for row, said in same]),
-        ):
-            compared += [{"who": who, "rows": len(same)} | spread(errors)] if same else []
-    return compared
+        if same := [row for row in comparable(rows) if getattr(row, name) is not None]:
+            lines += [compared(f"law, beside {title}", "", same), compared(title, name, same)]
+    return lines
+
+
+def comparable(rows: Sequence[Row]) -> list[Row]:
+    """Rows that are judged and relative to a published number."""
+    return [row for row in predictions(rows) if row.error is not None and row.figure.value]
+
+
+def compared(who: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Errors of the effect of the number that each Row has as `name`; "": ours."""
+    said = (getattr(row, name) if name else row.number.middle for row in rows)
+    errors = [abs(effect(value, row)) for value, row in zip(said, rows, strict=True)]
+    return {"who": who, "rows": len(rows)} | spread(errors)

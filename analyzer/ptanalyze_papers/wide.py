@@ -125,7 +125,7 @@ def traversal(
     )  # fmt: skip
     machine, pages = pt.load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
     data = machine.latency.idle[1][MAIN]
-    results = replays(capture, machine, costs=costs)
+    results = replays(bench, capture, machine, costs=costs)
     return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
 
 
@@ -144,7 +144,7 @@ def migrated(
     )  # fmt: skip
     machine = scaled_traversal(pt.load_machine("hydra-haswell"), (pages << 12) / (128 * TRAVERSAL_GIB))
     data = machine.latency.idle[1][1]
-    results = replays(capture, machine, contended, (0, 9))
+    results = replays(bench, capture, machine, (0, 9), contended=contended)
     return {name: waiting(result, machine) / (visits * pages) + data for name, result in results.items()}
 
 
@@ -158,21 +158,12 @@ def scaled_traversal(machine: pt.Machine, factor: float) -> pt.Machine:
 
 
 def replays(
-    capture: pt.Capture,
-    machine: pt.Machine,
-    contended: bool = False,
-    degrees: Sequence[int] = DEGREES,
-    costs: pt.machine.Costs | None = None,
+    bench: Bench, capture: pt.Capture, machine: pt.Machine, degrees: Sequence[int] = DEGREES, **how: Any
 ) -> dict[str | int, pt.Result]:
+    """{design: Result}: linux, mitosis, and Hydra with each degree of prefetching."""
     asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
-    results = pt.analysis.replay_snapshot(
-        capture.snapshot,
-        capture.trace,
-        asked,
-        pt.Setup.of(machine=machine, baseline="linux", contended=contended, cold=True, costs=costs),
-        cache_dir=capture.cache,
-    )
-    return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
+    results = bench.replay(capture, asked, machine, baseline="linux", cold=True, **how)
+    return dict(zip(("linux", "mitosis", *degrees), results.values(), strict=True))
 
 
 def waiting(result: pt.Result, machine: pt.Machine) -> float:
