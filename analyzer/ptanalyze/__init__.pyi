@@ -1,5 +1,6 @@
 """What type checkers see, and where each name of the API is defined: __init__.py reads it."""
 
+from ptanalyze_formats.compare import compare as compare
 from ptanalyze_law.run_time import calibrate as calibrate
 from ptanalyze_law.run_time import predict as predict
 from ptanalyze_report.explore import explore as explore
@@ -16,7 +17,6 @@ from .analysis.catalogue import list_machines as list_machines
 from .analysis.catalogue import list_policies as list_policies
 from .analysis.classify import classify as classify
 from .analysis.classify import fragmentation as fragmentation
-from .analysis.compare import compare as compare
 from .analysis.frames import page_tables as page_tables
 from .analysis.setup import Setup as Setup
 from .analysis.size import sizes as sizes

@@ -1,7 +1,7 @@
-"""Files that other programs write: traces, perf samples, dumps of page tables. FORMATS has a row for each.
+"""Captures compared and shared, and files that other programs write: traces, perf samples, page tables.
 
-Nothing here imports NumPy: help and completion read the rows; a reader is imported with the first file of its
-format. A new format is a module beside this file and a row below.
+FORMATS has a row for each format. Nothing here imports NumPy: help and completion read the rows; a reader is
+imported with the first file of its format. A new format is a module beside this file and a row below.
 """
 
 import re
@@ -9,7 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMMANDS = {"Capture": {"import": ("ptanalyze_formats.command", "Import traces and dumps of other tools.")}}
+COMMANDS = {
+    "Capture": {
+        "import": ("ptanalyze_formats.command", "Import traces and dumps of other tools."),
+        "redact": ("ptanalyze_formats.redact_command", "Copy a capture without identifying data."),
+    },
+    "Inspect": {"diff": ("ptanalyze_formats.diff_command", "Compare two captures, or two results.")},
+}
 
 TRACE, SAMPLES, DUMP = "trace of all accesses", "samples of accesses", "page tables"
 

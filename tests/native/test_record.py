@@ -28,7 +28,6 @@ from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.supervise import children_of
 from ptanalyze.capture.live.tracers import Options
-from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
 from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, UsageError, bundled
 from ptanalyze.core.trace import Event
@@ -38,6 +37,7 @@ from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.trees import within
+from ptanalyze_formats.redact import redact
 
 pytestmark = needs_root
 

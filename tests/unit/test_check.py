@@ -15,7 +15,6 @@ from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Check, check_capture,
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.check.vm import check_host, check_joined
 from ptanalyze.capture.vm.join import join, put_together
-from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
@@ -34,6 +33,7 @@ from ptanalyze.formats.snapshot import Root, Slot, Vcpu
 from ptanalyze.kernels.jit import KeptCode
 from ptanalyze.world import stream_store
 from ptanalyze.world.stream_store import Writer
+from ptanalyze_formats.redact import redact
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 # What is damaged in a capture is noticed by whatever reads it, not by `check` alone.

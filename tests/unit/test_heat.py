@@ -19,7 +19,6 @@ from ptanalyze.analysis.setup import Setup, weighed
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
-from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.interval import margins, share_bounds
 from ptanalyze.core.snapshot import BATCHES, Heat, rates
@@ -29,6 +28,7 @@ from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space
+from ptanalyze_formats.redact import NO_TIME, redact
 from ptanalyze_host.heat import LENGTHS, leave_out
 from strategies import FRAMES_PER_NODE, PAGE, REGION, build_snapshot, small_machine, snapshots
 

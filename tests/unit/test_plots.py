@@ -13,7 +13,6 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, words, written
 from ptanalyze.analysis import frames
 from ptanalyze.analysis.walk import explain, walk_frame
-from ptanalyze.capture.vm.diff import diff
 from ptanalyze.core import interval
 from ptanalyze.core.columns import AS_TRACED, ASSUMED
 from ptanalyze.core.errors import UsageError
@@ -22,6 +21,7 @@ from ptanalyze.show import plots
 from ptanalyze.show.plots.speedups import gains, on_front
 from ptanalyze.show.plots.style import CLASSES, NODES, SERIES, broken, node_looks, policy_labels
 from ptanalyze.show.plots.table_maps import COLUMNS, extents, pixels
+from ptanalyze_formats.diff import diff, table_pages
 from ptanalyze_law.prediction_plot import prediction_plot
 from ptanalyze_papers.run import flat, published_frame, validate
 from ptanalyze_papers.validation_plots import validation
@@ -384,12 +384,12 @@ def test_bars_of_table_pages_are_shares_by_node(request, name):
 
 def test_changes_are_shares_of_each_level(vm, place):
     later = make(place, "later", guest="visible", placement="interleave", seed=1)
-    trees = diff(vm, later)
-    figure = plots.changes(frames.changes_frame(trees))
+    table = table_pages(diff(vm, later))
+    figure = plots.changes(table)
     assert np.allclose(np.sum(list(widths(figure.axes[0]).values()), axis=0), 100) and readable(figure)
-    changed = sum(tree.changed for tree in trees)
+    changed = table.query("what != 'same'")["table_pages"].sum()
     assert title(figure).startswith(f"{changed:,} of ") and changed > 0
-    assert title(plots.changes(frames.changes_frame(diff(vm, vm)))).startswith("0 of ")
+    assert title(plots.changes(table_pages(diff(vm, vm)))).startswith("0 of ")
 
 
 def walked(snapshot, address):
@@ -481,7 +481,7 @@ def tables(vm, many, few):
     """{plot: a table for it}"""
     pages, machine = ptanalyze.page_tables(vm), load_machine("hydra-haswell")
     return {
-        "changes": frames.changes_frame(diff(vm, vm)),
+        "changes": table_pages(diff(vm, vm)),
         "comparison": ptanalyze.compare(many.frame.iloc[[0]], many.frame.iloc[[1]]),
         "curve": ptanalyze.sweep(vm, ["hydra"], {"prefetch": [0, 9]}),
         **dict.fromkeys(("footprint", "pareto", "roofline", "speedup"), many.frame),

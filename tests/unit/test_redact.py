@@ -22,7 +22,6 @@ from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.vm.join import join
-from ptanalyze.capture.vm.redact import frame_map, redact
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.snapshot import Node, Topology
@@ -33,6 +32,7 @@ from ptanalyze.formats.snapshot import Root, Vcpu, write_snapshot, write_vm
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from ptanalyze_formats.redact import frame_map, redact
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
 # Redacted captures: the same results, and nothing of where things were or what they were called.

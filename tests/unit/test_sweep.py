@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import cluster, noted
-from ptanalyze.analysis.compare import compare, compare_rows
 from ptanalyze.analysis.findings import idle_nodes
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
@@ -32,6 +31,7 @@ from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
+from ptanalyze_formats.compare import compare, compare_rows
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.plan import Parameters
 from replay_cases import HEAP

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
 
 from captures import NAMES, joined
 from naive.classify import leaves
@@ -18,7 +20,6 @@ from naive.walker import Dimension, Pointers, published_counts
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.vm import join as fitting
-from ptanalyze.capture.vm.diff import diff, diff_trees
 from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_strangers
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
@@ -39,6 +40,7 @@ from ptanalyze.formats.snapshot import (
 from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
+from ptanalyze_formats.diff import KINDS, diff, diff_trees, table_pages
 from ptanalyze_formats.importing import import_capture
 from samples import touched
 from strategies import (
@@ -386,14 +388,14 @@ def test_page_tables_of_a_guest_and_its_host_are_imported_as_a_vm(tmp_path):
 # Two captures of a series compared, against a comparison entry by entry.
 
 
-def positive(counts):
-    return {key: count for key, count in counts.items() if count}
-
-
 def agree(one, other):
-    found = diff_trees("PT", one, other)
-    pages, moves, entries = naive(one, other)
-    assert positive(found.pages) == pages and found.moves == moves and positive(found.entries) == entries
+    rows = [row[1:] for row in diff_trees("PT", one, other)]
+    pages, moves, entries = Counter(), Counter(), Counter()
+    for level, what, before, after, count in rows:
+        (pages if what in KINDS else entries)[level, what.removeprefix("leaves ")] += count
+        if what not in ("same", "moved") and what in KINDS:
+            moves[level, before, after] += count
+    assert (pages, moves, entries) == naive(one, other)
 
 
 @settings(max_examples=80, deadline=None)
@@ -425,7 +427,7 @@ def test_several_roots_are_compared_root_by_root():
     changed = replace(tree, frame=tree.frame.copy(), node=tree.node.copy())
     changed.frame[len(snapshot.host)] += 1
     agree(tree, changed)
-    assert diff_trees("ePT", tree, changed).pages[4, "moved"] == 1
+    assert ("ePT", 4, "moved", None, None, 1) in diff_trees("ePT", tree, changed)
 
 
 def capture(place, snapshot):
@@ -443,11 +445,12 @@ def test_both_dimensions_of_a_vm_and_a_hosts_side_alone_are_compared(tmp_path):
         join(host, guest, tmp_path / name / "vm")
         seal(host, "vm-host", {})
     one, other = (open_capture(tmp_path / name / "vm") for name in "ab")
-    guest, host = diff(one, other)
-    assert (guest.dimension, guest.changed, host.dimension) == ("gPT", 0, "ePT")
-    assert host.changed == len(snapshots[0].host) and {key[1:] for key in host.moves} == {(0, 1)}
-    (alone,) = diff(*(open_capture(tmp_path / name / "host") for name in "ab"))
-    assert alone == host
+    changes = diff(one, other)
+    changed = table_pages(changes).query("what != 'same' and table_pages > 0")
+    assert set(changed["dimension"]) == {"ePT"} and changed["table_pages"].sum() == len(snapshots[0].host)
+    assert set(zip(changed["from_node"], changed["to_node"], strict=True)) == {(0, 1)}
+    alone = diff(*(open_capture(tmp_path / name / "host") for name in "ab"))
+    assert_frame_equal(alone, changes.query("dimension == 'ePT'").reset_index(drop=True))
     with pytest.raises(UsageError, match="vm and vm-host cannot be compared"):
         diff(one, open_capture(tmp_path / "a" / "host"))
 

@@ -7,12 +7,12 @@ from command_help import pages
 from sphinx.util.docutils import SphinxDirective
 
 from ptanalyze.analysis.ranking import COLUMNS as ADVICE
-from ptanalyze.capture.vm.diff import COLUMNS as CHANGES
 from ptanalyze.core.columns import unit_of
 from ptanalyze.core.errors import bundled
 from ptanalyze.cost.result import COLUMNS
 from ptanalyze.cost.throughput import WINDOW_COLUMNS
 from ptanalyze.policies import parameters, policies
+from ptanalyze_formats.diff import COLUMNS as CHANGES
 
 
 class Generated(SphinxDirective):

@@ -182,10 +182,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
 
 def page_tables_frame(snapshot: Snapshot) -> DataFrame:
     """tables_frame of a snapshot's one or two trees; attrs["nodes"]: NUMA nodes of the captured machine."""
-    trees = {"PT" if snapshot.native else "gPT": snapshot.guest}
-    if snapshot.host is not None:
-        trees["ePT"] = snapshot.host
-    return tables_frame(trees, len(snapshot.topology))
+    return tables_frame(snapshot.trees, len(snapshot.topology))
 
 
 def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
@@ -210,32 +207,6 @@ def columns_of(name: str, tree: Tree) -> dict[str, Any]:
         "node": tree.node,
         "tracers": (tree.flags & EMULATOR) != 0,
     }
-
-
-def differences_frame(comparison: Any) -> DataFrame:
-    """One row per Difference of a compare.Comparison: policy, quantity, a, b, change, ratio."""
-    columns = ["policy", "quantity", "a", "b", "change", "ratio"]
-    rows = [(d.policy, d.quantity, d.a, d.b, d.change, d.ratio) for d in comparison.differences]
-    rest = {"alike": comparison.alike, "only_a": list(comparison.only_a), "only_b": list(comparison.only_b)}
-    table = DataFrame(rows, columns=columns).astype({"change": float, "ratio": float})
-    return described(table, **rest, exact=comparison.exact)
-
-
-def changes_frame(trees: Sequence[Any]) -> DataFrame:
-    """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
-
-    what is a kind of vm.diff.KINDS; a node is NaN where it did not change (same, moved: within a node) or
-    does not exist (created, gone), -1 where unknown.
-    """
-    rows: list[tuple[Any, ...]] = []
-    for tree in trees:
-        counts = {what: n for what, n in tree.pages.items() if what[1] in ("same", "moved")}
-        rows += [(tree.dimension, *what, None, None, n) for what, n in counts.items()]
-        for (level, a, b), n in tree.moves.items():
-            what = "created" if a is None else "gone" if b is None else "other node"
-            rows.append((tree.dimension, level, what, a, b, n))
-    columns = ["dimension", "level", "what", "from_node", "to_node", "table_pages"]
-    return described(DataFrame(rows, columns=columns).astype({"from_node": float, "to_node": float}))
 
 
 def findings_frame(findings: Sequence[Any]) -> DataFrame:

@@ -33,13 +33,11 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "dump": Entry(".dump", "Dump the page tables of a process or VM."),
         "join": Entry(".join", "Join a VM's host dump and guest capture."),
         "cache": Entry(".cache", "List or clear the caches on disk."),
-        "redact": Entry(".redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
         "info": Entry(".info", "Describe a capture."),
         "check": Entry(".check", "Verify that a capture is usable."),
         "walk": Entry(".walk", "Explain one address translation."),
-        "diff": Entry(".diff", "Compare two captures, or two results."),
         "classify": Entry(".classify", "Show local and remote page-table entries."),
         "fragmentation": Entry(".fragmentation", "Measure the scatter of ePT cache lines."),
     },

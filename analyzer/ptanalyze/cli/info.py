@@ -77,9 +77,8 @@ def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
 def table_pages(opened: Capture) -> DataFrame:
     """The table pages of a process, a VM, or a VM's host side alone."""
     from ..analysis.frames import tables_frame
-    from ..capture.vm.diff import trees
 
     side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
-    table = tables_frame(trees(opened), len(side.topology))
+    table = tables_frame(opened.trees, len(side.topology))
     table.attrs["provenance"] = {"capture": str(opened.directory)}
     return table

@@ -251,6 +251,11 @@ class Snapshot:
         return int(self.facts.get("scale") or 1)
 
     @property
+    def trees(self) -> dict[str, Tree]:
+        """{"PT": guest}, or of a VM {"gPT": guest, "ePT": host}."""
+        return {"PT": self.guest} if self.host is None else {"gPT": self.guest, "ePT": self.host}
+
+    @property
     def nested(self) -> Tree:
         """`host`, for questions about two dimensions only; ValueError on a native snapshot."""
         if self.host is None:

@@ -1,6 +1,7 @@
 """Readers of files into nouns, and writers of nouns to files."""
 
 from . import heat as heat
+from . import trace as trace
 from .atomic import atomic_write as atomic_write
 from .atomic import map_new as map_new
 from .atomic import must_be_writable as must_be_writable
@@ -10,10 +11,12 @@ from .capture import PathLike as PathLike
 from .capture import open_capture as open_capture
 from .record import TRACE as TRACE
 from .record import copy_private as copy_private
+from .record import damaged_files as damaged_files
 from .record import decode_record as decode_record
 from .record import must_be_new as must_be_new
 from .record import new_capture as new_capture
 from .record import read_manifest as read_manifest
+from .record import read_rows as read_rows
 from .record import seal as seal
 from .record import write_record as write_record
 from .snapshot import SNAPSHOT_FILE as SNAPSHOT_FILE
@@ -35,9 +38,11 @@ from .snapshot import topology_of as topology_of
 from .snapshot import write_json as write_json
 from .snapshot import write_records as write_records
 from .snapshot import write_snapshot as write_snapshot
+from .snapshot import write_tree as write_tree
 from .snapshot import write_vm as write_vm
 from .text_output import toml as toml
 from .trace import read_trace as read_trace
+from .trace_writer import RULES as RULES
 from .trace_writer import UNKNOWN_THREAD as UNKNOWN_THREAD
 from .trace_writer import TraceWriter as TraceWriter
 from .trace_writer import new_trace as new_trace

@@ -19,7 +19,7 @@ from ..core.errors import (
     this_program,
 )
 from ..core.safe_files import own_directory, read_inside, user_directory
-from ..core.snapshot import Snapshot
+from ..core.snapshot import Snapshot, Tree
 from ..core.trace import Trace
 from .heat import FILE as HEAT
 from .heat import read_heat
@@ -109,6 +109,11 @@ class Capture:
         self._must_be_whole()
         snapshot = read_snapshot(self.directory, NESTED in self.manifest.files)
         return replace(snapshot, heat=read_heat(self.directory / HEAT)) if self.has_heat else snapshot
+
+    @property
+    def trees(self) -> dict[str, Tree]:
+        """Snapshot.trees, or {"ePT": tree} of a VM's host side alone."""
+        return {"ePT": self.vm.tree} if self.has_vm and not self.has_snapshot else self.snapshot.trees
 
     @cached_property
     def trace(self) -> Trace:

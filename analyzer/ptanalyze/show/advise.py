@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.advise import Report
-from ..analysis.compare import Comparison, Difference
 from ..analysis.findings import owned
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
@@ -14,7 +13,7 @@ from ..core.columns import Cell, Section
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..core.messages import message
-from .terminal import number, typed
+from .terminal import typed
 from .whatif import about, aligned, baseline, beware, by_size, earned, labels, table, to_type
 
 if TYPE_CHECKING:
@@ -93,42 +92,6 @@ def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
         ],
         "refused": {**report.refused, **report.left_out},
     } | ({"sizes": sizes} if sizes else {})
-
-
-# Differences between results as a view for people, and as a record for JSON.
-
-
-def view_compare(comparison: Comparison, a: str, b: str) -> Iterator[Section]:
-    if comparison.note:
-        yield Section(lines=[f"Note: {comparison.note}.", ""])
-    if comparison.differences:
-        rows = [row(difference) for difference in comparison.differences]
-        yield Section(f"Differences (A = {a}, B = {b})", rows)
-    counts = f"- equal in {comparison.alike} quantities, different in {len(comparison.differences)}"
-    sides = (("A", comparison.only_a), ("B", comparison.only_b))
-    yield Section(lines=[counts, *(f"- only in {side}: {'; '.join(only)}" for side, only in sides if only)])
-
-
-def row(difference: Difference) -> dict[str, str]:
-    return {
-        "policy": difference.policy,
-        "quantity": difference.quantity,
-        "A": shown(difference.a),
-        "B": shown(difference.b),
-        "B - A": shown(difference.change),
-        "B / A": "-" if difference.ratio is None else f"{difference.ratio:.4g}",
-    }
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, str) else number(value)
-
-
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
-    rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in comparison.differences]
-    return {**comparison._asdict(), "differences": rows, "exact": comparison.exact}
 
 
 # Huge pages by mapping as a view for people.

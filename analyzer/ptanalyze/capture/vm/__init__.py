@@ -1,1 +1,1 @@
-"""Virtual machines: joining the captures of host and guest, comparing a series, sharing."""
+"""Virtual machines: joining the captures of host and guest."""

@@ -69,7 +69,7 @@ def table_pages(table: DataFrame) -> Figure:
 
 # Changes of table pages between two captures of a series: kept, moved, created, gone.
 
-CHANGES = {  # as in vm.diff.KINDS: name, colour and hatching
+CHANGES = {  # kind of change: name, colour and hatching
     "same": ("same", ("#dddddd", "")),
     "moved": ("another frame, same node", (SKY, "///")),
     "other node": ("moved to another node", (VERMILION, "xxx")),
@@ -82,7 +82,7 @@ CHANGES = {  # as in vm.diff.KINDS: name, colour and hatching
 def changes(table: DataFrame) -> Figure:
     """A bar per tree and level: share of its table pages that stayed, moved, were created or went.
 
-    table    of answers.changes_frame, as `ptanalyze diff` prints it
+    table    of ptanalyze_formats.diff.table_pages, as `ptanalyze diff` prints it
     columns  dimension, level, what, table_pages
     """
     must_have(len(table) and table["table_pages"].sum(), "no table page", "dump page tables")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from . import complete, echo, next_step
-from .options import free_name, new_capture_option
+import ptanalyze as pt
 
 
 @click.command("redact")
-@click.argument("capture", type=click.Path(), shell_complete=complete.captures)
-@new_capture_option("CAPTURE.redacted.capture")
+@click.argument("capture", type=click.Path(), shell_complete=pt.complete.captures)
+@pt.options.new_capture_option("CAPTURE.redacted.capture")
 def command(capture: str, output: str | None) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.
 
@@ -25,11 +24,12 @@ def command(capture: str, output: str | None) -> None:
     Examples:
       ptanalyze redact app -o app.redacted
     """
-    from ..capture.vm.redact import redact
-    from ..formats.capture import open_capture
+    from .redact import redact
 
-    opened = open_capture(capture)
-    output = output or free_name(f"{opened.directory.name.removesuffix('.capture')}.redacted")
+    opened = pt.open_capture(capture)
+    output = output or pt.options.free_name(f"{opened.directory.name.removesuffix('.capture')}.redacted")
     redact(opened, output)
-    echo("kept: virtual addresses, release of the kernel, model of the CPU, counts; see --help", err=True)
-    echo(f"{output}: redacted; {next_step('info', output)}")
+    pt.cli.echo(
+        "kept: virtual addresses, release of the kernel, model of the CPU, counts; see --help", err=True
+    )
+    pt.cli.echo(f"{output}: redacted; {pt.cli.next_step('info', output)}")

@@ -18,28 +18,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ...core import snapshot as bits
-from ...core.errors import CaptureError, UsageError
-from ...core.safe_files import open_inside
-from ...core.snapshot import Snapshot, Topology, Tree
-from ...core.trace import Event
-from ...formats.atomic import map_new
-from ...formats.capture import Capture
-from ...formats.heat import FILE as HEAT
-from ...formats.heat import copy_samples
-from ...formats.record import TRACE, copy_private, damaged_files, new_capture, seal
-from ...formats.snapshot import HostDump, write_snapshot, write_tree, write_vm
-from ...formats.trace import (
-    EVENT,
-    FRAME_DTYPE,
-    HEADER_BYTES,
-    PAYLOAD_DTYPE,
-    map_file,
-    read_frames,
-    read_header,
-)
-from ...formats.trace_writer import RULES
-from ...kernels.trace_codec import FRAME_BYTES
+import ptanalyze as pt
 
 # Page frames renumbered node by node, in order, keeping everything that results depend on.
 #
@@ -61,7 +40,7 @@ class FrameMap:
 
     start: np.ndarray
     new: np.ndarray
-    topology: Topology
+    topology: pt.snapshot.Topology
 
     def frames(self, frames: np.ndarray) -> np.ndarray:
         """int64: new number of each frame that the mapped tree names; -1 (unknown) stays."""
@@ -73,16 +52,22 @@ class FrameMap:
 
     def entries(self, raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
         """uint64, the shape of `raw`: entries of tables at `level`; those that map nothing are zero."""
-        mapped, leaf = bits.mapped(raw, level, encoding), bits.leaf(raw, level, encoding)
+        mapped, leaf = pt.snapshot.mapped(raw, level, encoding), pt.snapshot.leaf(raw, level, encoding)
         out = np.zeros_like(raw)
         for chosen, leaves in ((mapped & leaf, True), (mapped & ~leaf, False)):
             old = raw[chosen]
-            number = self.frames(bits.frame(old, level, encoding, leaves)).astype(np.uint64) << np.uint64(12)
+            number = self.frames(pt.snapshot.frame(old, level, encoding, leaves)).astype(
+                np.uint64
+            ) << np.uint64(12)
             if encoding == "x86":
-                number = np.where(bits.inaccessible(old, level), ~number, number)
+                number = np.where(pt.snapshot.inaccessible(old, level), ~number, number)
             mask = address_mask(level, leaves)
             out[chosen] = old & ~mask | number & mask
         return out
+
+    def tree(self, tree: pt.snapshot.Tree, inside: Path) -> pt.snapshot.Tree:
+        """The Tree with new frames in its tables and entries, which lie in a file in `inside`."""
+        return rewritten(tree, self.frames(tree.frame), inside, self.entries)
 
 
 def address_mask(level: int, leaves: bool) -> np.uint64:
@@ -91,7 +76,7 @@ def address_mask(level: int, leaves: bool) -> np.uint64:
     return np.uint64((1 << 52) - (1 << low))
 
 
-def frame_map(tree: Tree, topology: Topology) -> FrameMap:
+def frame_map(tree: pt.snapshot.Tree, topology: pt.snapshot.Topology) -> FrameMap:
     """FrameMap of every frame that `tree` names: of its tables, behind its entries, of whole huge pages."""
     regions, giants = units_of(tree)
     regions = regions[~np.isin(regions >> 9, giants)]
@@ -110,7 +95,7 @@ def frame_map(tree: Tree, topology: Topology) -> FrameMap:
     at = -(-at // GIANT) * GIANT
     place(owner == MIXED, start, size, at, new)
     if at + int(size[owner == MIXED].sum()) > MOST_FRAMES:
-        raise UsageError("frames: more of them than addresses of 52 bits can number")
+        raise pt.UsageError("frames: more of them than addresses of 52 bits can number")
     order = np.argsort(start)
     made = FrameMap(start[order], new[order], topology)
     for a, b, who in shared:
@@ -126,14 +111,17 @@ def place(mine: np.ndarray, start: np.ndarray, size: np.ndarray, at: int, new: n
     new[mine] = at + np.cumsum(size[mine]) - size[mine]
 
 
-def units_of(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+def units_of(tree: pt.snapshot.Tree) -> tuple[np.ndarray, np.ndarray]:
     """(regions, giants): sorted numbers of the 2 MiB and 1 GiB units with frames that `tree` names."""
     regions, giants = np.unique(tree.frame[tree.frame >= 0] >> 9), np.zeros(0, np.int64)
-    for level, _, raw in bits.blocks(tree, range(1, tree.levels + 1)):
-        leaf, mapped = bits.leaf(raw, level, tree.encoding), bits.mapped(raw, level, tree.encoding)
-        frames = bits.frame(raw[mapped & ~leaf], level, tree.encoding, leaves=False)
+    for level, _, raw in pt.snapshot.blocks(tree, range(1, tree.levels + 1)):
+        leaf, mapped = (
+            pt.snapshot.leaf(raw, level, tree.encoding),
+            pt.snapshot.mapped(raw, level, tree.encoding),
+        )
+        frames = pt.snapshot.frame(raw[mapped & ~leaf], level, tree.encoding, leaves=False)
         regions = np.union1d(regions, frames >> 9)
-        frames = bits.frame(raw[leaf], level, tree.encoding)
+        frames = pt.snapshot.frame(raw[leaf], level, tree.encoding)
         if level == 3:
             giants = np.union1d(giants, frames >> 18)
         else:
@@ -141,7 +129,7 @@ def units_of(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     return regions, giants
 
 
-def owners(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarray:
+def owners(start: np.ndarray, size: np.ndarray, topology: pt.snapshot.Topology) -> np.ndarray:
     """int64[U]: the node that owns all frames of each unit, MIXED where there is no single owner."""
     ranges = sorted((int(a), int(b)) for node in topology.nodes for a, b in node.frames)
     ends = np.array([b for _, b in ranges], np.int64)
@@ -151,26 +139,26 @@ def owners(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarra
     return np.where(whole, owner, MIXED)
 
 
-def straddling(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarray:
+def straddling(start: np.ndarray, size: np.ndarray, topology: pt.snapshot.Topology) -> np.ndarray:
     """Indices of the units in which some node's memory begins or ends."""
     edges = np.unique(np.concatenate([np.zeros((0,), np.int64), *(n.frames.ravel() for n in topology.nodes)]))
     inside = np.searchsorted(edges, start, side="right") < np.searchsorted(edges, start + size, side="left")
     return np.flatnonzero(inside)
 
 
-def parts(start: int, size: int, topology: Topology) -> Ranges:
+def parts(start: int, size: int, topology: pt.snapshot.Topology) -> Ranges:
     """[(first, one past the last, node)] of the parts of a unit that nodes own."""
     end = start + size
     cut = [(max(a, start), min(b, end), node.id) for node in topology.nodes for a, b in node.frames]
     return [(int(a), int(b), node) for a, b, node in cut if a < b]
 
 
-def with_ranges(topology: Topology, ranges: Ranges) -> Topology:
+def with_ranges(topology: pt.snapshot.Topology, ranges: Ranges) -> pt.snapshot.Topology:
     """`topology` with the ranges [(first, one past the last, node)] in place of its own."""
     frames: dict[int, list[tuple[int, int]]] = {node.id: [] for node in topology.nodes}
     for a, b, who in sorted(ranges):
         frames[who] += [(a, b)] * (a < b)
-    return Topology(
+    return pt.snapshot.Topology(
         tuple(replace(n, frames=np.array(frames[n.id], np.int64).reshape(-1, 2)) for n in topology.nodes)
     )
 
@@ -189,25 +177,29 @@ JOIN_FACTS = {
 }  # fmt: skip
 
 
-def redact(capture: Capture, out: str | PathLike[str]) -> None:
+def redact(capture: pt.Capture, out: str | PathLike[str]) -> None:
     """Write the Capture's shareable twin to the new directory `out`.
 
     UsageError if it holds no page tables, or if `out` is there already; CaptureError where it is damaged.
     """
     if not (capture.has_snapshot or capture.has_vm):
-        raise UsageError(f"{capture.directory}: holds no page tables, so there are no frames to replace")
-    for name, why in damaged_files(capture.directory, capture.manifest):
-        raise CaptureError(capture.directory / name, "contents", why, "damaged: it would be sealed as whole")
-    with new_capture(out) as inside:
+        raise pt.UsageError(f"{capture.directory}: holds no page tables, so there are no frames to replace")
+    for name, why in pt.formats.damaged_files(capture.directory, capture.manifest):
+        raise pt.errors.CaptureError(
+            capture.directory / name, "contents", why, "damaged: it would be sealed as whole"
+        )
+    with pt.formats.new_capture(out) as inside:
         if capture.has_snapshot:
             redact_snapshot(capture.snapshot, inside)
         if capture.has_vm:
             redact_host(capture.vm, inside, alone=not capture.has_snapshot)
         if capture.has_trace:
-            redact_trace(capture.directory / TRACE, inside / TRACE)
+            redact_trace(capture.directory / pt.formats.TRACE, inside / pt.formats.TRACE)
         if capture.has_heat:  # virtual addresses, no frames
-            copy_samples(capture.directory / HEAT, inside / HEAT)
-        seal(inside, capture.manifest.kind, {"redacted": True})
+            pt.formats.heat.copy_samples(
+                capture.directory / pt.formats.heat.FILE, inside / pt.formats.heat.FILE
+            )
+        pt.formats.seal(inside, capture.manifest.kind, {"redacted": True})
         forget_times(inside)
 
 
@@ -217,23 +209,25 @@ def forget_times(directory: Path) -> None:
         os.utime(path, (NO_TIME, NO_TIME))
 
 
-def redact_snapshot(snapshot: Snapshot, inside: Path) -> None:
+def redact_snapshot(snapshot: pt.Snapshot, inside: Path) -> None:
     guest, host = snapshot.guest, snapshot.host
     renumbered = frame_map(guest if host is None else host, snapshot.topology)
-    guest = renumber(guest, renumbered, inside) if host is None else forget(guest, inside)
-    host = None if host is None else renumber(host, renumbered, inside)
+    if host is None:
+        guest = renumbered.tree(guest, inside)
+    else:
+        guest, host = rewritten(guest, guest.frame, inside, only_mapped), renumbered.tree(host, inside)
     facts = {key: value for key, value in snapshot.facts.items() if key in FACTS}
     if snapshot.facts.get("vm"):
         facts["vm"] = {key: value for key, value in snapshot.facts["vm"].items() if key in JOIN_FACTS}
     made = replace(snapshot, guest=guest, host=host, topology=renumbered.topology, facts=facts)
-    write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))
+    pt.formats.write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))
 
 
-def redact_host(host: HostDump, inside: Path, alone: bool) -> None:
+def redact_host(host: pt.formats.HostDump, inside: Path, alone: bool) -> None:
     """vm.json without addresses of the VMM; with its tables when no snapshot has them."""
     renumbered = frame_map(host.tree, host.topology)
     if alone:
-        write_tree(inside, "ept", renumber(host.tree, renumbered, inside))
+        pt.formats.write_tree(inside, "ept", renumbered.tree(host.tree, inside))
     of_root = {root.frame: -1 - i for i, root in enumerate(host.roots)}
     for root in host.roots:
         if root.table is not None:
@@ -250,32 +244,26 @@ def redact_host(host: HostDump, inside: Path, alone: bool) -> None:
         roots=tuple(changed(root, frame=of_root[root.frame]) for root in host.roots),
         facts={key: value for key, value in host.facts.items() if key in FACTS},
     )
-    write_vm(inside, made)
-
-
-def renumber(tree: Tree, renumbered: FrameMap, inside: Path) -> Tree:
-    """`tree` with new frames in its tables and entries."""
-    return rewritten(tree, renumbered.frames(tree.frame), inside, renumbered.entries)
-
-
-def forget(tree: Tree, inside: Path) -> Tree:
-    """A guest's tree: guest-physical addresses stay, entries that map nothing are cleared."""
-    return rewritten(tree, tree.frame, inside, only_mapped)
-
-
-def only_mapped(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
-    return np.where(bits.mapped(raw, level, encoding), raw, np.uint64(0))
+    pt.formats.write_vm(inside, made)
 
 
 def rewritten(
-    tree: Tree, frame: np.ndarray, inside: Path, convert: Callable[[np.ndarray, int, str], np.ndarray]
-) -> Tree:
-    """`tree` with converted entries, which lie in an unnamed file beside the capture, not in memory."""
+    tree: pt.snapshot.Tree, frame: np.ndarray, inside: Path, convert: Callable[..., np.ndarray]
+) -> pt.snapshot.Tree:
+    """`tree` with new frames, and entries that `convert` makes of (entries, level, encoding).
+
+    They lie in an unnamed file beside the capture, not in memory.
+    """
     with tempfile.TemporaryFile(dir=inside) as file:
-        entries = map_new(file, "<u8", tree.entries.shape)
-    for level, ids, raw in bits.blocks(tree, range(1, tree.levels + 1)):
+        entries = pt.formats.map_new(file, "<u8", tree.entries.shape)
+    for level, ids, raw in pt.snapshot.blocks(tree, range(1, tree.levels + 1)):
         entries[ids] = convert(raw, level, tree.encoding)
     return replace(tree, frame=frame, entries=entries)
+
+
+def only_mapped(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
+    """A guest's entries: guest-physical addresses stay, entries that map nothing are cleared."""
+    return np.where(pt.snapshot.mapped(raw, level, encoding), raw, np.uint64(0))
 
 
 def plain_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -290,32 +278,36 @@ def redact_trace(source: Path, target: Path) -> None:
 
     What is no part of a trace stays behind: words in its header, bytes after its last frame.
     """
-    data = map_file(source)
-    header = read_header(source, data).copy().reshape(1)
-    frames, offset, _ = read_frames(source, data, header[0])
-    last = int(offset[-1]) + FRAME_BYTES + int(frames["bytes"][-1]) if len(frames) else HEADER_BYTES
+    trace = pt.formats.trace
+    data = trace.map_file(source)
+    header = trace.read_header(source, data).copy().reshape(1)
+    frames, offset, _ = trace.read_frames(source, data, header[0])
+    last = trace.HEADER_BYTES
+    if len(frames):
+        last = int(offset[-1]) + trace.FRAME_DTYPE.itemsize + int(frames["bytes"][-1])
     kept = next((word for word in TOLD_BY if word in header["tracer"][0]), b"")
     for name in ("pid", "start", "command", "arch", "tracer", "rules", "crc"):
         header[name] = np.zeros(1, header[name].dtype)
-    header["arch"], header["rules"] = ARCH, RULES.encode()
+    header["arch"], header["rules"] = ARCH, pt.formats.RULES.encode()
     header["tracer"] = kept
     header["bytes"] = min(int(header["bytes"][0]), last)
     header["crc"] = zlib.crc32(header.tobytes())
-    with open_inside(source) as file:
-        copy_private(file, target, last)
+    with pt.safe_files.open_inside(source) as file:
+        pt.formats.copy_private(file, target, last)
     with open(target, "r+b") as file:
         file.write(header.tobytes())
-        for start in offset[(frames["kind"] == EVENT)].tolist():
+        for start in offset[frames["kind"] == trace.EVENT].tolist():
             number_thread(file, start)
 
 
 def number_thread(file: BinaryIO, start: int) -> None:
     """Give an event that starts a thread, at this byte of a trace, the thread's number instead of its ID."""
     file.seek(start)
-    raw = file.read(FRAME_BYTES + PAYLOAD_DTYPE.itemsize)
-    head = np.frombuffer(raw[:FRAME_BYTES], FRAME_DTYPE).copy()
-    event = np.frombuffer(raw[FRAME_BYTES:], PAYLOAD_DTYPE).copy()
-    if event["kind"][0] == Event.THREAD_START:
+    head, event = (
+        np.frombuffer(file.read(form.itemsize), form).copy()
+        for form in (pt.formats.trace.FRAME_DTYPE, pt.formats.trace.PAYLOAD_DTYPE)
+    )
+    if event["kind"][0] == pt.trace.Event.THREAD_START:
         event["a"], head["crc"] = head["thread"], 0
         head["crc"] = zlib.crc32(event.tobytes(), zlib.crc32(head.tobytes()))
         file.seek(start)

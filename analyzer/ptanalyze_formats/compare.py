@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from ..cost.result import EVERY_NODE
-from ..formats.capture import PathLike
-from ..formats.record import read_rows
-from .frames import differences_frame
+from pandas import DataFrame
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+import ptanalyze as pt
 
+COLUMNS = ("policy", "quantity", "a", "b", "change", "ratio")
 PROSE = ("policy", "params", "machine", "placement", "baseline")
 
 
@@ -27,18 +24,18 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> float | None:
-        """b - a, None for words."""
+        """The difference b - a, None for words."""
         return self.b - self.a if _number(self.a) and _number(self.b) else None
 
     @property
     def ratio(self) -> float | None:
-        """b / a, None for words and where a is 0."""
+        """The quotient b / a, None for words and where a is 0."""
         return self.b / self.a if self.change is not None and self.a else None
 
 
 class Comparison(NamedTuple):
-    """Comparison of policies in both; alike: number of equal quantities; only_a, only_b: labels of the
-    others; note: a line for people on what makes A and B hard to compare, else ""."""
+    """Differences of policies in both results; the number of equal quantities; labels of the other policies;
+    a line for people on what makes A and B hard to compare, else ""."""
 
     differences: tuple[Difference, ...]
     alike: int
@@ -51,25 +48,37 @@ class Comparison(NamedTuple):
         """Whether A and B are equal in all quantities."""
         return not (self.differences or self.only_a or self.only_b)
 
+    def frame(self) -> DataFrame:
+        """One row per Difference: policy, quantity, a, b, change, ratio; the rest in attrs."""
+        table = DataFrame([[*row.values()] for row in self.record()["differences"]], columns=[*COLUMNS])
+        table = table.astype({"change": float, "ratio": float})
+        a, b = [*self.only_a], [*self.only_b]
+        return pt.columns.described(table, alike=self.alike, only_a=a, only_b=b, exact=self.exact)
 
-def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        rows = [{key: getattr(row, key) for key in COLUMNS} for row in self.differences]
+        return {**self._asdict(), "differences": rows, "exact": self.exact}
+
+
+def compare(a: DataFrame | pt.formats.PathLike, b: DataFrame | pt.formats.PathLike) -> DataFrame:
     """Differences between two sets of results: policy, quantity, a, b, change (b - a), ratio (b / a).
 
     a, b  tables of `whatif`, or files that `ptanalyze whatif -o` wrote. Rows are matched by policy and
     parameters; two single rows are compared whatever their policies. attrs: "alike" (number of equal
     quantities), "only_a", "only_b" (policies), "exact" (nothing differs).
     """
-    return differences_frame(compare_rows(rows_of(a), rows_of(b)))
+    return compare_rows(rows_of(a), rows_of(b)).frame()
 
 
-def rows_of(source: DataFrame | PathLike) -> list[dict[str, Any]]:
+def rows_of(source: DataFrame | pt.formats.PathLike) -> list[dict[str, Any]]:
     if not isinstance(source, (str, os.PathLike)):
         return [{str(key): value for key, value in row.items()} for row in source.to_dict("records")]
-    return read_rows(source)
+    return pt.formats.read_rows(source)
 
 
 def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Comparison of two lists of rows (Result.row, or rows of formats.record.read_rows).
+    """Comparison of two lists of rows (of Result.row, or read from files).
 
     Rows are matched by policy and parameters; two single rows are compared whatever their policies.
     """
@@ -86,7 +95,7 @@ def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]])
 
 
 def _note(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> str:
-    untraced = [any(row.get("placement") == EVERY_NODE for row in rows) for rows in (a, b)]
+    untraced = [any(row.get("placement") == pt.result.EVERY_NODE for row in rows) for rows in (a, b)]
     if untraced[0] == untraced[1]:
         return ""
     traced, other = "BA" if untraced[0] else "AB"
@@ -109,7 +118,7 @@ def _row(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
 
 
 def _plain(value: Any) -> Any:
-    """A number or text; None for what is no number, other values as text."""
+    """The value as a number or text, None where it is unknown."""
     if value is None or value != value:
         return None
     return value if isinstance(value, str | int | float) else str(value)
