@@ -670,6 +670,14 @@ def test_the_what_if_names_the_calibrated_run():
     assert mitosis.speedup.middle < 1 < mitosis.once_cycles  # copies are made for 8 accesses
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_run_cycles_are_those_of_the_region(times):
+    """However long the counted run was: upkeep of the region is divided by them."""
+    run = Run(times * 1e12, times * 4e11, 0.0)
+    linux, _ = asked(msgspec.structs.replace(NATIVE, at=None, local=run))
+    assert linux.run_cycles == pytest.approx(2.5 * linux.walk_cycles)
+
+
 def test_walks_that_cannot_be_those_of_the_counted_run_are_refused():
     """The machine has no latencies under load: 8 walks take as long as they do, but for what caches take."""
     linux, _ = asked(msgspec.structs.replace(NATIVE, at=None))
