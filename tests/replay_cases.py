@@ -16,7 +16,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event, WalkStream
 from ptanalyze.cost.counts import Counts
-from ptanalyze.cost.price import price
+from ptanalyze.cost.price import Unknowns, price
 from ptanalyze.kernels import CALLS, EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
@@ -255,13 +255,13 @@ def both(count):
     return np.stack([count.events, count.host_events])
 
 
-def counts_of(runs, machine, executed=0.0, **more):
+def counts_of(runs, executed=0.0, **more):
     """Counts of Counters of a run, or of [Counters] at several shares of the LLC, the best guess first."""
     runs = runs if isinstance(runs, list) else [runs]
     first, nodes = runs[0], runs[0].reads.shape[1]
     pages = dict.fromkeys(("guest", "guest_peak", "guest_single", "host", "host_single", "aside"), 0)
     fields = {
-        "policy": "", "params": {}, "machine": machine, "run": None,
+        "policy": "", "params": {}, "run": None,
         "reads": np.stack([run.reads for run in runs])[None], "classes": first.classes[None],
         "events": both(first)[None], "before": 0 * both(first),
         "calls": np.zeros((1, 4, len(CALLS), nodes), np.int64), "instructions": np.array([float(executed)]),
@@ -272,5 +272,5 @@ def counts_of(runs, machine, executed=0.0, **more):
 
 def priced(base, *policies, machine, costs, executed=0.0, calibration=None, contended=(False,), **more):
     """[Result] of Counters, the baseline's first; more: fields of all Counts."""
-    every = [counts_of(one, machine, executed, **more) for one in (base, *policies)]
-    return price(every, costs, contended, calibration)
+    every = [counts_of(one, executed, **more) for one in (base, *policies)]
+    return price(every, machine, costs, Unknowns(contended, calibration))

@@ -105,13 +105,13 @@ def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
     if one.one_node and not interleaved:
         away = np.zeros_like(here)
         away[:, 0] = 1 / machine.nodes
-    base, policy = (_counted(one, machine, missed, spread) for spread in (away, here))
-    law = pt.price.Law(base, pt.counts.STEADY, costs, (False, True), None, None)
+    base, policy = (_counted(one, missed, spread) for spread in (away, here))
+    law = pt.price.Law(base, machine, pt.counts.STEADY, costs, (False, True), None, None)
     managed = [ns * one.walks * machine.ghz for ns in (one.base_ns, one.replicas_ns)]
     return pt.price.over(law.run(law.walks(base), managed[0]) / law.run(law.walks(policy), managed[1]))
 
 
-def _counted(one: Replayed, machine: pt.Machine, missed: np.ndarray, spread: np.ndarray) -> pt.counts.Counts:
+def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> pt.counts.Counts:
     """Counts with this number of reads from DRAM per walk at each share, spread over [reader's node, serving
     node]."""
     nodes = len(spread)
@@ -125,7 +125,6 @@ def _counted(one: Replayed, machine: pt.Machine, missed: np.ndarray, spread: np.
     return pt.counts.Counts(
         policy="",
         params={},
-        machine=machine,
         run=None,
         reads=reads,
         classes=classes,

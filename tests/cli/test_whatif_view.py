@@ -16,9 +16,8 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
 from ptanalyze.core.columns import Matrix, Quantity
 from ptanalyze.core.errors import Budget, bundled, size_in_words
-from ptanalyze.core.interval import Interval, as_read, gains, interval
+from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
 from ptanalyze.core.messages import message
-from ptanalyze.cost.price import NEVER
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
 from ptanalyze.policies import BOUND

@@ -550,8 +550,8 @@ def prices(*counts, calibration=None):
 
 def cycles(*counts, calibration, machine=MACHINE):
     """Run cycles of Counters at best guess, in those of the calibrated run."""
-    every = [counts_of(one, machine) for one in counts]
-    law = Law(every[0], STEADY, COSTS, (False,), calibration, None)
+    every = [counts_of(one) for one in counts]
+    law = Law(every[0], machine, STEADY, COSTS, (False,), calibration, None)
     return [law.run(law.walks(one), 0.0)[0] for one in every]
 
 

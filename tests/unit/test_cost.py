@@ -14,14 +14,14 @@ import ptanalyze
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.errors import bundled
-from ptanalyze.core.interval import Interval
+from ptanalyze.core.interval import NEVER, Interval
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import cycles
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.counts import FLUSHES, MADE, SHOOTDOWNS, STEADY
 from ptanalyze.cost.cycles import CallCost, held_ns, lock_held
-from ptanalyze.cost.price import NEVER, OVERLAP
+from ptanalyze.cost.price import OVERLAP
 from ptanalyze.kernels import (
     CALLS,
     EVENT_KINDS,
@@ -547,11 +547,11 @@ def test_data_of_walks_from_dram_are_waited_for_at_least_a_tenth_of_a_read():
     count = reads(600, 0)
     count.reads[16, 0, 0, 1], count.reads[1, 0, 0, 1] = 900, 500
     count.classes[0, LL] = 1000
-    assert counts_of(count, MACHINE).data_in_dram == 0.6
+    assert counts_of(count).data_in_dram == 0.6
     count.events[0, FAULT, 0, 0] = 100
-    assert counts_of(count, MACHINE).data_in_dram == 0.5
+    assert counts_of(count).data_in_dram == 0.5
     count.reads[1, 0, 0, 1] = 900
-    assert counts_of(count, MACHINE).data_in_dram == 0.8
+    assert counts_of(count).data_in_dram == 0.8
     assert tuple(cost.with_data_in_dram(COSTS, 0.5).data_exposed) == (0.05, 0.5, 1.0)
     assert cost.with_data_in_dram(COSTS, 0.0) == COSTS
     wide = msgspec.structs.replace(COSTS, data_exposed=Interval(0.0, 0.01, 0.02))
@@ -624,8 +624,8 @@ def test_a_lock_held_for_much_of_the_run_is_found():
 
 def test_a_one_time_cost_is_earned_back_when_savings_reach_it():
     """1.2 million cycles; a saving that cannot be read in the speed-up never pays back."""
-    base = counts_of(reads(0, 1000), MACHINE, 100_000)
-    law = cost.Law(base, STEADY, COSTS, (False,), None, None)
+    base = counts_of(reads(0, 1000), 100_000)
+    law = cost.Law(base, MACHINE, STEADY, COSTS, (False,), None, None)
     faster = law.base - 10_000 * law.exposed
     assert tuple(law.break_even(12_000, faster)) == pytest.approx((12 / 9, 12 / 7, 12 / 5))
     assert law.break_even(0.0, faster) == law.break_even(-1.0, law.base) == Interval(0.0, 0.0, 0.0)

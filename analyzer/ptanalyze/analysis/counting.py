@@ -15,7 +15,7 @@ from ..core.interval import share_bounds
 from ..core.snapshot import Node, Topology
 from ..cost.counts import AS_TRACED, STEADY, TRACED, WARM, Counts
 from ..cost.cycles import instructions
-from ..cost.price import price
+from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, Counters
 from ..kernels.replay import PteState, counters
@@ -25,7 +25,7 @@ from ..world.address_space import known_pages
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT
 from .findings import bound, cached, of_run, other_machine, short_region
-from .footprint import Unknown, Use, captured_at, latencies, timed, use_of, with_reads
+from .footprint import Unknown, Use, leaves_by_node, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
 from .replay import PolicyRun, at_shares, label, sampled_lines, start, system_calls
 from .setup import ONCE_EACH, RESHAPED, alike, counted_by
@@ -86,7 +86,6 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
     return {
         "policy": run.plan.name,
         "params": run.plan.params,
-        "machine": scenario.machine,
         "before": np.stack([run.before.events, run.before.host_events]),
         "pages": {
             "guest": int(pages[0]),
@@ -140,30 +139,22 @@ def static_results(
     `refused` takes names and reasons.
     """
     use, machine = use_of(scenarios, setup), scenarios[0].machine
-    said = _findings(scenarios, use)
+    findings = _findings(scenarios, use)
     every: list[Counts] = []
-    latency: list[np.ndarray | None] = []
     for plan in plans:
         try:
-            counts, served_by, same = _static_counts(plan, scenarios, said)
+            counts, served_by, same = _static_counts(plan, scenarios, findings)
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
             refused[label(plan, plans)] = error.why
             continue
-        where = None
         if isinstance(use, Use) and same:  # of pages of other sizes there is a bound only
-            counts = replace(counts, reads=with_reads(counts.reads, use, served_by, scenarios))
-            where = latencies(use, served_by, machine, setup.contended)
+            reads = with_reads(counts.reads, use, served_by, scenarios)
+            counts = replace(counts, reads=reads, leaves=leaves_by_node(use.tables, served_by, machine))
         every.append(counts)
-        latency.append(where)
-    rows = price(every, setup.costs, (setup.contended,), provenance=provenance)
-    if isinstance(use, Use):
-        captured = latencies(use, [captured_at(one) for one in scenarios], machine, setup.contended)
-        for k, where in enumerate(latency):
-            if where is not None:
-                base = where if latency[0] is None else latency[0]
-                rows[k] = timed(rows[k], rows[0] if k else None, use, (captured, base, where), machine)
+    unknowns = Unknowns((setup.contended,), use.law if isinstance(use, Use) else None)
+    rows = price(every, machine, setup.costs, unknowns, provenance)
     times, larger = scenarios[0].times_captured, scenarios[0].growth.factor
     return [row.of_larger(times, larger) for row in rows]
 

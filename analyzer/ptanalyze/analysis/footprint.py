@@ -1,16 +1,13 @@
 """Answers without a trace, in closed form: reads of leaf entries from DRAM, from the pages in use.
 
 Sampling tells (core.footprint) the leaf lines per second of CPU time that the process would read from DRAM
-with caches of a given size, and of which tables. Each read takes as long as it is far to the node that serves
-the table under a policy; e of it stalls the program (cost.law). The cycles of the process are counted: its
-CPU time. So a speed-up needs neither instructions nor a rate of walks: reads that caches answer take as long
-under every placement. Where a counter has the rate of walks (a Calibration), it caps the reads.
+with caches of a given size, and of which tables; cost.sampled has the law of what they cost. Where a counter
+has the rate of walks (a Calibration), it caps the reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,10 +15,10 @@ import numpy as np
 from ..core.columns import DATA_NODES, Finding
 from ..core.errors import about
 from ..core.footprint import together
-from ..core.interval import Interval, faster, over_corners, slower
+from ..core.interval import Interval
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
-from ..cost.price import NEVER
+from ..cost.sampled import Sampled
 from ..world.address_space import leaves_of
 from ..world.mm_events import DISABLED, allowed
 from ..world.page_homes import single_node
@@ -30,11 +27,9 @@ from ..world.trees import one_anonymous_vma
 if TYPE_CHECKING:
     from ..core.footprint import Footprint
     from ..core.machine import Machine
-    from ..cost.result import Result
     from ..world.scenario import Scenario
     from .setup import Setup
 
-MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
 MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
 LEAST_TIMES = 1.1  # the size of the process: less is not worth asking for
 BISECTIONS = 40
@@ -45,56 +40,16 @@ COUNTED = (
 )
 
 
-@dataclass(frozen=True)
-class Use:
-    """Leaf lines that a process reads from DRAM on a machine, by its Footprint.
+class Use(NamedTuple):
+    """Law of a process by its Footprint.
 
-    reads    per second of CPU time, by all nodes together
-    tables   of each process (int64[n] indices of guest tables, float64[n] share of these reads)
-    hertz    cycles per second; exposed: share e of the wait
-    seconds  of CPU time that Heat.walks are of; elapsed: of the clock
-    walks    counted share of the cycles that walks take, None: no counter
-    alone    whether it keeps one CPU busy at most, which is on one node at a time
-    small    share of the reads that 2 MiB pages would spare, in memory that may have them
+    tables    of each process (int64[n] indices of guest tables, float64[n] share of the reads from DRAM)
     findings  for a reader
     """
 
-    reads: Interval
+    law: Sampled
     tables: Sequence[tuple[np.ndarray, np.ndarray]]
-    hertz: float
-    exposed: Interval
-    seconds: float
-    elapsed: float
-    walks: float | None = None
-    alone: bool = False
-    small: float = 0.0
-    findings: tuple[Finding, ...] = ()
-
-    def share(self, latency: float) -> Interval:
-        """Share of the run that walks take, where a read from DRAM takes these cycles; without a counter
-        what is above the reads from DRAM is open."""
-        if self.walks is not None:
-            counted = self.walks
-            return self.exposed.through(lambda exposed: min(exposed * counted, MOST_STALLED))
-        found = over_corners(
-            lambda reads, exposed: min(reads * exposed * latency / self.hertz, MOST_STALLED),
-            self.reads,
-            self.exposed,
-        )
-        return Interval(found.low, found.middle, 1.0)
-
-    def speedup(self, captured: float, baseline: float, policy: float) -> Interval:
-        """Run time under the baseline over that under a policy, from mean cycles of a read in three places.
-
-        captured  where the tables were while the process was sampled
-        """
-
-        def ratio(reads: float, exposed: float) -> float:
-            each = min(reads * exposed, MOST_STALLED * self.hertz / max(captured, 1e-9)) / self.hertz
-            outside = 1 - each * captured
-            return (outside + each * baseline) / (outside + each * policy)
-
-        return over_corners(ratio, self.reads, self.exposed)
+    findings: tuple[Finding, ...]
 
 
 class Unknown(NamedTuple):
@@ -145,9 +100,9 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
         )
     elapsed = heats[0].over or heats[0].sampled_seconds
     tables = of_tables(found, reached(found, lines), scenarios, [len(one.base) for one in each])
-    return Use(
+    law = Sampled(
         reads,
-        tables,
+        leaves_by_node(tables, [captured_at(one) for one in scenarios], machine),
         machine.ghz * 1e9,
         exposed,
         elapsed * found.cpus,
@@ -155,8 +110,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
         walks,
         nodes == 1,
         spared(tables, scenarios, lines),
-        (*(Finding("footprint", line) for line in notes), *data_by_node(scenarios)),
     )
+    return Use(law, tables, (*(Finding("footprint", line) for line in notes), *data_by_node(scenarios)))
 
 
 def answered(found: Footprint, lines: float, factor: float) -> str:
@@ -215,7 +170,7 @@ def of_tables(
 def spared(
     tables: Sequence[tuple[np.ndarray, np.ndarray]], scenarios: Sequence[Scenario], lines: Interval
 ) -> float:
-    """Use.small: reads of entries that map 4 KiB in 2 MiB of anonymous memory; the caches must hold the
+    """Sampled.small: reads of entries that map 4 KiB in 2 MiB of anonymous memory; the caches must hold the
     entries that take their place. tables: as of Use."""
     share, huge = 0.0, 0
     for (table, part), scenario in zip(tables, scenarios, strict=True):
@@ -281,19 +236,19 @@ def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> lis
     return notes
 
 
-# Prices.
-
-
-def latencies(use: Use, servers: Sequence[np.ndarray], machine: Machine, contended: bool) -> np.ndarray:
-    """float64[nodes that walk]: cycles of a read from each, mean over the tables that are read.
+def leaves_by_node(
+    tables: Sequence[tuple[np.ndarray, np.ndarray]], servers: Sequence[np.ndarray], machine: Machine
+) -> np.ndarray:
+    """Counts.leaves; its own node serves each reader where nothing is read.
 
     servers  of each process int16[T, nodes]: node that serves each table to each reader
     """
-    latency, readers = machine.table_cycles(contended), np.array(machine.cpu_nodes)
-    total = np.zeros(len(readers))
-    for (table, share), server in zip(use.tables, servers, strict=True):
-        total += (latency[readers, server[table][:, readers]] * share[:, None]).sum(axis=0)
-    return total if any(share.any() for _, share in use.tables) else latency[readers, readers]
+    readers = list(machine.cpu_nodes)
+    served = np.zeros((len(readers), machine.nodes))
+    for (table, share), server in zip(tables, servers, strict=True):
+        for k, reader in enumerate(readers):
+            served[k] += np.bincount(server[table, reader], share, machine.nodes)
+    return served if served.any() else np.eye(machine.nodes)[readers]
 
 
 def captured_at(scenario: Scenario) -> np.ndarray:
@@ -311,7 +266,7 @@ def with_reads(
 
     Each node is taken to walk as much as the processes did.
     """
-    dram = use.reads.middle * use.seconds
+    dram = use.law.reads.middle * use.law.seconds
     readers = scenarios[0].machine.cpu_nodes
     walks = counted.sum() / max(len(readers), 1)
     reads = np.zeros(counted.shape, np.float64)
@@ -321,63 +276,3 @@ def with_reads(
         for reader in readers:
             np.add.at(reads[0, 0], (8 * level, reader, server[table, reader], 1), dram * share)
     return np.rint(reads).astype(np.int64)
-
-
-def timed(
-    row: Result,
-    base: Result | None,
-    use: Use,
-    latency: tuple[np.ndarray, np.ndarray, np.ndarray],
-    machine: Machine,
-) -> Result:
-    """The Result with speed-ups: over the baseline, of local tables, and of leaf entries in the LLC where 2
-    MiB pages could be; and when its one-time cost is earned back, in runs as long as the sampling.
-
-    base     the baseline's, None: this is it
-    latency  float64[nodes that walk] of a read: as captured, under the baseline, under the policy
-
-    A process that keeps one CPU busy walks from one node at a time: its intervals reach over all of them.
-    """
-    captured, _, policy = latency
-
-    def over(before: np.ndarray, after: np.ndarray) -> Interval:
-        found = use.speedup(*(float(place.mean()) for place in (captured, before, after)))
-        if not use.alone:
-            return found
-        places = zip(captured, before, after, strict=True)
-        each = [found, *(use.speedup(*map(float, at)) for at in places)]
-        return Interval(min(one.low for one in each), found.middle, max(one.high for one in each))
-
-    speedup = over(*latency[1:])
-    local = np.minimum(policy, machine.table_cycles().diagonal()[list(machine.cpu_nodes)])
-    fewer = use.small * np.minimum(policy, machine.llc.cycles) + (1 - use.small) * policy
-    share = use.share(float(policy.mean()))
-    here, there = float(captured.mean()), float(policy.mean())
-    run_cycles = use.seconds * use.hertz * len(policy) * use.speedup(here, there, here).middle
-    taken = (
-        f"{use.exposed.low:.2g} to {use.exposed.high:.2g} of the wait for table entries from DRAM stalls the "
-        f"program, its cycles are its CPU time at {use.hertz / 1e9:g} GHz"
-    )
-    back = None
-    if base is not None and base.run_cycles is not None:
-        more, run = row.once_cycles - base.once_cycles, base.run_cycles
-
-        def runs(ratio: float) -> float:
-            if more <= 0 and not slower(ratio):
-                return 0.0
-            return more / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
-
-        back = speedup.through(runs)
-    return replace(
-        row,
-        speedup=speedup,
-        run_cycles=run_cycles,
-        run_seconds=use.elapsed if base is None or base.run_cycles is not None else None,
-        walk_share=share,
-        kernel_share=Interval.exactly(0.0),
-        table_share=share,
-        local_tables=over(policy, local),
-        cached_tables=over(policy, fewer),
-        assumptions=f"{taken}; {row.assumptions}",
-        break_even=back,
-    )

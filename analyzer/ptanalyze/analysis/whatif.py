@@ -15,7 +15,7 @@ from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
-from ..cost.price import price, with_data_in_dram
+from ..cost.price import Unknowns, price, with_data_in_dram
 from ..cost.throughput import rated, spent
 from ..formats.capture import CaptureLike, load
 from ..kernels.jit import compile_beside, compile_together, lacking, say_compiling
@@ -81,11 +81,11 @@ def replay_scenario(
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
     every, series = zip(*(done[id(plan)] for plan in plans if id(plan) in done), strict=True)
-    rows = price(every, setup.costs, states, setup.calibration, known)
+    rows = price(every, machine, setup.costs, Unknowns(states, setup.calibration), known)
     costs = with_data_in_dram(setup.costs, every[0].data_in_dram)
     for k, windows in enumerate(series):
         if windows is not None:
-            rated_series = rated(windows, every[k].machine, costs, setup.contended)
+            rated_series = rated(windows, machine, costs, setup.contended)
             rows[k] = replace(rows[k], series=rated_series)
     doubts: list[Finding] = []
     if larger.factor > 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from math import hypot
+from math import hypot, inf
 from typing import Self
 
 import msgspec
@@ -63,6 +63,7 @@ def less_sure(speedup: Interval, part: float) -> Interval:
 
 # What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.
 
+NEVER = inf  # runs until what is never earned back is
 LEAST = 0.0005  # half of the last of three decimals
 PLACES = 3  # at most
 NOTICED = 1.02  # speed-up, with mid-range assumptions, below which nothing is gained that limits a run

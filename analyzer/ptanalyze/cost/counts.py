@@ -12,7 +12,6 @@ from ..kernels import FAULT
 
 if TYPE_CHECKING:
     from ..core.columns import Finding
-    from ..core.machine import Machine
 
 TRACED, STEADY = 0, -1  # axis `runs`
 GUEST, HOST = 0, 1  # axis `sides`
@@ -28,7 +27,6 @@ class Counts:
     """Arrays over two runs, the trace and its steady state once more; where the trace alone is counted
     (--cold) `runs` is 1, so that TRACED and STEADY are the same.
 
-    machine       that the policy runs on
     run           the run that is counted: WARM, AS_TRACED, None without a trace
     reads         [runs, shares, bits, nodes, nodes, from]  entries read: bit of kernels.Counters, reader,
                   server; shares of the LLC that page tables may have, the machine's own first
@@ -49,13 +47,14 @@ class Counts:
     beyond        share of the memory that the caches of a node cannot hold; below 0 where they hold all
     longer        of what the first run missed beyond the further one, the part that a longer region misses at
                   best guess: the caches hold all that this one reads; 0: it is long enough
+    leaves        float64[CPU nodes, nodes]  part of the reads of leaf entries from DRAM, by sampled accessed
+                  bits, that each node serves to each reader; None where nothing tells
     timed         (cycles per instruction outside the tracer, whether its machine had one node), None: not
                   timed
     """
 
     policy: str
     params: dict[str, Any]
-    machine: Machine
     run: str | None
     reads: np.ndarray
     classes: np.ndarray
@@ -71,6 +70,7 @@ class Counts:
     data: np.ndarray | None = None
     beyond: float = 0.0
     longer: float = 0.0
+    leaves: np.ndarray | None = None
     timed: tuple[float, bool] | None = None
     placement: str = ""
     facts: dict[str, Any] = field(default_factory=dict)

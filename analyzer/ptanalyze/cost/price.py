@@ -20,17 +20,15 @@ at corners.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
 
 from ..core.errors import UsageError
-from ..core.interval import Interval
+from ..core.interval import NEVER, Interval
 from .counts import (
     AS_TRACED,
     CACHED,
@@ -44,42 +42,57 @@ from .counts import (
     Counts,
 )
 from .cycles import WALK, at_home, call_costs, lock_held, read_cycles, same_socket, taken_ns, walk_cycles
-from .law import CONTENDED, LOCAL, counted, outside_cycles, placement
+from .law import CONTENDED, LOCAL, Calibration, counted, outside_cycles, placement
 from .result import Result
+from .sampled import Sampled
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
-    from .law import Calibration
 
-NEVER = math.inf
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
+class Unknowns(NamedTuple):
+    """What is not known of a run's time.
+
+    contended  latencies under load, or idle ones; both: best guess first, intervals reach over both
+    measured   a run that was counted, or samples of accessed bits; None: instructions are priced, or what
+               they took outside the tracer
+    """
+
+    contended: Sequence[bool] = (False,)
+    measured: Calibration | Sampled | None = None
+
+
 def price(
     every: Sequence[Counts],
+    machine: Machine,
     costs: Costs,
-    contended: Sequence[bool] = (False,),
-    calibration: Calibration | None = None,
+    unknowns: Unknowns,
     provenance: dict[str, str] | None = None,
 ) -> list[Result]:
     """Results of Counts; the others are compared with the first, the baseline's.
 
-    contended  latencies under load, or idle ones; both: best guess first, intervals reach over both
-    No speed-up where neither instructions are known (0) nor a Calibration is given.
+    No speed-up where neither instructions are known (0) nor anything was measured.
     """
-    base = every[0]
+    base, (contended, measured) = every[0], unknowns
     costs = with_data_in_dram(costs, base.data_in_dram)
+    calibration = measured if isinstance(measured, Calibration) else None
     if calibration is not None:
-        _must_be_alike(base, calibration, contended[0])
-    native = _native(base, contended[0])
-    law = Law(base, STEADY, costs, contended, calibration, native)
-    traced = law if base.run != WARM else Law(base, TRACED, costs, contended[:1], calibration, native)
+        _must_be_alike(base, machine, calibration, contended[0])
+    native = _native(base, machine, contended[0])
+    law = Law(base, machine, STEADY, costs, contended, calibration, native)
+    traced = law
+    if base.run == WARM:
+        traced = Law(base, machine, TRACED, costs, contended[:1], calibration, native)
     assumed = assumptions(costs, contended, calibration, bool(np.all(base.instructions)), native)
     rows = list[Result]()
     for counts in every:
-        rows.append(_row(counts, rows[0] if rows else None, law, traced, costs, assumed, provenance or {}))
+        rows.append(
+            _row(counts, base, rows[0] if rows else None, law, traced, costs, unknowns, assumed, provenance)
+        )
     return rows
 
 
@@ -93,19 +106,21 @@ def with_data_in_dram(costs: Costs, least: float) -> Costs:
 
 def _row(
     counts: Counts,
+    first: Counts,
     base: Result | None,
     law: Law,
-    law_of_traced: Law,
+    traced: Law,
     costs: Costs,
+    unknowns: Unknowns,
     assumed: str,
-    provenance: dict[str, str],
+    provenance: dict[str, str] | None,
 ) -> Result:
-    """base: None for the baseline."""
-    machine, warm = counts.machine, counts.run == WARM
+    """first, base: the baseline's, base None for itself."""
+    machine, warm, measured = law.machine, counts.run == WARM, unknowns.measured
     own = counts.reads[STEADY, 0]
     cycles = read_cycles(machine, law.contended[0])
     guest, host = walk_cycles(own, cycles).tolist()
-    managed_once, managed = (kernel_cycles(counts, run, costs) for run in (TRACED, STEADY))
+    managed_once, managed = (kernel_cycles(counts, run, machine, costs) for run in (TRACED, STEADY))
     events, made = _events(counts, STEADY), counts.calls[STEADY]
     calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
     once = counts.before.sum(axis=1)
@@ -116,13 +131,29 @@ def _row(
     else:
         once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
         once_cycles = float(once_ns) * machine.ghz
-    row = Result(
+    extra = once_cycles - base.once_cycles if base else None
+    findings, run_time = counts.findings, dict[str, Any]()
+    if isinstance(measured, Sampled):
+        if counts.leaves is not None:
+            run = base.run_cycles if base else None
+            run_time = measured.run_time(
+                counts.leaves, first.leaves, machine, unknowns.contended[0], extra, run
+            )
+            assumed = f"{measured.assumptions}; {assumed}"
+    elif law.timed:
+        run_time = law.run_time(counts, managed, extra)
+        if warm:
+            run_time["traced_speedup"] = traced.speedup(counts, managed_once) if traced.timed else None
+        if law.calibration is None:
+            lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
+            findings = (*findings, *lock)
+    return Result(
         policy=counts.policy,
         params=counts.params,
         machine=machine.name,
         host_nodes=machine.host_nodes,
         placement=counts.placement,
-        baseline=base.baseline if base else counts.policy,
+        baseline=first.policy,
         run=counts.run if counts.hits.any() else None,
         walks=counts.walks,
         hits=counts.hits,
@@ -149,38 +180,10 @@ def _row(
         once_cycles=once_cycles,
         assumptions=assumed,
         facts=counts.facts,
-        findings=counts.findings,
-        provenance=provenance,
+        findings=findings,
+        provenance=provenance or {},
+        **run_time,
     )
-    if not law.timed:
-        return row
-    walks = law.walks(counts)
-    taken, none = law.run(walks, managed), np.zeros_like(walks)
-    speedup = over(law.base / taken)
-    run_cycles = float(taken[0] / law.factor[0])
-    region = law.base[0] / law.factor[0]
-    row = replace(
-        row,
-        speedup=speedup,
-        run_cycles=run_cycles,
-        walk_share=over(1 - law.run(none, managed) / taken),
-        kernel_share=over(1 - law.run(walks, 0.0) / taken),
-        table_share=over(1 - law.run(none, 0.0) / taken),
-        local_tables=over(taken / law.run(law.walks(counts, home=True), managed)),
-        local_data=None if base else law.local_data(counts, taken),
-        traced_speedup=speedup,
-    )
-    if warm:
-        row = replace(
-            row,
-            traced_speedup=None
-            if not law_of_traced.timed
-            else over(law_of_traced.base / law_of_traced.run(law_of_traced.walks(counts), managed_once)),
-            break_even=law.break_even(once_cycles - base.once_cycles, taken) if base else None,
-            run_seconds=float(region / (counts.cpus * machine.ghz * 1e9)),
-        )
-    lock = [] if law.calibration else lock_held(calls, run_cycles, counts.cpus, machine.ghz)
-    return replace(row, findings=(*row.findings, *lock))
 
 
 def over(corners: np.ndarray) -> Interval:
@@ -191,7 +194,7 @@ def over(corners: np.ndarray) -> Interval:
 class Law:
     """Cycles of a run at each corner: arrays float64[corners], the best guess first.
 
-    timed    whether cycles outside walks are known; else only `contended` and `calibration` are set
+    timed    whether cycles outside walks are known; else nothing but the arguments is set
     base     cycles of the baseline's run
     factor   cycles of the measured run for each of the region that stands for it; 1 without a Calibration
     own      the corners at the machine's own share of the LLC, the first latencies and the best guess of a
@@ -201,13 +204,14 @@ class Law:
     def __init__(
         self,
         base: Counts,
+        machine: Machine,
         run: int,
         costs: Costs,
         contended: Sequence[bool],
         calibration: Calibration | None,
         native: tuple[Interval, float] | None,
     ) -> None:
-        self.number, self.contended, self.calibration = run, contended, calibration
+        self.machine, self.number, self.contended, self.calibration = machine, run, contended, calibration
         self.assumed, executed = calibration is None and native is None, float(base.instructions[run])
         self.timed = calibration is not None or executed > 0
         if not self.timed:
@@ -222,7 +226,7 @@ class Law:
         elif native is not None:
             unknown = (costs.exposed, native[0], Interval.exactly(0))
         self._corners(base, run, unknown)
-        management = kernel_cycles(base, run, costs)
+        management = kernel_cycles(base, run, machine, costs)
         self.shared, self.grown, self.kernel = np.zeros_like(self.exposed), (1.0, 1.0), 0.0
         self.factor: np.ndarray = np.ones_like(self.exposed)
         if calibration is not None:
@@ -231,7 +235,7 @@ class Law:
             least = costs.cycles_per_instruction.low
             self.outside = executed * np.maximum(self.second - self.exposed * native[1], least)
         else:
-            local = base.classes[run].sum() * base.machine.latency_cycles().diagonal().mean()
+            local = base.classes[run].sum() * machine.latency_cycles().diagonal().mean()
             self.outside = executed * self.second + self.waits * local
         if self.timed:
             self.base = self.run(self.walks(base), management)
@@ -259,7 +263,7 @@ class Law:
         local = calibration.local
         cycles = counted(local.cycles, "calibration: cycles")
         gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
-        placed = [measured_cycles(base.machine, calibration, self.contended[0])]
+        placed = [measured_cycles(self.machine, calibration, self.contended[0])]
         replayed = self._sides(base, np.array(placed))
         simulated = replayed.sum(axis=0)
         self.timed = bool(simulated.all())
@@ -289,9 +293,9 @@ class Law:
     def walks(self, counts: Counts, home: bool = False) -> np.ndarray:
         """float64[corners]: walk cycles, of a measured run as many times more as its own were; `home`: with
         each table local to every node, idle."""
-        read = [read_cycles(counts.machine, loaded) for loaded in self.contended]
+        read = [read_cycles(self.machine, loaded) for loaded in self.contended]
         if home:
-            read = [at_home(read_cycles(counts.machine))]
+            read = [at_home(read_cycles(self.machine))]
         guest, host = self._sides(counts, np.stack([[one, one] for one in read]))
         walks: np.ndarray = self.grown[0] * guest + self.grown[1] * host
         return walks
@@ -304,6 +308,33 @@ class Law:
         )
         cycles: np.ndarray = self.outside + waited + queued + (management - self.kernel) * self.factor
         return cycles
+
+    def speedup(self, counts: Counts, managed: float) -> Interval:
+        return over(self.base / self.run(self.walks(counts), managed))
+
+    def run_time(self, counts: Counts, managed: float, extra: float | None) -> dict[str, Any]:
+        """Fields of a Result.
+
+        managed  cycles of the kernel in the run
+        extra    one-time cycles beyond the baseline's, None: of the baseline itself
+        """
+        walks = self.walks(counts)
+        taken, none = self.run(walks, managed), np.zeros_like(walks)
+        fields = {
+            "speedup": over(self.base / taken),
+            "traced_speedup": over(self.base / taken),
+            "run_cycles": float(taken[0] / self.factor[0]),
+            "walk_share": over(1 - self.run(none, managed) / taken),
+            "kernel_share": over(1 - self.run(walks, 0.0) / taken),
+            "table_share": over(1 - self.run(none, 0.0) / taken),
+            "local_tables": over(taken / self.run(self.walks(counts, home=True), managed)),
+            "local_data": self.local_data(counts, taken) if extra is None else None,
+        }
+        if counts.run == WARM:
+            seconds = self.base[0] / self.factor[0] / (counts.cpus * self.machine.ghz * 1e9)
+            fields["run_seconds"] = float(seconds)
+            fields["break_even"] = None if extra is None else self.break_even(extra, taken)
+        return fields
 
     def break_even(self, extra: float, taken: np.ndarray) -> Interval:
         """Runs until `extra` cycles are earned back: 0 at once, NEVER. A gain counts where it can be read in
@@ -326,7 +357,7 @@ class Law:
             return None  # data are counted at walks: without any, only the caches can tell that none wait
         if data[..., DRAM].any(axis=(1, 2)).all():
             data = data[..., DRAM:]
-        latency = np.stack([base.machine.latency_cycles(one) for one in self.contended])
+        latency = np.stack([self.machine.latency_cycles(one) for one in self.contended])
         own = np.diagonal(latency, axis1=1, axis2=2)
         further = np.einsum("tnm,snmd->st", latency - own[..., None], data)
         further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond > 0)
@@ -358,10 +389,10 @@ def measured_cycles(machine: Machine, calibration: Calibration, contended: bool 
     return sides
 
 
-def _must_be_alike(base: Counts, calibration: Calibration, contended: bool) -> None:
+def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, contended: bool) -> None:
     """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
     the LLC: cached entries in L2, in either, or in the LLC with DRAM under load."""
-    local, machine = calibration.local, base.machine
+    local = calibration.local
     if not local.walks or not local.walk or not base.walks:
         return
     loaded = contended or machine.latency.contended is not None
@@ -385,14 +416,14 @@ def _must_be_alike(base: Counts, calibration: Calibration, contended: bool) -> N
     )
 
 
-def _native(base: Counts, contended: bool) -> tuple[Interval, float] | None:
+def _native(base: Counts, machine: Machine, contended: bool) -> tuple[Interval, float] | None:
     """(cycles per instruction of the modelled machine over the whole run, walk cycles in them), of a program
     that was timed outside the tracer (ADR 26). Walks of that run went to tables of its own machine: all local
     where that has one node."""
     if base.timed is None:
         return None
     measured, one_node = base.timed
-    read = read_cycles(base.machine, contended and not one_node)
+    read = read_cycles(machine, contended and not one_node)
     walks = float(walk_cycles(base.reads[TRACED, 0], at_home(read) if one_node else read).sum())
     cycles = Interval(measured / OTHER_CPU, measured, measured * OTHER_CPU)
     return cycles, walks / float(base.instructions[TRACED])
@@ -405,11 +436,11 @@ def _dram_shares(reads: np.ndarray, cycles: np.ndarray) -> tuple[float | None, f
     return guest, host
 
 
-def kernel_cycles(counts: Counts, run: int, costs: Costs) -> float:
+def kernel_cycles(counts: Counts, run: int, machine: Machine, costs: Costs) -> float:
     """Cycles of the program's CPUs for faults, system calls and their shootdowns in a run; of the first, for
     what is done before it, too."""
-    ns = taken_ns(_events(counts, run), counts.machine, costs, counts.calls[run]).sum()
-    return float(ns + (_huge_ns(counts, costs) if _from_scratch(counts, run) else 0.0)) * counts.machine.ghz
+    ns = taken_ns(_events(counts, run), machine, costs, counts.calls[run]).sum()
+    return float(ns + (_huge_ns(counts, costs) if _from_scratch(counts, run) else 0.0)) * machine.ghz
 
 
 def _from_scratch(counts: Counts, run: int) -> bool:

@@ -14,10 +14,9 @@ from ..analysis.verdict import CAUTIONS, Verdict
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section
 from ..core.errors import program, show_duration, size_in_words, this_program
-from ..core.interval import NOTICED, faster, interval
+from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.messages import message
 from ..core.trace import GUEST_BIT, threads_placed
-from ..cost.price import NEVER
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result
 from ..cost.throughput import WINDOW_COLUMNS
 from ..kernels import KINDS

@@ -1,0 +1,127 @@
+"""The law of a process whose accessed bits were sampled: each read of a leaf entry from DRAM takes as long as
+it is far to the node that serves it, and e of it stalls the program (cost.law).
+
+The cycles of the process are counted: its CPU time. So a speed-up needs neither instructions nor a rate of
+walks: reads that caches answer take as long under every placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.interval import NEVER, Interval, faster, over_corners, slower
+
+if TYPE_CHECKING:
+    from ..core.machine import Machine
+
+MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Reads of leaf entries from DRAM by a process, on a machine.
+
+    reads    per second of CPU time, by all nodes together
+    leaves   as Counts.leaves, with the tables where they were captured
+    hertz    cycles per second; exposed: share e of the wait
+    seconds  of CPU time that the process was sampled; elapsed: of the clock
+    walks    counted share of the cycles that walks take, None: no counter
+    alone    whether it keeps one CPU busy at most, which is on one node at a time: intervals reach over all
+    small    share of the reads that 2 MiB pages would spare, in memory that may have them
+    """
+
+    reads: Interval
+    leaves: np.ndarray
+    hertz: float
+    exposed: Interval
+    seconds: float
+    elapsed: float
+    walks: float | None = None
+    alone: bool = False
+    small: float = 0.0
+
+    @property
+    def assumptions(self) -> str:
+        return (
+            f"{self.exposed.low:.2g} to {self.exposed.high:.2g} of the wait for table entries from DRAM "
+            f"stalls the program, its cycles are its CPU time at {self.hertz / 1e9:g} GHz"
+        )
+
+    def share(self, latency: float) -> Interval:
+        """Share of the run that walks take, where a read from DRAM takes these cycles; without a counter
+        what is above the reads from DRAM is open."""
+        if self.walks is not None:
+            counted = self.walks
+            return self.exposed.through(lambda exposed: min(exposed * counted, MOST_STALLED))
+        least = over_corners(
+            lambda reads, exposed: min(reads * exposed * latency / self.hertz, MOST_STALLED),
+            self.reads,
+            self.exposed,
+        )
+        return Interval(least.low, least.middle, 1.0)
+
+    def _ratio(self, captured: float, baseline: float, policy: float) -> Interval:
+        """Run time under the baseline over that under a policy, by mean cycles of a read in each place."""
+
+        def ratio(reads: float, exposed: float) -> float:
+            each = min(reads * exposed, MOST_STALLED * self.hertz / max(captured, 1e-9)) / self.hertz
+            outside = 1 - each * captured
+            return (outside + each * baseline) / (outside + each * policy)
+
+        return over_corners(ratio, self.reads, self.exposed)
+
+    def speedup(self, captured: np.ndarray, baseline: np.ndarray, policy: np.ndarray) -> Interval:
+        """Run time under the baseline over that under a policy.
+
+        captured, baseline, policy  cycles of a read by each node that walks, float64[CPU nodes]
+        """
+        mean = self._ratio(*(float(place.mean()) for place in (captured, baseline, policy)))
+        if not self.alone:
+            return mean
+        places = zip(captured, baseline, policy, strict=True)
+        each = [mean, *(self._ratio(*map(float, at)) for at in places)]
+        return Interval(min(one.low for one in each), mean.middle, max(one.high for one in each))
+
+    def run_time(
+        self,
+        leaves: np.ndarray,
+        baseline: np.ndarray | None,
+        machine: Machine,
+        contended: bool,
+        extra: float | None,
+        run: float | None,
+    ) -> dict[str, Any]:
+        """Fields of a Result: speed-ups over the baseline, of local tables, and of leaf entries in the LLC
+        where 2 MiB pages could be; and when the one-time cost is earned back, in runs as the sampled one.
+
+        leaves, baseline  Counts.leaves of the policy and of the baseline; None: not known
+        extra, run        one-time cycles beyond the baseline's, and cycles of its run; None: of itself
+        """
+        readers = list(machine.cpu_nodes)
+        cycles = machine.table_cycles(contended)[readers]
+        captured, policy = ((cycles * served).sum(axis=1) for served in (self.leaves, leaves))
+        before = policy if baseline is None else (cycles * baseline).sum(axis=1)
+        local = np.minimum(policy, machine.table_cycles().diagonal()[readers])
+        fewer = self.small * np.minimum(policy, machine.llc.cycles) + (1 - self.small) * policy
+        here, there = float(captured.mean()), float(policy.mean())
+        speedup, share = self.speedup(captured, before, policy), self.share(there)
+
+        def runs(ratio: float) -> float:
+            if extra is None or run is None or (extra <= 0 and not slower(ratio)):
+                return 0.0
+            return extra / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
+
+        return {
+            "speedup": speedup,
+            "run_cycles": self.seconds * self.hertz * len(policy) * self._ratio(here, there, here).middle,
+            "run_seconds": self.elapsed if extra is None or run is not None else None,
+            "walk_share": share,
+            "kernel_share": Interval.exactly(0.0),
+            "table_share": share,
+            "local_tables": self.speedup(captured, policy, local),
+            "cached_tables": self.speedup(captured, policy, fewer),
+            "break_even": None if run is None else speedup.through(runs),
+        }
