@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
-from .columns import Finding
+from .columns import Finding, noted
 from .errors import MOST_CPUS, MOST_NODES, UsageError, bundled, meant
 from .interval import Interval
 from .safe_files import Undecodable, field_and_why, plain_toml, read_given, struct_of
@@ -459,11 +459,7 @@ def share_of_cache(machine: Machine) -> list[Finding]:
     if machine.llc.shares is None:
         return []
     low, high = machine.llc.shares
-    text = (
-        f"{machine.llc.share:g} of the LLC holds page-table lines, an estimate; bounds of speed-ups cover "
-        f"{low:g} to {high:g} (--cache-share)"
-    )
-    return [Finding("cache-share", text, numbers={"share": machine.llc.share, "low": low, "high": high})]
+    return [noted("cache-share", share=machine.llc.share, low=low, high=high)]
 
 
 def _share_bounds(text: str) -> list[float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.columns import Finding
+from ..core.columns import Finding, noted
 from ..kernels import (
     CALLS,
     FAULT,
@@ -224,11 +224,7 @@ def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: floa
     share = held_ns(calls) * ghz * cpus / run_cycles
     if share < BUSY:
         return []
-    text = (
-        f"system calls hold the lock on the mappings for {100 * min(share, 1):.0f} % of the run: threads "
-        "would wait for each other, which speed-ups leave out"
-    )
-    return [Finding("lock", text, numbers={"share": min(share, 1)})]
+    return [noted("lock", share=min(share, 1))]
 
 
 def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:
@@ -237,7 +233,7 @@ def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Fin
     chunks = trace.chunks[first:]
     executed = int(chunks["instructions"].sum())
     if executed:
-        return float(executed), Finding("instructions", "instructions as counted")
+        return float(executed), noted("instructions")
     ratio = costs.instructions_per_access
-    text = f"instructions not counted: {ratio:g} per access assumed"
-    return float(chunks["accesses"].sum()) * ratio, Finding("instructions", text)
+    assumed = noted("instructions", line="instructions-assumed", ratio=ratio)
+    return float(chunks["accesses"].sum()) * ratio, assumed

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, plain
+from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 from .counts import DRAM, GUEST_BITS
@@ -210,8 +210,7 @@ class Result:
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
-        text = f"from a trace of one size: speed-ups may be off by another {100 * unsure:.0f} % of the effect"
-        note = Finding("of-one-size", text, numbers={"of the effect": unsure})
+        note = noted("of-one-size", unsure=unsure)
         grown: dict[str, Any] = {name: round(getattr(self, name) * times) for name in GROWING}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ..core.columns import Finding
+from ..core.columns import Finding, noted
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..world.reservations import Reservations, measure, reserve
@@ -41,7 +41,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
             "ept_lines_per_gpt_line_before": measure(scenario.space).mean(),
             "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
-        findings=[Finding(*one, policy="ptemagnet") for one in messages(groups, scenario)],
+        findings=list(findings(groups, scenario)),
     )
 
 
@@ -63,29 +63,20 @@ def facts(groups: Reservations) -> dict[str, Any]:
     }
 
 
-def messages(groups: Reservations, scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """(code, text) of findings for a reader of the results."""
-    if not scenario.traced:
-        yield (
-            "order-unknown",
-            "no trace: pages fault by address, and what fewer cache lines save is not known",
-        )
-    elif groups.early:
-        yield "mapped-first", f"{groups.early} pages that no walk faults in were mapped first, by address"
-    if groups.late:
-        yield (
-            "mapped-last",
-            f"{groups.late} pages that the trace's events had freed were mapped last, by address",
-        )
-    if not len(scenario.snapshot.vmas):
-        yield "no-vmas", "the capture has no VMAs (maps); all pages are taken as anonymous memory"
+def findings(groups: Reservations, scenario: Scenario) -> Iterator[Finding]:
+    """What a reader of the results must know."""
     kept = [f"{pages} {reason}" for reason, pages in groups.kept.items() if pages]
-    if kept:
-        yield "frames-kept", f"pages that keep their frames: {', '.join(kept)}"
-    if groups.counts["fallbacks"]:
-        yield "no-block", f"{groups.counts['fallbacks']} faults found no block of frames left"
-    if scenario.traced:
-        yield "forks-unseen", "forks are not in traces; copies on write would get frames of their own"
+    for code, holds, number in (
+        ("order-unknown", not scenario.traced, 0),
+        ("mapped-first", scenario.traced and groups.early, groups.early),
+        ("mapped-last", groups.late, groups.late),
+        ("no-vmas", not len(scenario.snapshot.vmas), 0),
+        ("frames-kept", kept, ", ".join(kept)),
+        ("no-block", groups.counts["fallbacks"], groups.counts["fallbacks"]),
+        ("forks-unseen", scenario.traced, 0),
+    ):
+        if holds:
+            yield noted(code, policy="ptemagnet", pages=number)
 
 
 POLICY = Policy(
