@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import nlargest
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..analysis.classify import TRACED
-from ..analysis.leaf_classes import Classification
+from ..analysis.leaf_classes import WEIGHTS, Classification
 from ..core.columns import Section, plain
+from ..core.messages import Message, message
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
 from ..world.scenario import Scenario
 from .terminal import percent
 
-OF = {  # what a classification counts, by its weight
-    "walks": "of walks",
-    "samples": "of samples",
-    "heat": "of walks estimated from accessed bits",
-    "leaf": "of leaf entries",
-    "4k": "of 4 KiB pages",
+UNITS = {  # what a classification counts, by its weight
+    "walks": "page walks",
+    "samples": "samples",
+    "heat": "page walks",
+    "leaf": "leaf entries",
+    "4k": "4 KiB pages",
 }
 TOP = 10  # groups shown, of those with more than FEW of what is counted
 FEW = 0.001
@@ -31,24 +30,9 @@ GROUPS = {"vma": "VMAs", "thread": "threads", "process": "processes", "page": "p
 
 
 def title(weight: str, how: Mapping[str, str]) -> str:
-    """`how`: machine and placement of threads; for walks only."""
-    if weight == "samples":
-        return f"Samples of accesses, {threads_placed(how['placement'])}"
-    if weight == "walks":
-        return f"Walks of the whole trace on {how['machine']}, {threads_placed(how['placement'])}"
-    if weight == "heat":
-        return "Walks estimated from samples of accessed bits"
-    return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
-
-
-NAMES = {  # of rows, by weight
-    "walks": "page walks",
-    "samples": "samples",
-    "heat": "page walks",
-    "leaf": "leaf entries",
-    "4k": "4 KiB pages",
-}
-ALL_LOCAL = "Moving or copying page tables gains nothing while the threads stay there."
+    """`how`: machine and placement of threads; for walks and samples only."""
+    threads = threads_placed(how["placement"]) if how else ""
+    return str(message("classified", weight, machine=how.get("machine"), threads=threads))
 
 
 def view(
@@ -59,13 +43,10 @@ def view(
     found  (Classification, its title) of each weight; by: as of classify
     """
     counted = [(classes, named) for classes, named in found if classes.by_class().any()]
-    cautions = [few for classes, _ in found if (few := caution(classes)) is not None]
-    if counted:
-        yield Section(lines=[*cautions, sentence(counted[-1][0]), ""])
-    else:
-        yield Section(lines=cautions)
+    first = [str(sentence(counted[-1][0])), ""] if counted else []
+    yield Section(lines=[*(line for classes, _ in found for line in caution(classes)), *first])
     if by == "all" and counted:
-        rows = [row for classes, _ in counted for row in rows_of(classes, "counted", NAMES[classes.weight])]
+        rows = [row for classes, _ in counted for row in rows_of(classes, "counted", UNITS[classes.weight])]
         lines = [f"- {named}" for _, named in counted]
         lines += [f"- {jointly(classes)}" for classes, _ in counted[-1:] if not classes.native]
         yield Section("", rows, [*lines, *(line for classes, _ in found for line in asides_of(classes))])
@@ -75,94 +56,60 @@ def view(
             yield Section(named, rows, [*lines, *asides_of(classes)])
     for classes, named in found:
         if not classes.by_class().any():
-            yield Section(
-                lines=[f"{named}: nothing to classify", *(asides_of(classes) if not counted else ())]
-            )
+            left = asides_of(classes) if not counted else ()
+            yield Section(lines=[str(message("classify", "nothing", of=named)), *left])
     if further is not None:
         yield Section(lines=[""])
         yield further
 
 
-def sentence(classes: Classification) -> str:
-    """The share of what was counted that has a remote leaf entry."""
+def sentence(classes: Classification) -> Message:
+    """The share of what was counted that has a remote leaf entry, and where the page tables are."""
     counts = classes.by_class().sum(axis=(0, 1))
-    remote, total = int(counts[1:].sum()), int(counts.sum())
-    if len(classes.nodes) == 1 and not remote:
-        return "Every leaf entry is local: the captured machine has one NUMA node."
-    how = {
-        "walks": "of the page walks read a remote leaf entry",
-        "heat": "of the page walks, estimated from accessed bits, read a remote leaf entry",
-        "samples": "of the sampled accesses have a remote leaf entry",
-        "leaf": "of the leaf entries are remote, on average over the sockets",
-        "4k": "of the 4 KiB pages have a remote leaf entry, on average over the sockets",
-    }[classes.weight]
-    both = "" if classes.native or not remote else f", {percent(counts[3] / total)} in both gPT and ePT"
-    said = f"{percent(remote / total)} {how}{both}."
-    return said if remote else f"{said} {ALL_LOCAL}"
-
-
-def jointly(classes: Classification) -> str:
-    """How often the leaf entries of both dimensions are local together, beside chance."""
-    together = list(classes.together().values())
-    ll, chance = (sum(one[k] for one in together) / len(together) for k in (0, 1))
-    return (
-        f"gPT and ePT leaf entries are local together for {percent(ll)} {OF[classes.weight]}; "
-        f"independent placement would give {percent(chance)}"
+    remote, total, alone = int(counts[1:].sum()), int(counts.sum()), len(classes.nodes) == 1
+    if alone and not remote:
+        return message("classify", "single")
+    both = not classes.native and remote
+    return message(
+        "classify",
+        classes.weight,
+        basis=message("basis", "one-node" if alone else "nodes"),
+        remote=percent(remote / total),
+        both=message("both", "dimensions" if both else "none", share=both and percent(counts[3] / total)),
+        gain=message("both", "none" if remote else "all-local"),
     )
 
 
+def jointly(classes: Classification) -> Message:
+    """How often the leaf entries of both dimensions are local together, beside chance."""
+    together = list(classes.together().values())
+    local, chance = (percent(sum(one[k] for one in together) / len(together)) for k in (0, 1))
+    return message("classify", "together", local=local, chance=chance, units=UNITS[classes.weight])
+
+
 def largest(classes: Classification, by: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """(rows of the groups with the largest counts, lines on the others)."""
-    every = rows_of(classes)
-    rows, left = most(every)
-    if not left:
+    """(rows of the TOP groups with the largest counts, those first; lines on the others)."""
+    every, total = rows_of(classes), Counter[str]()
+    for row in every:
+        total[row["of"]] += row["count"]
+    ranked, least = total.most_common(), FEW * total.total()
+    order = {group: k for k, (group, count) in enumerate(ranked[:TOP]) if not k or count > least}
+    rows = sorted((row for row in every if row["of"] in order), key=lambda row: order[row["of"]])
+    if len(rows) == len(every):
         return rows, []
-    half, groups = half_of(every)
-    counted = OF[classes.weight].removeprefix("of ")
-    return rows, [
-        f"- {left:,} more rows with fewer: --csv has all",
-        f"- half of the {counted}: {half:,} of {groups:,} {GROUPS.get(by, 'rows')}",
-    ]
+    half = int(np.searchsorted(np.cumsum([count for _, count in ranked]), total.total() / 2)) + 1
+    numbers = {"left": len(every) - len(rows), "half": half, "number": len(ranked)}
+    words = {"units": UNITS[classes.weight], "groups": GROUPS.get(by, "rows")}
+    return rows, [str(message("classify", code, **numbers, **words)) for code in ("more", "half")]
 
 
 def asides_of(classes: Classification) -> Iterator[str]:
     """What has no class, and what was not counted."""
     for why, count in classes.unresolved.items():
         if count:
-            yield f"- without a class: {count:,} {why}"
+            yield str(message("classify", "without", count=count, why=why))
     if classes.tracers:
-        counted = OF[classes.weight].removeprefix("of ")
-        yield f"- not counted: {classes.tracers:,} {counted} of the tracer's own memory"
-
-
-def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """(rows of the TOP groups with the largest counts, those first; number of rows left out)."""
-    total = totals(rows)
-    first, *others = nlargest(TOP, total, key=lambda one: total[one]) or [""]
-    least = FEW * sum(total.values())
-    of: dict[str, list[dict[str, Any]]] = {
-        group: [] for group in (first, *(one for one in others if total[one] > least))
-    }
-    for row in rows:
-        if row["of"] in of:
-            of[row["of"]].append(row)
-    shown = [row for group in of.values() for row in group]
-    return shown, len(rows) - len(shown)
-
-
-def half_of(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """(how many of the largest groups have half of what is counted, groups)."""
-    counts = sorted(totals(rows).values(), reverse=True)
-    sums = list(accumulate(counts))
-    return bisect_left(sums, sums[-1] / 2) + 1, len(counts)
-
-
-def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """{group: its count, seen from all sockets}."""
-    total: dict[str, int] = {}
-    for row in rows:
-        total[row["of"]] = total.get(row["of"], 0) + row["count"]
-    return total
+        yield str(message("classify", "tracers", count=classes.tracers, units=UNITS[classes.weight]))
 
 
 def without_path(group: str) -> str:
@@ -171,18 +118,17 @@ def without_path(group: str) -> str:
     return f"{addresses} {file.rpartition('/')[2]}" if file.startswith("/") else group
 
 
-def caution(classes: Classification) -> str | None:
-    """A line where a tenth or more of what was counted has no class, else None."""
+def caution(classes: Classification) -> list[str]:
+    """A line where a tenth or more of what was counted has no class."""
     known = int(classes.by_class().sum())
     if classes.weight not in TRACED:  # each entry is seen from every socket
         known //= max(len(classes.sockets), 1)
     missing = sum(classes.unresolved.values())
     if not missing or missing * 10 < known + missing:
-        return None
-    what = {"leaf": "entries", "4k": "entries", "samples": "samples"}.get(classes.weight, "walks")
-    share = 100 * missing / (known + missing)
-    freed = ", most of them of memory that was freed before the dump: see `ptanalyze check`"
-    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what != 'entries' else ''}."
+        return []
+    code = "careful" if classes.weight in WEIGHTS else "careful-freed"
+    share = missing / (known + missing)
+    return [str(message("classify", code, share=share, units=UNITS[classes.weight]))]
 
 
 def as_record(classes: Classification, title: str) -> dict[str, Any]:
@@ -232,10 +178,6 @@ def rows_of(classes: Classification, head: str = "of", name: str = "") -> list[d
 
 States: TypeAlias = Mapping[str, Fragmentation]  # before, after
 
-WHEN = {"before": "As captured,", "after": "With reservations,"}
-FULL = "- full: gPT cache lines with all eight pages mapped"
-NOTHING = "no 4 KiB page that the host maps: nothing to measure"
-
 
 def view_fragmentation(
     states: States, shaped: Scenario | None, further: Section | None = None
@@ -243,10 +185,11 @@ def view_fragmentation(
     """A sentence, a table of shares, what reservations cost, and what to type next."""
     aside = [f"- {line}" for line in asides(states["before"])]
     if rows := [*histogram_rows(states, False), *histogram_rows(states, True)]:
-        yield Section(lines=[*map(fragmentation_sentence, *zip(*states.items(), strict=True)), ""])
-        yield Section("gPT cache lines by the number of their ePT cache lines, in %", rows, [FULL, *aside])
+        yield Section(lines=[*(str(scattered(when, seen)) for when, seen in states.items()), ""])
+        title, full = (str(message("fragmentation", code)) for code in ("title", "full"))
+        yield Section(title, rows, [full, *aside])
     else:
-        yield Section(lines=[NOTHING, *aside])
+        yield Section(lines=[str(message("fragmentation", "nothing")), *aside])
     if shaped:
         said = [f"- {one.line}" for one in shaped.findings]
         yield Section("Reservations", reservation_rows(shaped.facts), said)
@@ -255,15 +198,12 @@ def view_fragmentation(
         yield further
 
 
-def fragmentation_sentence(when: str, seen: Fragmentation) -> str:
+def scattered(when: str, seen: Fragmentation) -> Message:
     """Over how many lines the host's entries are scattered."""
     counts = seen.histogram(False).sum(axis=0)
     total = int(counts.sum())
     mean = float(counts @ np.arange(1, len(counts) + 1)) / total
-    return (
-        f"{WHEN[when]} the entries of a gPT cache line are backed by {mean:.2f} ePT cache lines on average "
-        f"(1 to 8): {percent(1 - counts[0] / total)} of the lines are scattered."
-    )
+    return message("fragmentation", when, mean=mean, share=percent(1 - counts[0] / total))
 
 
 def fragmentation_record(states: States, shaped: Scenario | None) -> dict[str, Any]:
@@ -300,9 +240,9 @@ def asides(seen: Fragmentation) -> Iterator[str]:
     """Pages without a gPT line or ePT line, one line each."""
     for size, count in zip(("2 MiB", "1 GiB"), seen.huge.sum(axis=0).tolist(), strict=True):
         if count:
-            yield f"not measured: {count:,} guest leaves of {size}"
+            yield str(message("fragmentation", "huge", count=count, size=size))
     if missing := int(seen.unresolved.sum()):
-        yield f"not measured: {missing:,} gPTEs whose frame the host does not map"
+        yield str(message("fragmentation", "unmapped", count=missing))
 
 
 def reservation_rows(facts: Mapping[str, Any]) -> dict[str, Any]:

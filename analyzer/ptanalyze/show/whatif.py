@@ -215,15 +215,18 @@ def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = 
 # Everything that was counted, a quantity a line.
 
 EARNED = ("pays_back_walks", "pays_back_seconds")
-CALLS = {
-    "calls": "calls",
-    "entries": "entries changed",
-    "copies": "entries fanned out",
-    "ipis_local": "IPIs, local",
-    "ipis_remote": "IPIs, remote",
-    "saved_local": "IPIs saved, local",
-    "saved_remote": "IPIs saved, remote",
-}
+CALLS = (  # field of a CallCost, its name here, its form
+    ("calls", "calls", "count"),
+    ("entries", "entries changed", "count"),
+    ("copies", "entries fanned out", "count"),
+    ("ipis_local", "IPIs, local", "count"),
+    ("ipis_remote", "IPIs, remote", "count"),
+    ("saved_local", "IPIs saved, local", "count"),
+    ("saved_remote", "IPIs saved, remote", "count"),
+    ("ns", "ns per call", "mean"),
+    ("stolen_ns", "stolen ns per call", "mean"),
+    ("slowdown", "slow-down", "ratio"),
+)
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -318,14 +321,10 @@ def once(results: Sequence[Result]) -> Iterator[Quantity]:
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
     """What one kind of call changes, whom it interrupts, and how long that takes."""
     costs = [next((o for o in result.system_calls if o.call == call), None) for result in results]
-    for field, name in CALLS.items():
-        yield Quantity(name, [None if cost is None else getattr(cost, field) for cost in costs])
-    yield Quantity("ns per call", [None if cost is None else cost.ns for cost in costs], "mean")
-    stolen = [None if cost is None else cost.stolen_ns for cost in costs]
-    yield Quantity("stolen ns per call", stolen, "mean")
-    slower = [None if cost is None else cost.slowdown for cost in costs]
-    if any(value not in (None, 1) for value in slower):
-        yield Quantity("slow-down", slower, "ratio")
+    for field, name, form in CALLS:
+        values = [None if cost is None else getattr(cost, field) for cost in costs]
+        if field != "slowdown" or any(value not in (None, 1) for value in values):
+            yield Quantity(name, values, form)
 
 
 def facts(results: Sequence[Result]) -> Iterator[Quantity]:
@@ -342,14 +341,12 @@ def facts(results: Sequence[Result]) -> Iterator[Quantity]:
 
 def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[dict[str, Cell]]:
     """One row per point and policy: its place on each axis, then locality and cost."""
-    return [
-        {"policy": result.policy, **place(axes, {**result.params, **point}), **quantities(result.row())}
-        for point, result in points
-    ]
-
-
-def place(axes: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Cell]:
-    return {key: str(settings.get(key, settings.get(key.rpartition(".")[2], "-"))) for key in axes}
+    table = []
+    for point, result in points:
+        settings = {**result.params, **point}
+        place = {key: str(settings.get(key, settings.get(key.rpartition(".")[2], "-"))) for key in axes}
+        table.append({"policy": result.policy, **place, **quantities(result.row())})
+    return table
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, Cell]:
@@ -394,20 +391,14 @@ def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
     yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
 
 
-def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
-    forms: dict[str, Callable[[Any], Cell]]
-    forms = {"share": percent, "millions": millions, "ms": lambda ns: float(ns / 1e6)}
-    titled = [(one, one.titled(nested)) for one in sorted(WINDOW_COLUMNS, key=lambda one: one.rank)]
-    return {
-        title: forms[one.form](row[one.key]) if one.form in forms else row[one.key]
-        for one, title in titled
-        if title
-    }
+WINDOW_FORMS: dict[str, Callable[[Any], Cell]] = {
+    "share": lambda share: "-" if share is None else f"{100 * share:.1f} %",
+    "millions": lambda rate: "-" if rate is None else f"{rate / 1e6:.4g}",
+    "ms": lambda ns: float(ns / 1e6),
+}
 
 
-def millions(per_second: float | None) -> str:
-    return "-" if per_second is None else f"{per_second / 1e6:.4g}"
-
-
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def shown(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
+    columns = sorted(WINDOW_COLUMNS, key=lambda column: column.rank)
+    titled = [(title, column.form, row[column.key]) for column in columns if (title := column.titled(nested))]
+    return {title: WINDOW_FORMS[form](of) if form in WINDOW_FORMS else of for title, form, of in titled}
