@@ -102,9 +102,12 @@ def children(pid):
 
 
 def relocate(pid, *options, die_at=0, gap=0, refusals=0):
-    """The finished tool, and what it said: a plan, and a tally where it got to the end."""
+    """The finished tool, and what it said: a plan, and a tally where it got to the end.
+
+    Stops may take 50 ms where no bound is given: a busy machine keeps few shorter ones, and may move nothing.
+    """
     settings = {"PT_DIE_AT": str(die_at), "PT_GAP": str(gap), "PT_REFUSALS": str(refusals)}
-    command = [TESTED, *map(str, options), str(pid)]
+    command = [TESTED, "--max-pause", "50000", *map(str, options), str(pid)]
     done = subprocess.run(
         command, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False
     )

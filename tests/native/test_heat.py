@@ -194,7 +194,6 @@ def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(lo
     if "accessed bits of page tables: used" in said:  # a machine whose perf has no TLB misses
         assert area_of(capture.snapshot.heat, start) == (HOT, 0)
         assert run(["advise", str(tmp_path / "app"), "-m", "emerald-rapids"]) == 0
-        assert "so what remote data cost is not known." in " ".join(capsys.readouterr().out.split())
     assert run(["record", "-p", str(pid), "--", "true"]) == 2 == run(["record"])
 
 

@@ -57,7 +57,7 @@ def moved(pid, *options, **how):
     return plan, tally
 
 
-@pytest.mark.parametrize("pause", [0, 2000, 20000])
+@pytest.mark.parametrize("pause", [0, 50000])
 def test_no_write_is_lost_and_every_area_is_as_before(writer, pause):
     before, added = (areas(writer.pid), threads(writer.pid)), writer.counts()
     for _ in range(5):
@@ -71,7 +71,7 @@ def test_no_write_is_lost_and_every_area_is_as_before(writer, pause):
 def test_tables_are_new_pages_and_data_stay(writer):
     planned = front.plan(writer.pid, None)
     before = front.leaf_tables(writer.pid)
-    done = front.relocate(writer.pid, None, 2.0)
+    done = front.relocate(writer.pid, None, 1000.0)
     assert done.whole and done.plan == planned
     inside = before.inside(planned.moved)
     assert inside.sum() == 16 and (before.pages[inside].sum(axis=1) == 512).all()
@@ -286,7 +286,7 @@ def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
             is_one_line(done := pt("relocate", one.pid, "--yes"), 2) and "below its memory limit" in done.err
         )
         full_group(one.pid, 64 << 20)
-        assert pt("relocate", one.pid, "--yes").code == 0
+        assert pt("relocate", one.pid, "--yes", "--max-pause", 50).code == 0
 
 
 @pytest.mark.full
@@ -329,7 +329,7 @@ def test_the_command_says_what_it_would_do_does_it_and_proves_it(pt, writer):
     at_home = "nothing to relocate: all of these leaf tables are on node 0" in dry.out
     assert at_home or len(usable_nodes()) > 1
     assert areas(writer.pid) == before
-    done = pt("relocate", writer.pid, "--yes")
+    done = pt("relocate", writer.pid, "--yes", "--max-pause", 50)
     assert done.code == 0, done
     assert "of 16 lie in another page frame than before" in done.out
     assert "areas               as before" in done.out
