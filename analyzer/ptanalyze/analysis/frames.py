@@ -13,7 +13,7 @@ from pandas import DataFrame, concat
 from ..core.columns import Finding, described, numbers
 from ..core.errors import lines
 from ..core.machine import Machine
-from ..core.snapshot import EMULATOR, Snapshot, Tree
+from ..core.snapshot import EMULATOR, Tree
 from ..core.trace import GUEST_BIT
 from ..cost.cycles import CallCost
 from ..cost.result import COLUMNS, Result
@@ -25,7 +25,6 @@ from .verdict import Verdict
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
-PAGE_SHIFT, SLOT_BITS = 12, 9
 
 
 def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
@@ -80,30 +79,6 @@ def machine_limits(machine: Machine) -> dict[str, Any]:
     return limits
 
 
-def reads_frame(results: Sequence[Result]) -> DataFrame:
-    """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
-
-    dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes; from is
-    "cache" or "DRAM". Every combination of a level that any policy reads has a row.
-    """
-    nested = any(result.host_pages for result in results)
-    levels = sorted({key for result in results for key in by_level(result)}, reverse=True)
-    rows: list[tuple[Any, ...]] = []
-    for result in results:
-        counts = by_level(result)
-        for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
-            dimension = "ePT" if host else "gPT" if nested else "PT"
-            of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
-            rows += [
-                (result.policy, result.settings, dimension, level, *at, ("cache", "DRAM")[dram], int(count))
-                for (*at, dram), count in np.ndenumerate(of)
-            ]
-    columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
-    table = described(DataFrame(rows, columns=columns), owned(results), provenance_of(results))
-    table.attrs["walks"] = int(results[0].walks)
-    return table
-
-
 def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
     """{(host's table?, its level): int64[nodes, nodes, 2]} of all levels that were read."""
     reads: dict[tuple[bool, int], np.ndarray] = {}
@@ -112,60 +87,6 @@ def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
         key = (True, host) if host else (False, guest)
         reads[key] = reads.get(key, 0) + result.reads[bit]
     return reads
-
-
-def leaves_frame(results: Sequence[Result]) -> DataFrame:
-    """Walks by location of their leaf entries: policy, params, socket, class, count, share (of the socket's).
-
-    The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
-    that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
-    """
-    nested = any(result.host_pages for result in results)
-    names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
-    rows = [
-        {
-            "policy": result.policy,
-            "params": result.settings,
-            "socket": socket,
-            "class": names[kind] or kind,
-            "count": int(counts[k]),
-            "share": float(counts[k] / counts.sum()),
-        }
-        for result in results
-        for socket, counts in enumerate(result.classes)
-        if counts.any()
-        for k, kind in enumerate(CLASSES)
-        if kind in names
-    ]
-    columns = ["policy", "params", "socket", "class", "count", "share"]
-    how = owned(results), provenance_of(results)
-    return described(DataFrame(rows, columns=columns), *how, run=results[0].run if results else None)
-
-
-def calls_frame(results: Sequence[Result]) -> DataFrame:
-    """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
-    rows = [
-        {"policy": result.policy, "params": result.settings, **call._asdict()}
-        for result in results
-        for call in result.system_calls
-    ]
-    columns = ["policy", "params", *CallCost._fields]
-    return described(DataFrame(rows, columns=columns), owned(results), provenance_of(results))
-
-
-def timeline_frame(results: Sequence[Result]) -> DataFrame:
-    """One row per policy and window of time: result.Series.rows; no rows without series."""
-    rows = [
-        {"policy": result.policy, "params": result.settings, **row}
-        for result in results
-        if result.series is not None
-        for row in result.series.rows()
-    ]
-    table = DataFrame(rows)
-    shares = {name: float for name in table.columns if str(name).endswith("_share")}
-    nested = any(result.host_pages for result in results)
-    how = owned(results), provenance_of(results), WINDOW_COLUMNS
-    return described(table.astype(shares), *how, nested=nested)
 
 
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
@@ -178,51 +99,6 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
     results = [result for _, result in points]
     table = numbers(DataFrame(rows), COLUMNS)
     return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
-
-
-def page_tables_frame(snapshot: Snapshot) -> DataFrame:
-    """tables_frame of a snapshot's one or two trees; attrs["nodes"]: NUMA nodes of the captured machine."""
-    return tables_frame(snapshot.trees, len(snapshot.topology))
-
-
-def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
-    """One row per table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
-
-    base is the first (guest-)virtual or, for ePT, guest-physical address that the table maps; node is -1
-    where unknown; tracers marks tables that map only the tracer's memory. Contains no physical addresses.
-    """
-    parts = [columns_of(name, tree) for name, tree in trees.items()]
-    table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
-    return described(table.astype({"dimension": "category"}), nodes=nodes)
-
-
-def columns_of(name: str, tree: Tree) -> dict[str, Any]:
-    level = tree.level.astype(np.uint64)
-    span = np.uint64(1) << (np.uint64(PAGE_SHIFT) + np.uint64(SLOT_BITS) * level)
-    return {
-        "dimension": np.full(len(tree), name),
-        "level": tree.level,
-        "base": tree.base,
-        "span_bytes": span,
-        "node": tree.node,
-        "tracers": (tree.flags & EMULATOR) != 0,
-    }
-
-
-def findings_frame(findings: Sequence[Any]) -> DataFrame:
-    """One row per check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
-    rows = [
-        (
-            finding.name,
-            finding.verdict,
-            finding.examined,
-            finding.wrong,
-            finding.wrong / max(finding.examined, 1),
-            finding.reason,
-        )
-        for finding in findings
-    ]
-    return described(DataFrame(rows, columns=["check", "verdict", "examined", "wrong", "share", "reason"]))
 
 
 def latency_frame(
@@ -244,20 +120,6 @@ def latency_frame(
     return described(table, of=of, groups=[list(group) for group in groups])
 
 
-def fit_frame(fit: Any) -> DataFrame:
-    """A vm.fit.Fit as guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
-    rows = [
-        (what, outcome, count)
-        for what, share in (("tables", fit.tables), ("pages", fit.pages))
-        for outcome, count in (
-            ("mapped by the host", share.mapped),
-            ("not faulted in", share.not_faulted),
-            ("outside every slot", share.outside),
-        )
-    ]
-    return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
-
-
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     """Common provenance of all results: machine, placement, baseline, and their own provenance."""
     sources = [
@@ -271,12 +133,6 @@ def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     ]
     common = sources[0].items() if sources else ()
     return {key: str(value) for key, value in common if all(result.get(key) == value for result in sources)}
-
-
-def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:
-    """A capture's facts (capture.describe) as rows: section, fact, value (numbers and words)."""
-    rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
-    return described(DataFrame(rows, columns=["section", "fact", "value"]))
 
 
 # All tables of a run of replays.
@@ -315,41 +171,127 @@ class Replayed:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """answers.whatif_frame: one row per policy."""
-
+        """whatif_frame: one row per policy."""
         return whatif_frame(self.results, self.machine)
 
     @cached_property
     def reads(self) -> DataFrame:
-        """answers.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
+        """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
 
-        return reads_frame(self.results)
+        dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes;
+        from is "cache" or "DRAM". Every combination of a level that any policy reads has a row.
+        """
+        nested = any(result.host_pages for result in self.results)
+        levels = sorted({key for result in self.results for key in by_level(result)}, reverse=True)
+        rows: list[tuple[Any, ...]] = []
+        for result in self.results:
+            counts = by_level(result)
+            for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
+                dimension = "ePT" if host else "gPT" if nested else "PT"
+                of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
+                rows += [
+                    (
+                        result.policy,
+                        result.settings,
+                        dimension,
+                        level,
+                        *at,
+                        ("cache", "DRAM")[dram],
+                        int(count),
+                    )
+                    for (*at, dram), count in np.ndenumerate(of)
+                ]
+        columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
+        table = described(DataFrame(rows, columns=columns), owned(self.results), provenance_of(self.results))
+        table.attrs["walks"] = int(self.results[0].walks)
+        return table
 
     @cached_property
     def leaves(self) -> DataFrame:
-        """answers.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
+        """Walks by location of leaf entries: policy, params, socket, class, count, share (of its socket).
 
-        return leaves_frame(self.results)
+        The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
+        that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
+        """
+        nested = any(result.host_pages for result in self.results)
+        names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
+        rows = [
+            {
+                "policy": result.policy,
+                "params": result.settings,
+                "socket": socket,
+                "class": names[kind] or kind,
+                "count": int(counts[k]),
+                "share": float(counts[k] / counts.sum()),
+            }
+            for result in self.results
+            for socket, counts in enumerate(result.classes)
+            if counts.any()
+            for k, kind in enumerate(CLASSES)
+            if kind in names
+        ]
+        columns = ["policy", "params", "socket", "class", "count", "share"]
+        how = owned(self.results), provenance_of(self.results)
+        return described(
+            DataFrame(rows, columns=columns), *how, run=self.results[0].run if self.results else None
+        )
 
     @cached_property
     def calls(self) -> DataFrame:
-        """answers.calls_frame: by policy and kind of system call."""
-
-        return calls_frame(self.results)
+        """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
+        rows = [
+            {"policy": result.policy, "params": result.settings, **call._asdict()}
+            for result in self.results
+            for call in result.system_calls
+        ]
+        columns = ["policy", "params", *CallCost._fields]
+        return described(DataFrame(rows, columns=columns), owned(self.results), provenance_of(self.results))
 
     @cached_property
     def timeline(self) -> DataFrame:
-        """answers.timeline_frame: by policy and window; empty without windows."""
-
-        return timeline_frame(self.results)
+        """One row per policy and window of time: result.Series.rows; no rows without series."""
+        rows = [
+            {"policy": result.policy, "params": result.settings, **row}
+            for result in self.results
+            if result.series is not None
+            for row in result.series.rows()
+        ]
+        table = DataFrame(rows)
+        shares = {name: float for name in table.columns if str(name).endswith("_share")}
+        nested = any(result.host_pages for result in self.results)
+        how = owned(self.results), provenance_of(self.results), WINDOW_COLUMNS
+        return described(table.astype(shares), *how, nested=nested)
 
 
 # Location of each table page of a capture.
 
 
 def page_tables(capture: CaptureLike = None) -> DataFrame:
-    """Every table page: dimension, level, base, span_bytes, node, tracers; see page_tables_frame."""
+    """Every table page: dimension, level, base, span_bytes, node, tracers; see tables_frame."""
     opened = load(capture)
-    table = page_tables_frame(opened.snapshot)
-    table.attrs["provenance"] = setup_provenance_of(opened)
-    return table
+    snapshot = opened.snapshot
+    return tables_frame(snapshot.trees, len(snapshot.topology), setup_provenance_of(opened))
+
+
+def tables_frame(trees: Mapping[str, Tree], nodes: int, provenance: Mapping[str, str]) -> DataFrame:
+    """One row per table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
+
+    base is the first (guest-)virtual or, for ePT, guest-physical address that the table maps; node is -1
+    where unknown; tracers marks tables that map only the tracer's memory. Contains no physical addresses.
+    attrs["nodes"]: NUMA nodes of the captured machine.
+    """
+    parts = [
+        DataFrame(
+            {
+                "dimension": name,
+                "level": tree.level,
+                "base": tree.base,
+                "span_bytes": np.uint64(1) << (np.uint64(12) + np.uint64(9) * tree.level.astype(np.uint64)),
+                "node": tree.node,
+                "tracers": (tree.flags & EMULATOR) != 0,
+            }
+        )
+        for name, tree in trees.items()
+    ]
+    table = concat(parts, ignore_index=True).astype({"dimension": "category"})
+    return described(table, provenance=provenance, nodes=nodes)

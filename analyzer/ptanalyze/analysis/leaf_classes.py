@@ -17,7 +17,6 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.interval import share_bounds
-from ..core.snapshot import Tree
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes, times four
-BLOCK = 1 << 12  # huge leaves expanded at a time
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
         raise UsageError("by = thread: mapped pages have no thread; use weight = walks")
     _known("by", by, ("all", "vma"))
     from ..kernels import classify as kernels
-    from ..kernels.walker import Segments, count_mapped
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)
@@ -150,7 +148,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     segments = Segments(table, lo, hi, row * (n + 1) + of_table[table])
     if space.native:
         mapped = np.zeros(len(table), np.int64)
-        count_mapped(read_only(tree.entries), segments, _code(tree), mapped)
+        count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], mapped)
         np.add.at(flat[:, 0], segments.row, mapped)
     else:
         kernels.count_nested(read_only(tree.entries), segments, host, flat)
@@ -193,7 +191,11 @@ def classify_walks(
         chunk_row += trace.chunks["thread"].astype(np.int64) * sockets
     none = np.zeros((0, 512), np.uint64)
     guest = read_only(none if space.native else snapshot.guest.entries)
-    host = _no_host(read_only(none)) if space.native else _host(space, of_table, n)
+    if space.native:
+        empty = np.zeros(0, np.uint8)
+        host = kernels.Host(empty, empty, np.zeros(0, np.int32), read_only(none), 0, 0, 0, 0)
+    else:
+        host = _host(space, of_table, n)
     rows = len(groups) * sockets
     hist = np.zeros((rows, n + 1, 1 if space.native else n + 4), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
@@ -213,12 +215,6 @@ def _known(what: str, value: str, choices: Collection[str]) -> None:
         raise UsageError(f"{what} = {value}: one of {', '.join(choices)}")
 
 
-def _code(tree: Tree) -> int:
-    from ..kernels.walker import CODES
-
-    return CODES[tree.encoding]
-
-
 def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     """(node ids, uint8[T]: position of each table's node among them; their number for an unknown node)."""
     nodes = tuple(node.id for node in space.snapshot.topology.nodes)
@@ -233,7 +229,7 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
-    from ..kernels.walker import Segments, count_mapped
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
@@ -246,14 +242,14 @@ def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
         np.zeros(len(leaves), np.int64),
     )
     mapped = np.zeros(len(leaves), np.int64)
-    count_mapped(read_only(tree.entries), every, _code(tree), mapped)
+    count_mapped(read_only(tree.entries), every, CODES[tree.encoding], mapped)
     known = of_table.copy()
     known[leaves[mapped < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
     of_region = np.full(len(table), unmapped, np.uint8)
     of_region[table >= 0] = known[table[table >= 0]]
     return kernels.Host(
-        of_region, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
+        of_region, of_table, table, read_only(tree.entries), CODES[tree.encoding], unmapped, absent, closer
     )
 
 
@@ -274,13 +270,6 @@ def leaf_host_classes(
     return kind
 
 
-def _no_host(none: np.ndarray) -> Host:
-    from ..kernels import classify as kernels
-
-    empty = np.zeros(0, np.uint8)
-    return kernels.Host(empty, empty, np.zeros(0, np.int32), none, 0, 0, 0, 0)
-
-
 def _add_huge_leaves(
     space: AddressSpace,
     weight: str,
@@ -289,45 +278,25 @@ def _add_huge_leaves(
     host: Host | None,
     hist: np.ndarray,
 ) -> None:
+    """Add leaf entries of 2 MiB and 1 GiB; "4k": each of their pages by the host's own leaf entry."""
+    from ..kernels import classify as kernels
+
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     for level in (2, 3):
+        pages = 512 ** (level - 1) if weight == "4k" else 1
+        kind = np.zeros(pages, np.int64)
         for table in np.flatnonzero(tree.level == level):
             slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
             va = tree.base[table] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
             group = group_of_vma[address_space.vma_of(va, vmas)]
             slots, group = slots[group >= 0], group[group >= 0]
-            pages = 512 ** (level - 1) if weight == "4k" else 1
             if host is None:
                 np.add.at(hist, (group, of_table[table], 0), pages)
                 continue
             frames = bits.frame(tree.entries[table, slots], level, tree.encoding)
-            for which, kind, count in _host_classes(frames, pages, host):
-                np.add.at(hist, (group[which], of_table[table], kind), count)
-
-
-def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield (index into frames, class, 4 KiB pages): by region, by page only where the host has holes."""
-    from ..kernels import classify as kernels
-
-    if pages == 1:
-        kind = np.zeros(len(frames), np.int64)
-        kernels.classify_frames(frames, host, kind)
-        yield np.arange(len(frames)), kind, 1
-        return
-    region = (frames >> 9)[:, None] + np.arange(pages // 512)
-    which = np.broadcast_to(np.arange(len(frames))[:, None], region.shape).ravel()
-    region = region.ravel()
-    kind = np.append(host.of_region, np.uint8(host.unmapped)).astype(np.int64)
-    kind = kind[np.minimum(region, len(host.of_region))]
-    plain = kind != host.closer
-    yield which[plain], kind[plain], 512
-    rest, which = region[~plain], which[~plain]
-    for first in range(0, len(rest), BLOCK):
-        block = slice(first, first + BLOCK)
-        frame = ((rest[block] << 9)[:, None] + np.arange(512)).ravel()
-        kind = np.zeros(len(frame), np.int64)
-        kernels.classify_frames(frame, host, kind)
-        yield np.repeat(which[block], 512), kind, 1
+            for which, frame in zip(group, frames, strict=True):
+                kernels.classify_frames(frame + np.arange(pages), host, kind)
+                hist[which, of_table[table]] += np.bincount(kind, minlength=hist.shape[2])
 
 
 def result_of(

@@ -13,7 +13,6 @@ from ..core.errors import UsageError, plural
 from ..core.machine import (
     Costs,
     Machine,
-    Moves,
     at_least_share,
     load_costs,
     load_machine,
@@ -32,6 +31,11 @@ from ..world.traced_program import ASSUMED, bare_snapshot
 
 if TYPE_CHECKING:
     from ..core.snapshot import Heat, Snapshot
+    from ..cost.law import Calibration
+    from ..world.scenario import Scenario
+
+MachineLike: TypeAlias = "PathLike | Machine"
+Settings: TypeAlias = Mapping[str, Any]
 
 
 def heat_of(snapshot: Snapshot) -> Heat:
@@ -105,17 +109,6 @@ def counted_by(snapshots: Sequence[Snapshot], left_out: bool = False) -> Finding
     return Finding(BY_HEAT, f"{why}: {text}; {unknown}", CAREFUL, short, numbers={"samples": samples})
 
 
-if TYPE_CHECKING:
-    from ..core.snapshot import Snapshot
-    from ..core.trace import Trace
-    from ..cost.law import Calibration
-    from ..world.scenario import Scenario
-
-
-MachineLike: TypeAlias = "PathLike | Machine"
-Settings: TypeAlias = Mapping[str, Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setup(ScenarioOptions):
     """Options of a replay, read and checked: the input of every question. Setup.of takes names and files."""
@@ -141,7 +134,9 @@ class Setup(ScenarioOptions):
         if asked.cache_share is not None:
             machine = sharing(machine, str(asked.cache_share))
         machine.latency_cycles(asked.contended)  # UsageError before anything is computed
-        larger, costs = asked.stands_for, asked.costs
+        larger, costs, moves = asked.stands_for, asked.costs, asked.autonuma
+        if isinstance(moves, (bool, Mapping)):
+            moves = None if moves is False else moves_from({} if moves is True else dict(moves))
         if not isinstance(larger, StandsFor):
             larger = stands_for(larger, asked.fixed)
         if larger.larger and asked.cold:
@@ -151,7 +146,7 @@ class Setup(ScenarioOptions):
             "stands_for": larger,
             "costs": costs if isinstance(costs, Costs) else load_costs(machine, costs),
             "calibration": calibration_of(asked.calibration),
-            "autonuma": moves_of(asked.autonuma),
+            "autonuma": moves,
             "jobs": asked.jobs or usable_cpus(),
         }
         return cls(**(vars(asked) | read))
@@ -194,14 +189,6 @@ def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | 
     if isinstance(calibration, (str, os.PathLike)):
         return read_calibration(calibration)
     return calibration
-
-
-def moves_of(autonuma: bool | Settings | Moves | None) -> Moves | None:
-    if not isinstance(autonuma, (bool, Mapping)):
-        return autonuma
-    if autonuma is False:
-        return None
-    return moves_from({} if autonuma is True else dict(autonuma))
 
 
 # Policies as people write them: one or several, with settings or without.

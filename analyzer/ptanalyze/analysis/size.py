@@ -75,17 +75,21 @@ class SizeCurve:
         table.insert(1, "bytes", (table["stands_for"] * self.bytes).round().astype("int64"))
         return table
 
-    def of(self, policy: str) -> list[dict[str, Any]]:
-        """A record per size of a policy, by its label."""
+    def gains(self, policy: str) -> list[tuple[float, Interval]]:
+        """(size as a factor, speed-up) of a policy, by its label, where that is known."""
         return [
-            {
-                "stands_for": times,
-                "bytes": round(times * self.bytes),
-                **dict(zip(("speedup_low", "speedup", "speedup_high"), speedup, strict=True)),
-            }
+            (times, result.speedup)
             for times, results in zip(self.times, self.results, strict=True)
             for result in results
-            if label_of(result, results) == policy and (speedup := result.speedup)
+            if label_of(result, results) == policy and result.speedup
+        ]
+
+    def of(self, policy: str) -> list[dict[str, Any]]:
+        """A record per size of a policy, by its label."""
+        names = ("speedup_low", "speedup", "speedup_high")
+        return [
+            {"stands_for": times, "bytes": round(times * self.bytes), **dict(zip(names, gain, strict=True))}
+            for times, gain in self.gains(policy)
         ]
 
     @property
@@ -98,22 +102,23 @@ class SizeCurve:
     def turn(self) -> int | None:
         """Index of the first larger run that the best policy speeds up by NOTICED, as it is written; None: it
         does none. The verdict on a run that gains less is that there is nothing to gain."""
-        gained = [as_read(*_speedup(size)) >= NOTICED for size in self.of(self.best)[1:]]
+        gained = [
+            as_read(gain.middle, gain.low, gain.high) >= NOTICED for _, gain in self.gains(self.best)[1:]
+        ]
         return gained.index(True) + 1 if any(gained) else None
 
     @property
     def message(self) -> Message | None:
         """Up to where the caches hold the leaf entries, and what larger runs gain; None where accessed bits
         do not tell each."""
-        sizes, turn = self.of(self.best), self.turn
+        sizes, turn = self.gains(self.best), self.turn
         if len(sizes) < len(self.times):
             return None
         alike = size_in_words(self.at_least) == size_in_words(self.fits)
         fits = message("size", "fits" if alike else "fits-between", least=self.at_least, most=self.fits)
         gains = [
-            message("size", "gain", gain=Interval(low, middle, high), size=size["bytes"])
-            for size in sizes[-1 if turn is None else turn :]
-            for middle, low, high in [_speedup(size)]
+            message("size", "gain", gain=gain, size=round(times * self.bytes))
+            for times, gain in sizes[-1 if turn is None else turn :]
         ]
         numbers = {"fits": fits, "policy": self.best, "gains": joined(gains), "part": self.part}
         code = f"{'never' if turn is None else 'turns'}{'-of-part' if self.part else ''}"
@@ -123,10 +128,6 @@ class SizeCurve:
     def sentence(self) -> str:
         """For people; "" where accessed bits do not tell each size."""
         return str(self.message or "")
-
-
-def _speedup(size: dict[str, Any]) -> tuple[float, float, float]:
-    return size["speedup"], size["speedup_low"], size["speedup_high"]
 
 
 def size_curve(

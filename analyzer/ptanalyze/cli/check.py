@@ -51,17 +51,20 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
-    from ..core.columns import Answer, Section
+    from ..core.columns import Answer, Section, described
 
     opened = open_or_default(capture)
     checks = [*check_capture(opened, quick=quick), *(check_live(opened.vm, live) if live else ())]
 
     def table() -> DataFrame:
-        from ..analysis.frames import findings_frame
+        from pandas import DataFrame
 
-        frame = findings_frame(checks)
-        frame.attrs["provenance"] = {"capture": str(opened.directory)}
-        return frame
+        rows = [
+            (c.name, c.verdict, c.examined, c.wrong, c.wrong / max(c.examined, 1), c.reason) for c in checks
+        ]
+        columns = ["check", "verdict", "examined", "wrong", "share", "reason"]
+        provenance = {"capture": str(opened.directory)}
+        return described(DataFrame(rows, columns=columns), provenance=provenance)
 
     def view() -> Iterator[Section]:
         yield Section(lines=[*lines(checks), "", conclusion(checks)])

@@ -32,16 +32,22 @@ def command(capture: str | None, output: Output) -> None:
       ptanalyze info postgres --csv
       ptanalyze info app --plot map.png --plot-kind map
     """
-    from ..analysis.frames import facts_frame
     from ..capture.describe import describe
-    from ..core.columns import Answer
+    from ..core.columns import Answer, described
 
     opened = open_or_default(capture)
     sections = describe(opened)
+
+    def table() -> DataFrame:
+        from pandas import DataFrame
+
+        rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
+        return described(DataFrame(rows, columns=["section", "fact", "value"]))
+
     emit(
         Answer(
             "info",
-            lambda: facts_frame(sections),
+            table,
             lambda: sections,
             lambda: view(sections, steps(capture, following(opened))),
             dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
@@ -79,6 +85,4 @@ def table_pages(opened: Capture) -> DataFrame:
     from ..analysis.frames import tables_frame
 
     side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
-    table = tables_frame(opened.trees, len(side.topology))
-    table.attrs["provenance"] = {"capture": str(opened.directory)}
-    return table
+    return tables_frame(opened.trees, len(side.topology), {"capture": str(opened.directory)})

@@ -53,9 +53,20 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     ]
 
     def table() -> DataFrame:
-        from ..analysis.frames import fit_frame
+        from pandas import DataFrame
 
-        return fit_frame(fit)
+        from ..core.columns import described
+
+        rows = [
+            (what, outcome, count)
+            for what, share in (("tables", fit.tables), ("pages", fit.pages))
+            for outcome, count in (
+                ("mapped by the host", share.mapped),
+                ("not faulted in", share.not_faulted),
+                ("outside every slot", share.outside),
+            )
+        ]
+        return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
 
     answer = Answer(
         "join",
