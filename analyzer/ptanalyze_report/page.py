@@ -38,8 +38,8 @@ def report(
     output: pt.formats.PathLike | None = None,
     setup: pt.Setup | None = None,
     *,
-    memory: float | str = pt.errors.NO_LIMIT,
-    updates: float | str = pt.errors.NO_LIMIT,
+    memory: float | str = pt.analysis.ranking.NO_LIMIT,
+    updates: float | str = pt.analysis.ranking.NO_LIMIT,
     horizon: float = pt.analysis.ranking.HOUR,
     policies: pt.analysis.Policies = (),
     **options: Unpack[pt.analysis.Keywords],
@@ -61,7 +61,7 @@ def report(
     given = {
         key: value
         for key, value in asked.items()
-        if value not in (pt.errors.NO_LIMIT, pt.analysis.ranking.HOUR, ())
+        if value not in (pt.analysis.ranking.NO_LIMIT, pt.analysis.ranking.HOUR, ())
     }
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
     text = html(Page(studied, again), how.jobs, how.progress)

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from command_line import is_one_line
-from ptanalyze.analysis.ranking import best_first, rank
+from ptanalyze.analysis.ranking import Budget, best_first, rank
 from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
 from ptanalyze.core.columns import Matrix, Quantity
-from ptanalyze.core.errors import Budget, bundled, size_in_words
+from ptanalyze.core.errors import bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
 from ptanalyze.core.messages import message
 from ptanalyze.cost.result import TIME

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from ptanalyze.analysis.ranking import budget
 from ptanalyze.cli import ptanalyze
 from ptanalyze.cli.options import DURATION, HEXADECIMAL, PID, SIZE
 from ptanalyze.cli.replay_options import configured, pair_of, split_names
-from ptanalyze.core.errors import UsageError, budget
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.law import placement
 from ptanalyze.policies import names as policy_names

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.advise import advise, advise_scenario
-from ptanalyze.analysis.ranking import Budget, because, by_the_kernel
+from ptanalyze.analysis.ranking import Budget, because, budget, by_the_kernel
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import (
     DATA,
@@ -27,7 +27,7 @@ from ptanalyze.analysis.verdict import (
 )
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.analysis.workload import Workload, allocator, workload
-from ptanalyze.core.errors import UsageError, budget
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.messages import message, messages

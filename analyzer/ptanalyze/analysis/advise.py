@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from pandas import DataFrame
 
 from ..core.columns import units_of
-from ..core.errors import NO_LIMIT, Budget, budget, lines
+from ..core.errors import lines
 from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
@@ -19,7 +19,7 @@ from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, policies
 from ..policies.registry import BrokenPolicyError
 from .frames import Replayed, whatif_frame
-from .ranking import COLUMNS, HOUR, Advice, because, label_of, rank
+from .ranking import COLUMNS, HOUR, NO_LIMIT, Advice, Budget, because, budget, label_of, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
 from .verdict import Verdict, untold, verdict

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..core.columns import CACHED, Column
-from ..core.errors import Budget, size_as_read
+from ..core.errors import UsageError, parse_size, size_as_read
 from ..core.interval import as_read, differs
 from ..core.messages import Message, message
 from ..cost.result import Result
 from ..policies import BOUND, label, members
 
 HOUR = 3600.0
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+NO_LIMIT = float("inf")
+PAGE = 4096  # bytes of a table page
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""
+
+    bytes: float = NO_LIMIT
+    updates: float = NO_LIMIT
+
+
+def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
+    """A Budget from numbers or texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
+
+    UsageError for any other text.
+    """
+    return Budget(
+        bytes_of(memory, mapped) if isinstance(memory, str) else memory,
+        share_of(updates) if isinstance(updates, str) else updates,
+    )
+
+
+def bytes_of(text: str, whole: int) -> float:
+    """Bytes of "64M" or of "1%" of `whole`."""
+    if (size := parse_size(text)) is not None:
+        if 0 < size < PAGE:
+            raise UsageError(f"--memory {text}: less than a table page; write 1M, or 1% for a share")
+        return size
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100 * whole
+    raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
+
+
+def share_of(text: str) -> float:
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100
+    raise UsageError(f"--updates {text}: write a share of the run as 2%")
 
 
 @dataclass(frozen=True)

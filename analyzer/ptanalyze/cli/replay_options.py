@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import NO_LIMIT, UsageError
+from ..core.errors import UsageError
 from ..core.options import EVERYWHERE, Option, as_options
 from . import complete, echo
 from .options import DURATION, C, open_or_default
@@ -188,6 +188,8 @@ def question_options(command: C) -> C:
 
 def question(memory: str | None, updates: str | None, horizon: float, names: Sequence[str]) -> Question:
     """What the options that `advise` and `report` alone have stand for."""
+    from ..analysis.ranking import NO_LIMIT
+
     return {
         "memory": memory or NO_LIMIT,
         "updates": updates or NO_LIMIT,

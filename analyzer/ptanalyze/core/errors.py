@@ -12,7 +12,6 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
 from functools import cache
@@ -162,13 +161,10 @@ def lines(several: Iterable[str]) -> str:
     return "".join(f"<p>{text(line)}</p>" for line in several)
 
 
-# Sizes as people write them ("64M"), and limits on extra memory and updates.
+# Sizes and durations as people write and read them: "64M".
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-NO_LIMIT = float("inf")
-PAGE = 4096  # bytes of a table page
 
 
 def parse_size(text: str) -> float | None:
@@ -201,42 +197,6 @@ def size_as_read(size: int) -> float:
     number, unit = size_in_words(abs(size)).split()
     bytes_read = float(number.replace(",", "")) * UNITS[unit[0]]
     return -bytes_read if size < 0 else bytes_read
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""
-
-    bytes: float = NO_LIMIT
-    updates: float = NO_LIMIT
-
-
-def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
-    """A Budget from numbers or texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
-
-    UsageError for any other text.
-    """
-    return Budget(
-        bytes_of(memory, mapped) if isinstance(memory, str) else memory,
-        share_of(updates) if isinstance(updates, str) else updates,
-    )
-
-
-def bytes_of(text: str, whole: int) -> float:
-    """Bytes of "64M" or of "1%" of `whole`."""
-    if (size := parse_size(text)) is not None:
-        if 0 < size < PAGE:
-            raise UsageError(f"--memory {text}: less than a table page; write 1M, or 1% for a share")
-        return size
-    if percent := PERCENT.fullmatch(text.strip()):
-        return float(percent[1]) / 100 * whole
-    raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
-
-
-def share_of(text: str) -> float:
-    if percent := PERCENT.fullmatch(text.strip()):
-        return float(percent[1]) / 100
-    raise UsageError(f"--updates {text}: write a share of the run as 2%")
 
 
 def show_duration(seconds: float) -> str:
