@@ -51,7 +51,6 @@ from .core.snapshot import Snapshot as Snapshot
 from .core.trace import Trace as Trace
 from .core.version import __version__ as __version__
 from .cost import counts as counts
-from .cost import cycles as cycles
 from .cost import law as law
 from .cost import price as price
 from .cost import result as result

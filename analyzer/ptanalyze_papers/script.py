@@ -256,7 +256,7 @@ def work(before: pt.Result, after: pt.Result, units: int, ghz: float) -> Work:
     busy = (spent(after) - spent(before)) / ghz
     return Work(
         busy / units,
-        (pt.cycles.held_ns(after.system_calls) - pt.cycles.held_ns(before.system_calls)) / units,
+        (pt.counts.held_ns(after.system_calls) - pt.counts.held_ns(before.system_calls)) / units,
     )
 
 
@@ -418,5 +418,5 @@ def million_entries_per_second(machine: pt.Machine, call: str, entries: int, cop
     if call == "mmap":  # faults that never trap, and zero their pages
         count.events[at, [pt.kernels.FAULT, pt.kernels.PAGES_ZEROED], 0, 0] = populated = entries
     events = np.stack([count.events, count.host_events])
-    ns = float(pt.cycles.busy_ns(events, machine, costs, made).sum())
+    ns = float(pt.counts.busy_ns(events, machine, costs, made).sum())
     return 1e3 * entries / (ns - costs.fault_ns * populated)

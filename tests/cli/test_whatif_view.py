@@ -14,10 +14,9 @@ from ptanalyze.analysis.ranking import Budget, best_first, rank
 from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
-from ptanalyze.core.columns import Matrix, Quantity
+from ptanalyze.core.columns import Matrix, Quantity, message
 from ptanalyze.core.errors import bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
-from ptanalyze.core.messages import message
 from ptanalyze.cost.result import TIME
 from ptanalyze.formats.record import seal
 from ptanalyze.policies import BOUND

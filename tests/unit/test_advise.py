@@ -22,15 +22,17 @@ from ptanalyze.analysis.verdict import (
     UNKNOWN,
     UNSURE,
     UNTOLD,
+    Workload,
+    allocator,
     answer,
     verdict,
+    workload,
 )
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.analysis.workload import Workload, allocator, workload
+from ptanalyze.core.columns import message, messages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.messages import message, messages
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario

@@ -17,10 +17,9 @@ from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import NEVER, Interval
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
-from ptanalyze.cost import cycles
+from ptanalyze.cost import counts
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.counts import FLUSHES, MADE, SHOOTDOWNS, STEADY
-from ptanalyze.cost.cycles import CallCost, held_ns, lock_held
+from ptanalyze.cost.counts import FLUSHES, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
 from ptanalyze.cost.price import OVERLAP
 from ptanalyze.kernels import (
     CALLS,
@@ -91,7 +90,7 @@ def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
 def calls_of(scenario, policy, costs):
     done = start(plan_for(policy), scenario)
     made = system_calls(scenario, replay_walks([done], scenario, scenario.reads()))
-    calls = cycles.call_costs(both(done.counters), made, scenario.machine, costs)
+    calls = counts.call_costs(both(done.counters), made, scenario.machine, costs)
     return {one.call: one for one in calls}
 
 
@@ -161,7 +160,7 @@ def million_entries_per_second(call, entries, copies):
     costs = load_costs(CASCADE)
     if call == "mmap":  # populated: faults that never trap
         count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = entries
-    ns = cycles.busy_ns(both(count), CASCADE, costs, made).sum()
+    ns = counts.busy_ns(both(count), CASCADE, costs, made).sum()
     return 1e3 * entries / (ns - costs.fault_ns * count.events[at, FAULT].sum())
 
 
@@ -208,13 +207,13 @@ def made(call, calls, flushes=0, shootdowns=0, broadcasts=0, nodes=2):
 
 
 def busy(count, made=None, call=None, machine=SMALL, costs=COSTS):
-    ns = cycles.busy_ns(both(count), machine, costs, made)
+    ns = counts.busy_ns(both(count), machine, costs, made)
     return ns.sum() if call is None else ns[CALLS.index(call)]
 
 
 def managed(count, made=None):
     """Cycles of the kernel."""
-    return cycles.taken_ns(both(count), SMALL, COSTS, made).sum() * SMALL.ghz
+    return counts.taken_ns(both(count), SMALL, COSTS, made).sum() * SMALL.ghz
 
 
 LOCAL, REMOTE = np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]])
@@ -262,8 +261,8 @@ def test_a_shootdown_costs_its_initiator_once_and_by_cpu_and_every_interrupted_c
     by_cpu = 5 * COSTS.ipi_local_ns + 7 * COSTS.ipi_remote_ns
     asked = made("munmap", 3, flushes=3, shootdowns=2)
     assert busy(shot, asked) == pytest.approx(3 * COSTS.call.munmap + by_cpu + 2 * COSTS.ipi_first_ns)
-    assert cycles.stolen_ns(both(shot), COSTS).sum() == 12 * COSTS.ipi_handler_ns
-    (found,) = cycles.call_costs(both(shot), asked, SMALL, COSTS)
+    assert counts.stolen_ns(both(shot), COSTS).sum() == 12 * COSTS.ipi_handler_ns
+    (found,) = counts.call_costs(both(shot), asked, SMALL, COSTS)
     assert (found.ipis_local, found.ipis_remote) == (5, 7)
     assert found.stolen_ns == 4 * COSTS.ipi_handler_ns
 
@@ -300,8 +299,8 @@ def test_nodes_with_one_memory_are_one_socket():
     pairs = tuple(tuple(100.0 if a // 2 == b // 2 else 200.0 for b in range(4)) for a in range(4))
     halves = msgspec.structs.replace(small_machine(4), latency=Latency(idle=pairs))
     same = [[a // 2 == b // 2 for b in range(4)] for a in range(4)]
-    assert cycles.same_socket(halves).tolist() == same
-    assert cycles.same_socket(small_machine(4)).tolist() == np.eye(4, dtype=bool).tolist()
+    assert counts.same_socket(halves).tolist() == same
+    assert counts.same_socket(small_machine(4)).tolist() == np.eye(4, dtype=bool).tolist()
 
 
 NODE = st.integers(0, 1)
@@ -415,14 +414,14 @@ MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 
 def test_a_dram_read_costs_the_latency_of_its_node():
     count = counters(2)
     count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1], count.reads[16, 1, 0, 0] = 3, 2, 5
-    read = cycles.read_cycles(MACHINE)
-    assert cycles.walk_cycles(count.reads, read).tolist() == [3 * 200 + 2 * 400 + 5 * 32, 0]
+    read = counts.read_cycles(MACHINE)
+    assert counts.walk_cycles(count.reads, read).tolist() == [3 * 200 + 2 * 400 + 5 * 32, 0]
 
 
 def test_guest_and_host_reads_are_told_apart_by_their_bits():
     count = counters(2)
     count.reads[8, 0, 0, 1], count.reads[9, 0, 0, 1], count.reads[1, 0, 0, 1] = 1, 1, 1
-    assert cycles.walk_cycles(count.reads, cycles.read_cycles(MACHINE)).tolist() == [200, 400]
+    assert counts.walk_cycles(count.reads, counts.read_cycles(MACHINE)).tolist() == [200, 400]
 
 
 def reads(local, remote):
@@ -600,9 +599,9 @@ def test_contended_latencies_are_used_when_asked_for():
 
 def test_instructions_are_counted_ones_or_assumed_from_accesses():
     trace = build_trace([(0, [(0x1000, False, 4)])])
-    assert cycles.instructions(trace, COSTS)[0] == 12
+    assert counts.instructions(trace, COSTS)[0] == 12
     trace.chunks["instructions"] = 7
-    assert cycles.instructions(trace, COSTS) == (7.0, Finding("instructions", "instructions as counted"))
+    assert counts.instructions(trace, COSTS) == (7.0, Finding("instructions", "instructions as counted"))
 
 
 def of_calls(*calls):

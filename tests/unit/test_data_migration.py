@@ -16,7 +16,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.cycles import busy_ns
+from ptanalyze.cost.counts import busy_ns
 from ptanalyze.kernels import BALANCING, IPI, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN, data_page, node_now

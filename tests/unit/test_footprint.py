@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from captures import write_rounds
 from naive.walker import lru_misses
-from ptanalyze.analysis.findings import of_samples
+from ptanalyze.analysis.counting import of_samples
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.errors import CaptureError, UsageError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.workload import Workload
+from ptanalyze.analysis.verdict import Workload
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine

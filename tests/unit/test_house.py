@@ -33,17 +33,18 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 154,
-    "core package: lines": 45_482,
-    "satellites: lines": 18_000,
-    "satellites: lines of the largest": 3_823,
-    "satellites: names of the core": 362,
-    "tests: files": 167,
-    "tests: lines": 49_669,
-    "whatif: calls into another file": 2_381,
+    "core package: files": 136,
+    "core package: lines": 35_445,
+    "satellites: lines": 17_314,
+    "satellites: lines of the largest": 3_787,
+    "satellites: names of the core": 70,
+    "satellites: names of the core, and members of its namespaces": 347,
+    "tests: files": 166,
+    "tests: lines": 40_768,
+    "whatif: calls into another file": 1_310,
     "whatif: files executed": 55,
-    "whatif: functions executed": 1_040,
-    "walk: lines reached by import": 31_160,
+    "whatif: functions executed": 950,
+    "walk: lines reached by import": 8_701,
 }
 
 

@@ -13,7 +13,7 @@ from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
-from ptanalyze.cost import cycles as cost
+from ptanalyze.cost import counts as cost
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured.latency import NodeLatency, with_latency, with_walks
 from ptanalyze.formats.measured.machine import write_machine

@@ -14,7 +14,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.cost import cycles as cost
+from ptanalyze.cost import counts as cost
 from ptanalyze.kernels import LL, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
 from ptanalyze.policies import find, plan_for, policies
 from replay_cases import HEAP, case, cases, events, run, scenario_of

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import cluster, noted
-from ptanalyze.analysis.findings import idle_nodes
+from ptanalyze.analysis.counting import idle_nodes
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from naive import classify as naive
 from ptanalyze import analysis, cost, policies, show
-from ptanalyze.analysis.findings import owned
+from ptanalyze.analysis.counting import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import NONE, UNTIMED, answer

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from naive import walker
 from ptanalyze.analysis.leaf_classes import classify_walks
-from ptanalyze.analysis.workload import workload
+from ptanalyze.analysis.verdict import workload
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import blocks, give_back

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pandas import DataFrame
 
-from ..core.columns import units_of
+from ..core.columns import Message, message, units_of
 from ..core.errors import lines
-from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import Result
@@ -22,9 +21,8 @@ from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, NO_LIMIT, Advice, Budget, because, budget, label_of, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
-from .verdict import Verdict, untold, verdict
+from .verdict import Verdict, Workload, untold, verdict, workload
 from .whatif import planned, replay_scenario
-from .workload import Workload, workload
 
 if TYPE_CHECKING:
     from ..core.machine import Machine

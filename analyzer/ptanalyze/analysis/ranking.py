@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.columns import CACHED, Column
+from ..core.columns import CACHED, Column, Message, message
 from ..core.errors import UsageError, parse_size, size_as_read
 from ..core.interval import as_read, differs
-from ..core.messages import Message, message
 from ..cost.result import Result
 from ..policies import BOUND, label, members
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ..core.columns import Message, joined, message
 from ..core.errors import RefusedError, UsageError, size_in_words
 from ..core.interval import NOTICED, Interval, as_read
-from ..core.messages import Message, joined, message
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..formats.capture import CaptureLike

@@ -9,9 +9,9 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ..core.columns import Message, message
 from ..core.errors import RefusedError, UsageError, bundled
 from ..core.machine import at_own_share
-from ..core.messages import Message, message
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
@@ -25,14 +25,12 @@ from ..world.cache_pass import first_calls
 from ..world.scaling import AS_CAPTURED, of_one_size
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
-from .counting import counted, static_results
-from .findings import must_be_enough
+from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .replay import first_calls as replay_calls
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
-from .verdict import HUGE, RESET, untold, verdict
-from .workload import workload
+from .verdict import HUGE, RESET, untold, verdict, workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -64,7 +64,7 @@ def command(
     Example:
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
-    from ..analysis.findings import silent_points
+    from ..analysis.counting import silent_points
     from ..analysis.replay import refusal_lines
     from ..analysis.sweep import swept
     from ..core.columns import Answer, Section

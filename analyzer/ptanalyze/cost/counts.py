@@ -1,17 +1,34 @@
-"""What a replay counts under a policy: all that prices, tables and verdicts know of it. Latencies and costs
-come later."""
+"""What a replay counts under a policy, which is all that prices, tables and verdicts know of it, and the
+cycles of these counts: latencies and costs come from outside."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..kernels import FAULT
+from ..core.columns import Finding, noted
+from ..kernels import (
+    CALLS,
+    FAULT,
+    IPI,
+    IPI_SAVED,
+    PAGES_ZEROED,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    REPLICA_FAULT,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+    VM_EXIT,
+)
 
 if TYPE_CHECKING:
-    from ..core.columns import Finding
+    from ..core.machine import Costs, Machine
+    from ..core.trace import Trace
 
 TRACED, STEADY = 0, -1  # axis `runs`
 GUEST, HOST = 0, 1  # axis `sides`
@@ -98,3 +115,215 @@ class Counts:
         every = steady.sum(axis=-1)
         dram = every * (still + part * np.maximum(was - still, 0.0))[..., None]
         return np.stack([every - dram, dram], axis=-1)
+
+
+# Cycles of reads of table entries, and of the kernel's work on page tables: counts times costs.
+
+CLEARING = ("mmap", "munmap", "madvise", "brk")  # calls that clear entries; others rewrite them
+WALK = CALLS.index("walk")
+STORES = np.array([2.0 if call == "mprotect" else 1.0 for call in CALLS])  # of an entry
+
+
+class CallCost(NamedTuple):
+    """Effects of a kind of system call on page tables, from price.call_costs.
+
+    calls            successful calls in the region of interest, the same under every policy
+    entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
+    tables_freed     table pages
+    ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
+    ns               per call, as its caller sees it; stolen_ns: lost per call by interrupted CPUs
+    slowdown         ns / the baseline's, None without a baseline
+    """
+
+    call: str
+    calls: int
+    entries: int
+    copies: int
+    tables_freed: int
+    ipis_local: int
+    ipis_remote: int
+    saved_local: int
+    saved_remote: int
+    ns: float
+    stolen_ns: float
+    slowdown: float | None
+
+
+# Reads of table entries.
+
+
+def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
+    """float64[nodes, nodes, 2]: cycles of a read by [reader's node, serving node, 1 = from DRAM].
+
+    Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own L2 or
+    LLC, wherever the table is: the mean of both.
+    """
+    dram = machine.table_cycles(contended)
+    cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
+    return np.stack([cached, dram], axis=-1)
+
+
+def at_home(cycles: np.ndarray) -> np.ndarray:
+    """read_cycles with every table local to each node."""
+    nodes = np.arange(len(cycles))
+    return np.broadcast_to(cycles[nodes, nodes][:, None], cycles.shape)
+
+
+def walk_cycles(reads: np.ndarray, cycles: np.ndarray, host: np.ndarray | None = None) -> np.ndarray:
+    """float64[2]: cycles of all reads of the guest's tables, and of the host's; reads of the same walk depend
+    on each other, so they add up.
+
+    reads   [bits, nodes, nodes, from]
+    cycles  float64[nodes, nodes, from], of either or, with `host`, of the guest's
+    """
+    guests = float((reads[GUEST_BITS].sum(axis=0) * cycles).sum())
+    hosts = (reads.sum(axis=0) - reads[GUEST_BITS].sum(axis=0)) * (cycles if host is None else host)
+    return np.array([guests, float(hosts.sum())])
+
+
+def same_socket(machine: Machine) -> np.ndarray:
+    """bool[nodes, nodes]: nodes whose memory is no farther than a node's own."""
+    latency = machine.latency_cycles()
+    return latency <= latency.diagonal()[:, None]
+
+
+# The kernel's work: what faults and system calls take from their callers, and from CPUs that they interrupt.
+
+
+def taken_ns(
+    events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None
+) -> np.ndarray:
+    """float64[calls]: ns that the program's CPUs are busy or interrupted; arguments as of busy_ns."""
+    taken: np.ndarray = busy_ns(events, machine, costs, made) + stolen_ns(events, costs)
+    return taken
+
+
+def stolen_ns(events: np.ndarray, costs: Costs) -> np.ndarray:
+    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
+    stolen: np.ndarray = costs.ipi_handler_ns * events[GUEST, :, IPI].sum(axis=(-2, -1))
+    return stolen
+
+
+def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None) -> np.ndarray:
+    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those they interrupt.
+
+    For a system call, the wait of all its callers; "walk" is faults and other work that a walk causes.
+    events  int64[sides, calls, kinds, nodes, nodes]
+    made    int64[what, calls, nodes] of Counts.calls; without it calls cost only their changes
+    """
+    far = ~same_socket(machine)
+    guest, host = every = events.sum(axis=(-2, -1), dtype=np.float64)
+    both, away = every.sum(axis=0), (events[GUEST] * far).sum(axis=(-2, -1))
+    first, copy = _entries(costs)
+    busy: np.ndarray = (
+        first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
+        + copy * guest[:, PTE_FANOUT] / STORES
+        + (costs.fault_ns + costs.entry.fill.first) * guest[:, FAULT]
+        + costs.zero_ns * guest[:, PAGES_ZEROED]
+        + costs.remote_entry_ns * away[:, PTE_WRITE] / STORES
+        + costs.entry.rewrite.first * host[:, PTE_WRITE]
+        + costs.entry.rewrite.copy * host[:, PTE_FANOUT]
+        + costs.pte_copy_ns * both[:, PTE_COPY]
+        + costs.replica_fault_ns * guest[:, REPLICA_FAULT]
+        + costs.vm_exit_ns * (guest[:, VM_EXIT] + host[:, [PTE_WRITE, FAULT, REPLICA_FAULT]].sum(axis=1))
+        + costs.table_ns * both[:, [TABLE_NEW, TABLE_FREE]].sum(axis=1)
+        + costs.table_move_ns * both[:, TABLE_MOVED]
+        + costs.ipi_local_ns * (guest[:, IPI] - away[:, IPI])
+        + costs.ipi_remote_ns * away[:, IPI]
+        + _fixed_ns(events[GUEST], costs, made)
+    )
+    return busy
+
+
+def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """(float64[calls], float64[calls]): ns per entry in its first copy, without faults, and in others."""
+    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
+    first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
+    copy[WALK] = costs.entry.fill.copy
+    return first, copy
+
+
+def _fixed_ns(events: np.ndarray, costs: Costs, made: np.ndarray | None) -> np.ndarray:
+    """float64[calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
+
+    The numbers of copies started, and of shootdowns that interrupt any CPU, are not counted: the smallest of
+    their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
+    every call; never in favour of a policy that spares some.
+    """
+    begun, shot = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=-1)
+    of_calls = np.zeros(len(CALLS))
+    if made is not None:
+        flushed = made[FLUSHES].sum(axis=-1) > 0
+        begun = np.where(flushed[:, None, None], np.minimum(begun, made[FLUSHES][..., None]), begun)
+        shot = np.minimum(shot, made[SHOOTDOWNS])
+        each = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
+        of_calls = each * made[MADE].sum(axis=-1) + costs.broadcast_ns * made[BROADCASTS].sum(axis=-1)
+    ns: np.ndarray = (
+        costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shot.sum(axis=-1) + of_calls
+    )
+    return ns
+
+
+def call_costs(
+    events: np.ndarray,
+    made: np.ndarray,
+    machine: Machine,
+    costs: Costs,
+    baseline: Sequence[CallCost] | None = None,
+) -> tuple[CallCost, ...]:
+    """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS; events, made: as of
+    busy_ns.
+
+    baseline  CallCosts of the policy to compare with; None: these are its own
+    """
+    busy, stolen = busy_ns(events, machine, costs, made), stolen_ns(events, costs)
+    near = same_socket(machine)
+    before = {cost.call: cost.ns for cost in baseline or ()}
+    priced = []
+    for k in np.flatnonzero(made[MADE].any(axis=1)).tolist():
+        own, calls = events[GUEST, k], int(made[MADE, k].sum())
+        kinds = own.sum(axis=(1, 2)).tolist()
+        ns = float(busy[k]) / calls
+        was = ns if baseline is None else before.get(CALLS[k])
+        priced.append(
+            CallCost(
+                CALLS[k], calls, kinds[PTE_WRITE], kinds[PTE_FANOUT], kinds[TABLE_FREE],
+                int(own[IPI, near].sum()), int(own[IPI, ~near].sum()),
+                int(own[IPI_SAVED, near].sum()), int(own[IPI_SAVED, ~near].sum()),
+                ns, float(stolen[k]) / calls, ns / was if was else None,
+            )
+        )  # fmt: skip
+    return tuple(priced)
+
+
+# The lock on a process's mappings: calls that change them hold it, and their callers wait for each other.
+
+WRITERS = ("mmap", "munmap", "mprotect", "mremap", "brk")  # of mmap_sem, in Linux 4.17 for all of the call
+BUSY = 0.3  # of the run: above, calls of other threads find the lock taken often enough to matter
+
+
+def held_ns(calls: Sequence[CallCost]) -> float:
+    """Time that the lock is held for writing by all calls."""
+    return sum(call.ns * call.calls for call in calls if call.call in WRITERS)
+
+
+def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: float) -> list[Finding]:
+    """Warns of mmap_lock contention, which estimates do not include."""
+    if cpus < 2 or not run_cycles:
+        return []
+    share = held_ns(calls) * ghz * cpus / run_cycles
+    if share < BUSY:
+        return []
+    return [noted("lock", share=min(share, 1))]
+
+
+def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:
+    """(instructions of a Trace from chunk `first` on, their source): counted, or from its accesses by an
+    assumed ratio."""
+    chunks = trace.chunks[first:]
+    executed = int(chunks["instructions"].sum())
+    if executed:
+        return float(executed), noted("instructions")
+    ratio = costs.instructions_per_access
+    assumed = noted("instructions", line="instructions-assumed", ratio=ratio)
+    return float(chunks["accesses"].sum()) * ratio, assumed

@@ -38,10 +38,17 @@ from .counts import (
     HOST,
     STEADY,
     TRACED,
+    WALK,
     WARM,
     Counts,
+    at_home,
+    call_costs,
+    lock_held,
+    read_cycles,
+    same_socket,
+    taken_ns,
+    walk_cycles,
 )
-from .cycles import WALK, at_home, call_costs, lock_held, read_cycles, same_socket, taken_ns, walk_cycles
 from .law import CONTENDED, LOCAL, Calibration, counted, outside_cycles, placement
 from .result import Result
 from .sampled import Sampled

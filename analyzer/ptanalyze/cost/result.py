@@ -14,8 +14,7 @@ import numpy as np
 from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
-from .counts import DRAM, GUEST_BITS
-from .cycles import CallCost
+from .counts import DRAM, GUEST_BITS, CallCost
 from .throughput import Series
 
 TABLE_BYTES = 4096

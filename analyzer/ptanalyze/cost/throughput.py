@@ -22,7 +22,7 @@ from msgspec import structs
 
 from ..core.columns import Column
 from ..kernels import BALANCING, LL, LR, RL, RR
-from .cycles import read_cycles, taken_ns, walk_cycles
+from .counts import read_cycles, taken_ns, walk_cycles
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine

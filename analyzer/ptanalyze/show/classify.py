@@ -10,8 +10,7 @@ import numpy as np
 
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import WEIGHTS, Classification
-from ..core.columns import Section, plain
-from ..core.messages import Message, message
+from ..core.columns import Message, Section, message, plain
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
 from ..world.scenario import Scenario

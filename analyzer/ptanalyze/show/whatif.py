@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.findings import HOST_MODEL, owned
+from ..analysis.counting import HOST_MODEL, owned
 from ..analysis.ranking import label_of, reshapes, walk_percent
 from ..analysis.verdict import CAUTIONS, Verdict
 from ..analysis.verdict import verdict as verdict_of
-from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section
+from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section, message
 from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import NEVER, NOTICED, faster, interval
-from ..core.messages import message
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result
 from ..cost.throughput import WINDOW_COLUMNS

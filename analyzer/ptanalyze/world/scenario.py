@@ -43,10 +43,9 @@ from .page_homes import (
     table_homes,
     with_data_moves,
 )
-from .part import asked_part
 from .scaling import AS_CAPTURED, StandsFor, growth, mapped_bytes, scaled_by, scaled_machine, scaled_moves
 from .thread_placement import ACTIVE, place
-from .traced_program import Effort, TracedProgram
+from .traced_program import Effort, TracedProgram, asked_part
 from .trees import promote_guest, within
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import interval
-from ...core.columns import AS_TRACED, ASSUMED, CACHED
+from ...core.columns import AS_TRACED, ASSUMED, CACHED, message
 from ...core.errors import UsageError, size_as_read, size_in_words
 from ...core.interval import Interval
-from ...core.messages import message
 from ...policies import BOUND
 from .style import (
     BLACK,
