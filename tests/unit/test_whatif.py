@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from naive import classify as naive
 from ptanalyze import analysis, cost, policies, show
-from ptanalyze.analysis.counting import owned
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import NONE, UNTIMED, answer
@@ -22,7 +21,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.result import COLUMNS, UPDATES
+from ptanalyze.cost.result import COLUMNS, UPDATES, owned
 from ptanalyze.cost.throughput import WINDOW_COLUMNS
 from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.snapshot import read_snapshot, write_snapshot

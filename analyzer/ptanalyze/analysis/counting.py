@@ -12,7 +12,6 @@ import numpy as np
 
 from ..core import columns
 from ..core.columns import (
-    ASSUMED,
     CACHED,
     CAREFUL,
     ELSEWHERE,
@@ -207,27 +206,6 @@ def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findin
 
 
 # Findings of several results together, each once; one that only some policies have names them.
-
-
-def owned(results: Sequence[Result], assumptions: bool = True) -> list[Finding]:
-    """Findings, and assumptions, in the order of the results: of "thp", of "all but thp" if not of all."""
-    owners: dict[Finding, set[str]] = {}
-    for result in results:
-        assumed = [Finding(ASSUMED, result.assumptions)] * assumptions
-        for finding in (*result.findings, *assumed):
-            owners.setdefault(finding, set()).add(result.policy)
-    policies = list(dict.fromkeys(result.policy for result in results))
-    return [replace(one, policy=one.policy or named(whose, policies)) for one, whose in owners.items()]
-
-
-def named(whose: set[str], policies: Sequence[str]) -> str:
-    """Names of policies, "" of all."""
-    others = [policy for policy in policies if policy not in whose]
-    if not others:
-        return ""
-    if len(others) < len(whose):
-        return f"all but {', '.join(others)}"
-    return ", ".join(policy for policy in policies if policy in whose)
 
 
 def of_samples(scenario: Scenario) -> list[Finding]:

@@ -16,10 +16,9 @@ from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Tree
 from ..core.trace import GUEST_BIT
 from ..cost.counts import CallCost
-from ..cost.result import COLUMNS, Result
+from ..cost.result import COLUMNS, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS
 from ..formats.capture import CaptureLike, load
-from .counting import owned
 from .setup import provenance_of as setup_provenance_of
 from .verdict import Verdict
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.columns import CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
+from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 from .counts import DRAM, GUEST_BITS, CallCost
@@ -461,3 +461,24 @@ def _bounds(interval: Interval | None) -> dict[str, float | str] | None:
 
 def _named(events: np.ndarray) -> dict[str, Any]:
     return {kind: events[k].tolist() for k, kind in enumerate(EVENT_KINDS)}
+
+
+def owned(results: Sequence[Result], assumptions: bool = True) -> list[Finding]:
+    """Findings, and assumptions, in the order of the results: of "thp", of "all but thp" if not of all."""
+    owners: dict[Finding, set[str]] = {}
+    for result in results:
+        assumed = [Finding(ASSUMED, result.assumptions)] * assumptions
+        for finding in (*result.findings, *assumed):
+            owners.setdefault(finding, set()).add(result.policy)
+    policies = list(dict.fromkeys(result.policy for result in results))
+    return [replace(one, policy=one.policy or named(whose, policies)) for one, whose in owners.items()]
+
+
+def named(whose: set[str], policies: Sequence[str]) -> str:
+    """Names of policies, "" of all."""
+    others = [policy for policy in policies if policy not in whose]
+    if not others:
+        return ""
+    if len(others) < len(whose):
+        return f"all but {', '.join(others)}"
+    return ", ".join(policy for policy in policies if policy in whose)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.advise import Report
-from ..analysis.counting import owned
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
 from ..core.columns import Cell, Section, message
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
+from ..cost.result import owned
 from .terminal import typed
 from .whatif import about, aligned, baseline, beware, by_size, earned, labels, table, to_type
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.counting import HOST_MODEL, owned
+from ..analysis.counting import HOST_MODEL
 from ..analysis.ranking import label_of, reshapes, walk_percent
 from ..analysis.verdict import CAUTIONS, Verdict
 from ..analysis.verdict import verdict as verdict_of
@@ -16,7 +16,7 @@ from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section, m
 from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
-from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result
+from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS
 from ..kernels import KINDS
 from ..policies import RESEARCH, availability, members
