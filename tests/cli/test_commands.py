@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import tomllib
 from pathlib import Path
 
@@ -443,10 +442,20 @@ def test_the_exit_code_is_that_of_check(pt, tmp_path, monkeypatch):
     assert "1 check of the capture found data missing" in ReportPage(path.read_text("utf-8")).text()
 
 
-def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path):
+@pytest.mark.parametrize("step", ["drawn", "environment"])
+def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path, monkeypatch, step):
+    """While figures are drawn, and while the page is put together."""
+    from ptanalyze_report import page
+
+    goes_on = getattr(page, step)
+
+    def interrupted(*words):
+        os.kill(os.getpid(), signal.SIGINT)
+        return goes_on(*words)
+
+    monkeypatch.setattr(page, step, interrupted)
     path = tmp_path / "page.html"
     path.write_text("old")
-    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
     ran = pt("report", small, "-o", path)
     assert ran.code == 130 and ran.err.strip() == "ptanalyze: interrupted"
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
