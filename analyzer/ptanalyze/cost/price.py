@@ -345,12 +345,12 @@ class Law:
 
     def break_even(self, extra: float, taken: np.ndarray) -> Interval:
         """Runs until `extra` cycles are earned back: 0 at once, NEVER. A gain counts where it can be read in
-        the speed-up (core.interval)."""
+        the speed-up (core.interval); less than a cycle is what two equal sums differ by when rounded."""
         before, after, factor = self.base[self.own], taken[self.own], self.factor[self.own]
         ratio = np.round(np.divide(before, after, out=np.ones_like(after), where=after != 0), 3)
         saved = np.where(ratio > 1, before - after, 1.0)
         runs = np.where(ratio > 1, extra * factor / saved, NEVER)
-        return over(np.where((extra <= 0) & (ratio >= 1), 0.0, runs))
+        return over(np.where((extra < 1) & (ratio >= 1), 0.0, runs))
 
     def local_data(self, base: Counts, taken: np.ndarray) -> Interval | None:
         """Run time / run time with all data local; None where data were not counted, or the caches alone can

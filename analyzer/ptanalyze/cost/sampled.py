@@ -110,7 +110,7 @@ class Sampled:
         speedup, share = self.speedup(captured, before, policy), self.share(there)
 
         def runs(ratio: float) -> float:
-            if extra is None or run is None or (extra <= 0 and not slower(ratio)):
+            if extra is None or run is None or (extra < 1 and not slower(ratio)):
                 return 0.0
             return extra / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
 
