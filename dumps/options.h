@@ -15,8 +15,7 @@ struct options {
 	const char *directory;
 	bool stop, verify, quiet, json_progress;
 	bool pagemap; /* without BPF */
-	unsigned retries, samples;
-	unsigned long every; /* milliseconds between samples */
+	unsigned retries;
 	unsigned long max_stop; /* milliseconds after which a stopped process is continued, 0 without limit */
 	size_t memory; /* bytes of tables collected before they go to the disk */
 };

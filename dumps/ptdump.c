@@ -32,10 +32,10 @@
 static const char usage[] =
 	"Usage: ptdump process PID -o DIR [options]\n"
 	"       ptdump vm PID -o DIR [options]\n"
-	"       ptdump vcpus PID [--samples N] [--every MS] [--vm FD]\n"
+	"       ptdump vcpus PID [--vm FD]\n"
 	"process writes gpt.tables, gpt.entries, maps and snapshot.json to the new or empty directory DIR;\n"
 	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json;\n"
-	"vcpus prints that VM's memory slots, then its vCPUs' control registers, N times, a line of JSON each.\n"
+	"vcpus prints that VM's memory slots, then its vCPUs' control registers, a line of JSON each.\n"
 	"  -o, --output DIR     where to\n"
 	"      --stop           stop the process while it is read (always continued again)\n"
 	"      --max-stop MS    continue it after so many milliseconds, whatever was read (default: no limit)\n"
@@ -43,8 +43,6 @@ static const char usage[] =
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
 	"      --pagemap        read /proc/PID/pagemap alone, without BPF: no table frames (process only)\n"
 	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
-	"      --samples N      of the vCPUs (default 1)\n"
-	"      --every MS       between samples (default 100)\n"
 	"      --memory MIB     collect up to this much before writing (default 4096, at most half of what is free)\n"
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
@@ -79,14 +77,12 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "memory", required_argument, NULL, 'm' },	  { "quiet", no_argument, NULL, 'q' },
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
 		{ "vm", required_argument, NULL, 'V' },	  { "max-stop", required_argument, NULL, 'M' },
-		{ "samples", required_argument, NULL, 'n' },	  { "every", required_argument, NULL, 'e' },
 		{ "pagemap", no_argument, NULL, 'p' },	  { 0 },
 	};
 	int option;
 
 	opterr = 0; /* getopt() would print an argument as it is */
-	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY, .samples = 1,
-				     .every = 100 };
+	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };
 	while ((option = getopt_long(count, arguments, "o:qh", names, NULL)) != -1) {
 		switch (option) {
 		case 'o': options->directory = optarg; break;
@@ -98,8 +94,6 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'r': options->retries = number(optarg, 1000, "--retries"); break;
 		case 'm': options->memory = number(optarg, 1 << 30, "--memory") << 20; break;
 		case 'M': options->max_stop = number(optarg, 1 << 30, "--max-stop"); break;
-		case 'n': options->samples = number(optarg, 1 << 20, "--samples"); break;
-		case 'e': options->every = number(optarg, 3600000, "--every"); break;
 		case 'V': options->vm_file = number(optarg, INT_MAX, "--vm"); break;
 		case 'h': fputs(usage, stdout); exit(EXIT_OK);
 		default:

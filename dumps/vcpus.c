@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `ptdump vcpus`: where a VMM has its guest's memory, and the guest's control registers as KVM has them. No table is read. */
 #include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 #include "json.h"
 #include "kvm.h"
 #include "output.h"
@@ -27,7 +25,7 @@ static void show_memory(struct vm *vm, struct bpf *bpf)
 	puts("]}");
 }
 
-static void show_sample(const struct vm *vm, struct bpf *bpf)
+static void show_registers(const struct vm *vm, struct bpf *bpf)
 {
 	const char *separator = "";
 
@@ -47,7 +45,6 @@ static void show_sample(const struct vm *vm, struct bpf *bpf)
 
 void show_vcpus(const struct options *options, const struct process *process)
 {
-	struct timespec pause = { options->every / 1000, options->every % 1000 * 1000000 };
 	struct vm vm = { 0 };
 	struct bpf bpf = { 0 };
 
@@ -56,13 +53,9 @@ void show_vcpus(const struct options *options, const struct process *process)
 	vm_choose(&vm, &bpf, process, options->vm_file);
 	keep_capabilities(CAN(CAP_BPF));
 	show_memory(&vm, &bpf);
-	for (unsigned i = 0; i < options->samples; i++) {
-		if (i)
-			nanosleep(&pause, NULL);
-		if (!process_alive(process))
-			fail(EXIT_PARTIAL, "PID %d: ended while its vCPUs were looked at", process->pid);
-		show_sample(&vm, &bpf);
-	}
+	if (!process_alive(process))
+		fail(EXIT_PARTIAL, "PID %d: ended while its vCPUs were looked at", process->pid);
+	show_registers(&vm, &bpf);
 	if (fflush(stdout) || ferror(stdout))
 		fail(EXIT_WRONG_USE, "cannot write to standard output");
 }

@@ -377,7 +377,7 @@ def vm(vmm):
 @needs_root
 def test_registers_and_slots_are_those_that_the_vmm_set(vm):
     pid, words = vm
-    parts, samples = kvm_vcpus(pid, 3)
+    (parts, *_), samples = zip(*(kvm_vcpus(pid) for _ in range(3)), strict=True)
     assert [(slot.gpa, slot.bytes, slot.hva) for slot in parts] == [
         (0, LOW, words["low"]), (HIGH, SIZE, words["high"]),
     ]  # fmt: skip
@@ -390,7 +390,7 @@ def test_registers_and_slots_are_those_that_the_vmm_set(vm):
 @needs_root
 @pytest.mark.parametrize(
     "words",
-    [["vcpus"], ["vcpus", "1", "-o", "x"], ["vcpus", "1", "--verify"], ["vcpus", "1", "--samples", "x"]],
+    [["vcpus"], ["vcpus", "1", "-o", "x"], ["vcpus", "1", "--verify"], ["vcpus", "1", "--retries", "x"]],
 )
 def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
     done = subprocess.run([PTDUMP, *words], capture_output=True, text=True, cwd=tmp_path, check=False)

@@ -55,7 +55,7 @@ def dump_vm(
         lines, _ = run_ptdump([*command, "-o", str(inside)])
         facts = read_vm(inside).facts
         if guest:
-            slots, (vcpus,) = kvm_vcpus(pid, vm=vm)
+            slots, vcpus = kvm_vcpus(pid, vm)
             lines += dump_guest_tables(process, inside, slots, vcpus, cr3)[1]
         seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     return lines

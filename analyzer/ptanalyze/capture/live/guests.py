@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Self, TypeAlias
 
@@ -225,28 +226,25 @@ class GuestMemory:
 # Control registers of a guest's vCPUs, as KVM has them, of any VMM (`ptdump vcpus`).
 
 
-def kvm_vcpus(
-    pid: int, samples: int = 1, vm: int | None = None
-) -> tuple[tuple[Slot, ...], list[list[Registers]]]:
-    """(memory slots, [[Registers] of the vCPUs of each sample]) of the VM of VMM `pid`, 100 ms apart.
+def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[Slot, ...], list[Registers]]:
+    """(memory slots, [Registers] of the vCPUs) of the VM of VMM `pid`.
 
     vm  the VM's file descriptor in the VMM, needed only if that holds several VMs
 
     CR3 is what KVM last saw: with NPT at the vCPU's last exit, with EPT sometimes earlier. UsageError if
     `pid` is no VMM, its VM cannot be read, or its memory is encrypted; PartialDataError if it ended.
     """
-    command = [str(native("ptdump")), "vcpus", str(pid), "--samples", str(samples), "--every", "100"]
+    command = [str(native("ptdump")), "vcpus", str(pid)]
     if vm is not None:
         command += ["--vm", str(vm)]
     lines, _ = run_ptdump(command)
-    memory, *seen = (json.loads(line) for line in lines if line.startswith("{"))
+    memory, registers = (json.loads(line) for line in lines if line.startswith("{"))
     if secret := memory["confidential"]:
         raise UsageError(
             f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
         )
     slots = tuple(Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
-    vcpus = [[Registers(**vcpu) for vcpu in sample["vcpus"]] for sample in seen]
-    return slots, [sorted(sample, key=lambda registers: registers.vcpu) for sample in vcpus]
+    return slots, sorted((Registers(**vcpu) for vcpu in registers["vcpus"]), key=attrgetter("vcpu"))
 
 
 # no-execute and accessed, dirty: differ between the two roots of a process
