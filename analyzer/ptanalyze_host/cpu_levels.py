@@ -25,30 +25,14 @@ LEAST_NS, MOST_NS = 0.1, 1e9  # below a clock cycle, above a second: no transfer
 @dataclass(frozen=True)
 class Level:
     """A partition that the latencies support: every known pair within a group takes at most `within_ns`,
-    every known pair across groups at least `across_ns` (None: there is only one group)."""
+    every known pair across groups at least `across_ns` (None: there is only one group).
+
+    groups  sorted CPUs of each, sorted by their first CPU
+    """
 
     groups: list[tuple[int, ...]]
     within_ns: float
     across_ns: float | None
-
-
-def groups(
-    matrix: np.ndarray,
-    cpus: Sequence[int],
-    *,
-    nodes: int | None = None,
-    one_group_ok: bool = False,
-    name: str | PathLike[str] = "latency matrix",
-) -> list[tuple[int, ...]]:
-    """CPUs of each virtual NUMA group: sorted tuples, sorted by their first CPU.
-
-    matrix  float[n, n] in ns, row and column i for cpus[i]; nan where a pair was not measured, [a][b] or
-            [b][a] is enough; the diagonal is ignored
-    nodes   take the level with this number of groups; None: the level with the fewest, at least two
-    UsageError where the matrix has no groups, or not `nodes` of them (one_group_ok: without any gap all CPUs
-    are one group); CaptureError where it contradicts itself. Both begin with `name`.
-    """
-    return level(matrix, cpus, nodes=nodes, one_group_ok=one_group_ok, name=name).groups
 
 
 def level(
@@ -59,7 +43,14 @@ def level(
     one_group_ok: bool = False,
     name: str | PathLike[str] = "latency matrix",
 ) -> Level:
-    """The Level of the groups that groups() returns."""
+    """The Level whose groups are the virtual NUMA groups.
+
+    matrix  float[n, n] in ns, row and column i for cpus[i]; nan where a pair was not measured, [a][b] or
+            [b][a] is enough; the diagonal is ignored
+    nodes   take the level with this number of groups; None: the level with the fewest, at least two
+    UsageError where the matrix has no groups, or not `nodes` of them (one_group_ok: without any gap all CPUs
+    are one group); CaptureError where it contradicts itself. Both begin with `name`.
+    """
     ns = known_pairs(matrix, cpus, name)
     candidates = levels(ns, cpus, name)
     if not candidates and one_group_ok:
@@ -231,7 +222,7 @@ Groups: TypeAlias = list[tuple[int, ...]]
 
 
 def kernel_groups(cpus: Sequence[int], system: Path = pt.sysfs.SYSTEM) -> dict[str, Groups]:
-    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in `groups`}
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in a Level}
 
     Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
     """

@@ -20,7 +20,6 @@ from ptanalyze_host import cpu_levels
 from ptanalyze_host.cacheline import LatencyMatrix, Method, noisy_pairs, read_matrix, write_matrix
 from ptanalyze_host.cpu_levels import (
     GAP,
-    groups,
     kernel_groups,
     known_pairs,
     level,
@@ -44,7 +43,7 @@ def groups_of(text, **options):
     ns = text
     if isinstance(text, str):
         ns = [[NAN if cell == "-" else float(cell) for cell in row.split()] for row in text.splitlines()]
-    return groups(np.array(ns), range(len(ns)), **options)
+    return level(np.array(ns), range(len(ns)), **options).groups
 
 
 def matrix_of(partition, rng, within, across, one_way=0.0):
@@ -84,7 +83,7 @@ def test_table_4_of_the_vmitosis_paper_gives_its_four_groups():
 @given(partitions(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 1.0]))
 def test_any_partition_comes_back_through_noise_and_missing_directions(partition, rng, one_way):
     ns, cpus = matrix_of(partition, rng, (40, 70), (100, 100 * GAP - 0.1), one_way)
-    assert groups(ns, cpus) == partition
+    assert level(ns, cpus).groups == partition
 
 
 @settings(deadline=None)
@@ -92,7 +91,7 @@ def test_any_partition_comes_back_through_noise_and_missing_directions(partition
 def test_where_also_the_slow_pairs_have_gaps_the_partition_is_one_of_the_levels(partition, rng):
     ns, cpus = matrix_of(partition, rng, (40, 70), (100, 140))
     assert partition in [found.groups for found in levels(ns, cpus)]
-    assert groups(ns, cpus, nodes=len(partition)) == partition
+    assert level(ns, cpus, nodes=len(partition)).groups == partition
 
 
 @settings(deadline=None)
@@ -105,8 +104,8 @@ def test_hyperthreads_are_a_finer_level_than_sockets(sockets, cores, rng):
     siblings = sorted(pair for socket in threads for pair in socket)
     for a, b in siblings:
         ns[at[a], at[b]] = ns[at[b], at[a]] = 12
-    assert groups(ns, cpus) == partition
-    assert groups(ns, cpus, nodes=sockets * cores) == siblings
+    assert level(ns, cpus).groups == partition
+    assert level(ns, cpus, nodes=sockets * cores).groups == siblings
 
 
 LATENCIES = st.sampled_from([10, 12, 20, 25, 50, 60, 70, 100, 120, 150, None])
@@ -185,7 +184,7 @@ def test_one_group_is_not_guessed_where_no_pair_joins_its_cpus():
 def test_one_group_does_not_hide_a_contradiction():
     ns = [[NAN, 50, 125], [NAN, NAN, 50], [NAN, NAN, NAN]]
     with pytest.raises(UsageError, match="CPUs 0 and 2 take 125 ns"):
-        groups(ns, range(3), one_group_ok=True)
+        level(ns, range(3), one_group_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +203,12 @@ def test_one_group_does_not_hide_a_contradiction():
 )
 def test_a_matrix_that_fits_no_cpus_or_itself_is_refused(ns, cpus, why):
     with pytest.raises(CaptureError, match=f"^latency matrix: .*{why}"):
-        groups(ns, cpus)
+        level(ns, cpus)
 
 
 def test_one_pair_cannot_be_grouped():
     with pytest.raises(UsageError, match=r"two CPUs are one pair \(50 ns\)"):
-        groups([[NAN, 50], [50, NAN]], [0, 1])
+        level([[NAN, 50], [50, NAN]], [0, 1])
 
 
 def test_a_number_of_nodes_that_no_level_has_is_refused_with_those_it_has():
@@ -333,7 +332,7 @@ def test_a_file_that_is_no_matrix_is_refused_in_one_line(file, content, why):
     path = file(json.dumps(MATRIX | content) if isinstance(content, dict) else content)
     with pytest.raises(PtanalyzeError, match=why) as caught:
         matrix = read_matrix(path)
-        groups(matrix.ns, matrix.cpus, name=path)
+        level(matrix.ns, matrix.cpus, name=path)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
@@ -347,7 +346,7 @@ def test_a_measured_matrix_is_read_as_it_was_written(tmp_path):
     np.testing.assert_array_equal(found.ns, ns)
     np.testing.assert_array_equal(found.spread, ns / ns)
     assert set(json.loads(path.read_text())) == {"format", "version", "cpus", "ns", "spread", "method"}
-    assert groups(found.ns, found.cpus) == [(2, 4), (9,)]
+    assert level(found.ns, found.cpus).groups == [(2, 4), (9,)]
 
 
 @pytest.mark.parametrize("cut", [2, 10, 100])
