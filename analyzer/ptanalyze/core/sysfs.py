@@ -13,18 +13,18 @@ SYSTEM = Path("/sys/devices/system")
 MOST_BYTES = 1 << 20
 MOST = 10**18
 LOCAL, FARTHEST = 10, 255  # ACPI: the distance to oneself; of a node that cannot be reached
-WHOLE = {10: re.compile(r"\d{1,18}", re.ASCII), 16: re.compile(r"[\da-f]{1,14}", re.ASCII)}
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 NODE = re.compile(r"node(\d{1,4})", re.ASCII)
 EMPTY = re.compile(r"MemTotal:\s+0 kB", re.ASCII)
-COPY = "as the kernel writes it: is this a whole copy of /sys and /proc?"
+REAL = "as the kernel writes it: are /sys and /proc the kernel's own?"
 
 
 def found(path: Path) -> str | None:
     """Text of a file, stripped; None where there is none. InputError where it cannot be read."""
     try:
         if path.exists() and not path.is_file():
-            raise InputError(path, "contents", NO_VALUE, f"not a file, {COPY.partition(': ')[2]}")
+            raise InputError(path, "contents", NO_VALUE, f"not a file, {REAL.partition(': ')[2]}")
         with path.open("rb") as file:
             return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -37,17 +37,17 @@ def text_of(path: Path) -> str:
     """Text of a file that must be there."""
     text = found(path)
     if text is None:
-        raise InputError(path, "contents", NO_VALUE, "not there; is this a whole copy of /sys and /proc?")
+        raise InputError(path, "contents", NO_VALUE, "not there: are /sys and /proc mounted?")
     return text
 
 
-def whole(file: object, field: str, text: str, least: int = 0, most: int = MOST, base: int = 10) -> int:
+def whole(file: object, field: str, text: str, least: int = 0, most: int = MOST) -> int:
     """The number that a text is; InputError names file, field and text."""
-    if not WHOLE[base].fullmatch(text) or not least <= int(text, base) <= most:
+    if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
         raise InputError(
-            file, field, repr(text[:30]), f"expected a whole number from {least} to {most:,}, {COPY}"
+            file, field, repr(text[:30]), f"expected a whole number from {least} to {most:,}, {REAL}"
         )
-    return int(text, base)
+    return int(text)
 
 
 def number(path: Path, least: int = 0, most: int = MOST, missing: int | None = None) -> int:
@@ -122,7 +122,7 @@ def distances(folder: Path, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
         cells = (str(LOCAL) if every == [node] and not file.exists() else text_of(file)).split()
         if len(cells) != len(every):
             raise InputError(
-                file, "distances", len(cells), f"expected {len(every)}, one for each node, {COPY}"
+                file, "distances", len(cells), f"expected {len(every)}, one for each node, {REAL}"
             )
         return (
             (to, whole(file, f"to node {to}", cell, LOCAL, FARTHEST))
@@ -138,7 +138,7 @@ def groups_of(folder: Path, nodes: HostNodes) -> list[tuple[int, ...]]:
     groups = {node: [node] for node, one in nodes.items() if one.memory}
     alone = [node for node, one in nodes.items() if one.cpus and not one.memory]
     if nodes and not groups:
-        raise InputError(folder / "has_memory", "nodes", "none", f"no node with memory, {COPY}")
+        raise InputError(folder / "has_memory", "nodes", "none", f"no node with memory, {REAL}")
     apart, more = distances(folder, alone) if alone else {}, Counter[int]()
     for node in alone:
         near = min(groups, key=lambda one: (apart[node][one], more[one], one))

@@ -164,7 +164,7 @@ def of_firmware(folder: Path, nodes: HostNodes, ns: np.ndarray, source: str) -> 
     cpus = np.array([[len(nodes[node].cpus) * (node in group) for node in ids] for group in groups], float)
     memory, homes = cpus.sum(axis=1) == 0, [group[0] for group in groups]
     if memory.all():
-        raise InputError(folder, "node*/cpulist", "empty", "no node with CPUs: is this a whole copy?")
+        raise InputError(folder, "node*/cpulist", "empty", "no node with CPUs")
     at = [ids.index(home) for home in homes]
     mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, at]
     with_cpus = [home for home, none in zip(homes, memory, strict=True) if not none]
