@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import UsageError, program
-from ..core.safe_files import is_own
+from ..core.safe_files import is_own, user_cache
 from . import echo
 
 
@@ -65,8 +65,12 @@ def compiled() -> dict[Path, list[Path]]:
     """{directory: its compiled kernels}: beside the package's modules, and in the user's cache."""
     from ..kernels.jit import SUFFIX
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code")
-    places = {Path(__file__).parents[1], cache, Path(os.environ.get("NUMBA_CACHE_DIR") or cache)}
+    named, cache = os.environ.get("NUMBA_CACHE_DIR"), user_cache()
+    places = {
+        Path(__file__).parents[1],
+        *([cache / "code"] if cache else []),
+        *([Path(named)] if named else []),
+    }
     found: dict[Path, list[Path]] = {}
     for file in dict.fromkeys(file for place in sorted(places) for file in sorted(place.rglob(f"*{SUFFIX}"))):
         found.setdefault(file.parent, []).append(file)

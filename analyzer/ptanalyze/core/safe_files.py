@@ -100,10 +100,10 @@ def is_own(directory: Path) -> bool:
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
-def user_directory(variable: str, in_home: str) -> Path | None:
-    """Where a user's files of a kind are: `variable`/ptanalyze, else in the home; None without a home."""
+def user_cache() -> Path | None:
+    """$XDG_CACHE_HOME/ptanalyze, by default ~/.cache/ptanalyze; None without a home."""
     try:
-        root = os.environ.get(variable) or Path.home() / in_home
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
         return None
     return Path(root) / "ptanalyze"

@@ -18,7 +18,7 @@ from ..core.errors import (
     printable,
     this_program,
 )
-from ..core.safe_files import own_directory, read_inside, user_directory
+from ..core.safe_files import own_directory, read_inside, user_cache
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import Trace
 from .heat import FILE as HEAT
@@ -195,8 +195,8 @@ class Capture:
 
 
 def cache_directory() -> Path | None:
-    """$XDG_CACHE_HOME/ptanalyze, made if it is not there; None where it is not the user's alone."""
-    place = user_directory("XDG_CACHE_HOME", ".cache")
+    """The user's cache, made if it is not there; None where it is not the user's alone."""
+    place = user_cache()
     if place is None or not own_directory(place):
         return None
     place.chmod(0o700)
@@ -238,17 +238,18 @@ def bundled_samples() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(bundled("samples").glob(f"*/{MANIFEST}"))}
 
 
-def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
-    """(Capture, a line that says which): `where` itself, the newest capture in it, or the bundled sample."""
-    if (Path(where) / MANIFEST).is_file():
-        return open_capture(where), f"this directory's capture: {Path(where).resolve().name}"
-    manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
+def default_capture() -> tuple[Capture, str]:
+    """(Capture, a line that says which): this directory, the newest capture in it, or the bundled sample."""
+    here = Path()
+    if (here / MANIFEST).is_file():
+        return open_capture(here), f"this directory's capture: {here.resolve().name}"
+    manifests = [path for path in here.glob(f"*/{MANIFEST}") if path.is_file()]
     if manifests:
         newest = max(manifests, key=lambda path: path.stat().st_mtime)
         return open_capture(newest.parent), f"newest capture here: {newest.parent}"
     sample = bundled_samples().get(DEFAULT_SAMPLE)
     if sample is None:
-        raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
+        raise UsageError(f"no capture in {here.resolve()} and no bundled sample; record one first")
     return open_capture(sample), ""
 
 
