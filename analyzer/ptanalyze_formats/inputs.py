@@ -34,14 +34,14 @@ def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[byt
         yield source, getattr(source, "name", "standard input")
 
 
-def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
+def blocks(file: IO[bytes], name: str | PathLike[str]) -> Iterator[tuple[np.ndarray, int]]:
     """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
 
     CaptureError where the last line has no end: half an address would be another one.
     """
     rest = b""
     before = 0
-    while chunk := file.read(size):
+    while chunk := file.read(BLOCK):
         chunk = rest + chunk
         cut = chunk.rfind(b"\n") + 1
         rest = chunk[cut:]

@@ -282,7 +282,6 @@ def write_samples(
 
 # Import perf.data through perf itself, whose `perf script` prints the fields that its samples have.
 
-MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8s6Q")  # magic, size, attr_size, attrs and data as (offset, size)
 PIPED = 16
 SAMPLE_TYPE = re.compile(r"\bsample_type: ([A-Z0-9_|]+)")

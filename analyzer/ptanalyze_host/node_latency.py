@@ -25,7 +25,6 @@ Line: TypeAlias = tuple[int, int, bool, str]  # reader, server, loaded?, CPUs th
 
 
 def measure_nodes(
-    nodes: Path = NODES,
     mebibytes: int | None = None,
     bursts: int = BURSTS,
     progress: pt.process.Progress = None,
@@ -36,7 +35,7 @@ def measure_nodes(
     the median while the other usable CPUs of the serving node stream through its memory; not measured where a
     node has no CPU left for it. UsageError: the tool is missing, or names what it cannot use.
     """
-    places = usable_nodes(nodes)
+    places = usable_nodes()
     lines = [(a, b, loaded) for loaded in (False, True) for a in places for b in places]
     asked = [(a, b, loaded, _load(places, a, b) if loaded else "-") for a, b, loaded in lines]
     lonely = [node for node in places if not _load(places, node, node)]
@@ -64,7 +63,6 @@ MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 6
 
 
 def measure_walks(
-    nodes: Path = NODES,
     mebibytes: int | None = None,
     bursts: int = BURSTS,
     progress: pt.process.Progress = None,
@@ -74,7 +72,7 @@ def measure_walks(
     The fastest of `bursts`: TLBs miss at every read, and the tables exceed the caches, `mebibytes` of them.
     Tables go by set_mempolicy, data by mbind. UsageError as `measure_nodes`.
     """
-    places = usable_nodes(nodes)
+    places = usable_nodes()
     asked = [(a, a, True, f"walk:{b}") for a in places for b in places]
     found = {}
     size = mebibytes or min(default_mebibytes(), MOST_TABLES)
@@ -95,10 +93,10 @@ def walk_source(walks: Mapping[tuple[int, int], float]) -> str:
     return f"{text}, {min(far):.0f} to {max(far):.0f} over far ones; {_method()}"
 
 
-def usable_nodes(nodes: Path = NODES) -> dict[int, list[int]]:
+def usable_nodes() -> dict[int, list[int]]:
     """{node: CPUs that this process may run on} of the nodes with memory, with those of nodes without."""
-    allowed, known = os.sched_getaffinity(0), pt.sysfs.nodes_of(nodes)
-    groups = pt.sysfs.groups_of(nodes, known)
+    allowed, known = os.sched_getaffinity(0), pt.sysfs.nodes_of(NODES)
+    groups = pt.sysfs.groups_of(NODES, known)
     places = {
         group[0]: [cpu for node in group for cpu in known[node].cpus if cpu in allowed] for group in groups
     }

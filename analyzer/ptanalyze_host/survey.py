@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,15 +192,10 @@ def vm_name(command: bytes) -> str:
     return ""
 
 
-def runs_on(pid: int, node_of: dict[int, int], only: Collection[int] | None = None) -> dict[int, float]:
-    """{node: share of CPU time}: each thread's time counts for the CPU on which it ran last.
-
-    only  these threads; None: all
-    """
+def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
+    """{node: share of CPU time}: each thread's time counts for the CPU on which it ran last."""
     time: Counter[int] = Counter()
     for thread in os.scandir(PROC / str(pid) / "task"):
-        if only is not None and int(thread.name) not in only:
-            continue
         with suppress(OSError):
             fields = (Path(thread.path) / "stat").read_bytes().rpartition(b")")[2].split()
             node = node_of.get(int(fields[PROCESSOR]))

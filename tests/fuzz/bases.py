@@ -22,7 +22,6 @@ from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.perf_samples import HEADER as PERF_HEADER
-from ptanalyze_formats.perf_samples import MAGIC as PERF_MAGIC
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_stat
 
@@ -315,5 +314,5 @@ def stream(place):
 
 
 def perf_data():
-    head = PERF_HEADER.pack(PERF_MAGIC, PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
+    head = PERF_HEADER.pack(b"PERFILE2", PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
     return head.ljust(340, b"\7")

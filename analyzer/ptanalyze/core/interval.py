@@ -64,7 +64,6 @@ def less_sure(speedup: Interval, part: float) -> Interval:
 # What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.
 
 NEVER = inf  # runs until what is never earned back is
-LEAST = 0.0005  # half of the last of three decimals
 PLACES = 3  # at most
 NOTICED = 1.02  # speed-up, with mid-range assumptions, below which nothing is gained that limits a run
 CLOSE = 0.005  # this close to 1, two decimals say nothing
@@ -77,7 +76,7 @@ def gains(speedup: Interval) -> bool:
 
 
 def faster(ratio: float) -> bool:
-    """Whether a single estimate it is written as more than 1."""
+    """Whether a single estimate is written as more than 1."""
     return round(ratio, PLACES) > 1
 
 

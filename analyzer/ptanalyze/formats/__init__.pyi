@@ -13,7 +13,6 @@ from .record import TRACE as TRACE
 from .record import copy_private as copy_private
 from .record import damaged_files as damaged_files
 from .record import decode_record as decode_record
-from .record import must_be_new as must_be_new
 from .record import new_capture as new_capture
 from .record import read_manifest as read_manifest
 from .record import read_rows as read_rows
