@@ -129,26 +129,27 @@ def usual(names: Sequence[str], capture: Capture) -> Sequence[str]:
     return names or [":".join([str(name), *map("=".join, own.items())]) for name, own in taken]
 
 
-policy_option = click.option(
-    "-p",
-    "--policy",
-    "names",
-    multiple=True,
-    callback=lambda context, parameter, names: split_names(names),
-    shell_complete=policies_offered,
-    help="Policy to replay: NAME, NAME:KEY=VALUE with parameters, A+B for policies that combine, A,B for "
+def naming_policies(help: str) -> Callable[[C], C]:
+    """-p as the parameter `names`, a tuple."""
+    return click.option(
+        "-p",
+        "--policy",
+        "names",
+        multiple=True,
+        callback=lambda context, parameter, names: split_names(names),
+        shell_complete=policies_offered,
+        help=help,
+    )
+
+
+policy_option = naming_policies(
+    "Policy to replay: NAME, NAME:KEY=VALUE with parameters, A+B for policies that combine, A,B for "
     "several, or all; repeatable. Default: mitosis and hydra; in a guest without visible NUMA nodes "
-    "vmitosis-migrate and vmitosis-replicate:mode=no-p.",
+    "vmitosis-migrate and vmitosis-replicate:mode=no-p."
 )
-ranked_option = click.option(
-    "-p",
-    "--policy",
-    "names",
-    multiple=True,
-    callback=lambda context, parameter, names: split_names(names),
-    shell_complete=policies_offered,
-    help="Policy to rank, written like -p of `ptanalyze whatif`: NAME, NAME:KEY=VALUE, A+B or A,B; "
-    "repeatable. Default: all that CAPTURE allows.",
+ranked_option = naming_policies(
+    "Policy to rank, written like -p of `ptanalyze whatif`: NAME, NAME:KEY=VALUE, A+B or A,B; "
+    "repeatable. Default: all that CAPTURE allows."
 )
 horizon_option = click.option(
     "--horizon",
