@@ -355,14 +355,13 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
     for pid, path in Children(directory).files().items():
         place = directory / f"pid-{pid}"
         try:
-            read_trace(path)
+            trace = read_trace(path)
         except CaptureError:
             shutil.rmtree(place, ignore_errors=True)
             continue
         place.mkdir(mode=0o700, exist_ok=True)
         path.rename(place / TRACE)
-        trace, snapshot = read_trace(place / TRACE), (place / SNAPSHOT_FILE).exists()
-        if snapshot:
+        if snapshot := (place / SNAPSHOT_FILE).exists():
             facts_of_trace(place, trace)
         facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}
         seal(place, "process" if snapshot else "trace", facts)
