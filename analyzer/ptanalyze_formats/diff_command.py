@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import ptanalyze as pt
 
@@ -51,7 +52,11 @@ def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: An
       ptanalyze diff app@mitosis app@hydra
       ptanalyze diff --exact eager.json lazy.json
     """
-    if not any(source.endswith(FILES) or "@" in Path(source).name for source in (a, b)):
+    files = [source.endswith(FILES) for source in (a, b)]
+    of_results = any(files) or any("@" in Path(source).name for source in (a, b))
+    if all(files) or not of_results:
+        refuse_typed(options)
+    if not of_results:
         if exact:
             raise pt.UsageError("--exact: goes with results: FILE.json, FILE.csv or CAPTURE@POLICY")
         return pt.output.emit(of_tables(a, b), output)
@@ -69,6 +74,15 @@ def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: An
     if exact and not comparison.exact:
         wrong = len(comparison.differences)
         raise pt.errors.CaptureError(b, "quantities that differ", wrong, f"from {a}")
+
+
+def refuse_typed(options: dict[str, Any]) -> None:
+    """UsageError for an option of a replay that was typed where nothing is replayed."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in options and context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            raise pt.UsageError(f"{option.opts[-1]}: goes with CAPTURE@POLICY, which is replayed")
 
 
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:

@@ -203,6 +203,12 @@ def test_a_result_equals_itself_exactly(pt, sample, tmp_path):
     assert is_one_line(ran, 1)
 
 
+@pytest.mark.parametrize("sources", [("lookup", "lookup"), ("a.json", "b.json")])
+def test_what_replays_nothing_takes_no_machine(pt, sources):
+    ran = pt("diff", *sources, "-m", "epyc-milan")
+    assert ran.code == 2 and "--machine: goes with CAPTURE@POLICY" in ran.err
+
+
 def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
     report = result_of(pt("advise", sample, "--json"))
     assert report["workload"] == "Wide"
