@@ -28,7 +28,7 @@ AGES = "it clears accessed bits too, so uses are missed and rates may be too low
 def image(process: pt.live.Process) -> list[str]:
     """Where the program that a process runs lies, and its stack: others after exec, [] after its end."""
     try:
-        return (process.proc / "stat").read_text().rpartition(") ")[2].split()[23:26]  # proc(5): startcode on
+        return pt.sysfs.stat_fields(process.proc)[23:26]  # proc(5): startcode on
     except OSError:
         return []
 
@@ -164,7 +164,11 @@ def never_aged(pid: int) -> list[tuple[int, int]]:
     """[(first byte, one past the last)] of areas of hugetlbfs: clear_refs_walk_ops passes over them."""
     proc = pt.sysfs.shown(pid)
     try:
-        used = [line.split() for line in (proc / "status").read_text().splitlines() if "HugetlbPages" in line]
+        used = [
+            line.split()
+            for line in (proc / "status").read_text(errors="replace").splitlines()
+            if "HugetlbPages" in line
+        ]
         if not any(int(words[1]) for words in used):
             return []
         found, area = [], (0, 0)

@@ -197,7 +197,7 @@ def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
     time: Counter[int] = Counter()
     for thread in os.scandir(PROC / str(pid) / "task"):
         with suppress(OSError):
-            fields = (Path(thread.path) / "stat").read_bytes().rpartition(b")")[2].split()
+            fields = pt.sysfs.stat_fields(thread.path)
             node = node_of.get(int(fields[PROCESSOR]))
             if node is not None:
                 time[node] += 1 + int(fields[UTIME]) + int(fields[STIME])

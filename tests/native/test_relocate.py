@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 from collections import namedtuple
@@ -188,6 +189,23 @@ def test_a_main_thread_may_have_ended(pt, program, tmp_path):
         done = pt("survey", "--top", 1000, "--json")
         assert one.pid in [row["pid"] for row in json.loads(done.out)["result"]], done
         assert alive(one.pid) and trial.largest(one.pid) == one.pid
+
+
+def test_a_name_that_looks_like_a_state_and_is_no_utf_8_harms_no_command(pt, program, tmp_path):
+    name = os.fsencode(tmp_path) + b"/) Z \xff\x1b[2J\n"
+    shutil.copy(program, name)
+    with target(name, "write", 8, 1) as one:
+        one.counts()
+        ran = [pt("relocate", one.pid), pt("relocate", one.pid, "--yes", "--max-pause", 50)]
+        ran += [
+            pt("dump", "process", one.pid, *tree, "-o", tmp_path / f"d{len(tree)}")
+            for tree in ((), ["--tree"])
+        ]
+        heat = "--tracer", "heat", "--for", "0.2s", "-o", tmp_path / "heat"
+        ran += [pt("record", "-p", one.pid, *heat), pt("survey", "--top", 1000)]
+        assert {done.code for done in ran} == {0} and str(one.pid) in ran[-1].out, ran
+        assert "\x1b" not in "".join(done.out + done.err for done in ran)
+        one.counts()
 
 
 def test_a_32_bit_program_is_refused(tmp_path):

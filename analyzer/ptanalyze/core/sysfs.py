@@ -205,6 +205,14 @@ def shown(pid: int) -> Path:
 def state(proc: str | os.PathLike[str]) -> str:
     """State letter of a process or thread directory below /proc; "X" when it is gone."""
     try:
-        return (Path(proc) / "stat").read_text().rpartition(") ")[2][:1]
+        return stat_fields(proc)[0]
     except (FileNotFoundError, ProcessLookupError):
         return "X"
+
+
+def stat_fields(proc: str | os.PathLike[str]) -> list[str]:
+    """Fields of `stat` in a process or thread directory below /proc, from the state on (proc(5), field 3).
+
+    The name before them holds any bytes, parentheses and spaces too. OSError when it is gone.
+    """
+    return (Path(proc) / "stat").read_bytes().rpartition(b") ")[2].decode().split()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
-from ...core.sysfs import shown, text_of, whole
+from ...core.sysfs import shown, stat_fields, text_of, whole
 from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
@@ -219,7 +219,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in filter(str.isdecimal, os.listdir(PROC)):
         with suppress(OSError):  # it has ended
-            state, parent = stat_of(int(name))[:2]
+            state, parent = stat_fields(shown(int(name)))[:2]
             if state not in "ZX" and int(name) != os.getpid():
                 children.setdefault(int(parent), []).append(int(name))
     found = [pid]
@@ -269,11 +269,6 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
 def alive(pid: int) -> bool:
     """Whether the process has memory still: one that is ending gives that up before it is a zombie."""
     with suppress(OSError):
-        state, *_, flags = stat_of(pid)[:7]
+        state, *_, flags = stat_fields(shown(pid))[:7]
         return state not in "ZX" and not int(flags) & PF_EXITING
     return False
-
-
-def stat_of(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat after the name: state, parent, ... (proc(5)); OSError if it has ended."""
-    return (shown(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].split()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
-from ...core.sysfs import shown
+from ...core.sysfs import shown, stat_fields
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -55,7 +55,7 @@ def open_process(pid: int) -> Iterator[Process]:
 def check_process(proc: Path, pid: int) -> None:
     """UsageError where `pid` (its /proc/PID: `proc`) has no page tables: a zombie, a kernel thread."""
     try:
-        fields = (proc / "stat").read_text().rpartition(") ")[2].split()
+        fields = stat_fields(proc)
     except (FileNotFoundError, ProcessLookupError):
         raise UsageError(f"PID {pid}: no such process") from None
     if fields[0] in "ZX" and shown(pid).name == str(pid):
