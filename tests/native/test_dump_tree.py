@@ -117,7 +117,7 @@ def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
         child = int(parent.stdout.readline())
         try:
             gone = 0
-            for attempt in range(20):
+            for attempt in range(200):  # at some moments none is alive
                 (tmp_path / f"c{attempt}").mkdir()
                 dumped, _ = dump_tree(parent.pid, tmp_path / f"c{attempt}", stop=True)
                 gone += sum("ended before it was read" in line for line in dumped.lines)
@@ -129,7 +129,6 @@ def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
             subprocess.run(["kill", "-9", str(parent.pid), str(child)], check=True)
 
 
-@pytest.mark.full
 def test_a_child_that_calls_exec_all_the_time_costs_itself_alone(tmp_path):
     (tmp_path / "again.sh").write_text('exec sh "$0"\n')
     code = (

@@ -189,7 +189,6 @@ def test_shadow_tables_that_several_entries_share_appear_below_each(live_vmm, tm
         assert found[at] and found[at].items() <= {a + (at << 39): f for a, f in found[0].items()}.items()
 
 
-@pytest.mark.full
 def test_a_guest_that_shares_its_tables_everywhere_does_not_blow_up_the_dump(live_vmm, tmp_path):
     with running(live_vmm, 2048, 2 * MIB, 1, 200) as (process, _):
         done = ptdump_vm(process.pid, tmp_path / "d")

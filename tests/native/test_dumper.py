@@ -420,12 +420,16 @@ def test_a_zombie_is_refused(tmp_path):
     child.wait()
 
 
-@pytest.mark.full
-def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+# a few dumps, and as many as one needs that meets a change
+SHORT_AND_LONG = pytest.mark.parametrize("attempts", [3, pytest.param(MANY, marks=pytest.mark.full)])
+
+
+@SHORT_AND_LONG
+def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path, attempts):
     build_sanitized()
     with running(programs / "dump_churn") as (process, _):
         noisy = 0
-        for attempt in range(MANY):
+        for attempt in range(attempts):
             if noisy and attempt >= 4:
                 break
             program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
@@ -440,11 +444,10 @@ def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, 
                 assert (flags >> bit & 1).sum() == reading[name]
             noisy += not dump.facts["quiescence"]["quiet"]
             assert dump.facts["retries"] == 2 or dump.facts["quiescence"]["quiet"]
-        assert noisy
+        assert noisy or attempts < MANY
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("program", ["dump_churn", "dump_unmap"])
+@pytest.mark.parametrize("program", [pytest.param("dump_churn", marks=pytest.mark.full), "dump_unmap"])
 def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_path, program):
     build_sanitized()
     how = {"program": SANITIZED / "ptdump", "env": NO_LEAKS}
@@ -458,12 +461,14 @@ def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_
             assert ("it changed meanwhile" in done.stdout) != dump.facts["quiescence"]["quiet"]
 
 
-@pytest.mark.full
-def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(programs, tmp_path):
+@SHORT_AND_LONG
+def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(
+    programs, tmp_path, attempts
+):
     """Areas and tables are of one moment, or the dump ends with 3, and so does its check."""
     with running(programs / "dump_unmap") as (process, _):
         codes = set()
-        for attempt in range(MANY):
+        for attempt in range(attempts):
             out = tmp_path / f"d{attempt}"
             code = run(["dump", "process", str(process.pid), "-o", str(out), "--retries", str(attempt % 3)])
             assert exit_code(check_capture(open_capture(out), quick=True)) == code in (0, 3)
@@ -471,7 +476,7 @@ def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_no
             shutil.rmtree(out)
             if 3 in codes and attempt >= 30:
                 break
-    assert 3 in codes
+    assert 3 in codes or attempts < MANY
 
 
 def test_a_file_that_another_dump_made_first_is_left_to_it(target, tmp_path):
@@ -554,7 +559,6 @@ def small_group():
     place.rmdir()
 
 
-@pytest.mark.full
 def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, small_group):
     """128 MiB of tables: without looking at the group's limit, the kernel would kill it."""
 
@@ -635,6 +639,17 @@ def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_m
     finally:
         dumper.send_signal(signal.SIGCONT)
         dumper.communicate(timeout=60)
+
+
+def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
+    def writes(dumper, at):
+        return at.exists() and any(path.stat().st_size for path in at.iterdir())
+
+    dumper, directory = held(big, tmp_path, writes)
+    assert held_capabilities(dumper.pid) == set()
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
 
 
 def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):

@@ -232,7 +232,6 @@ def test_a_sanitized_build_ends_at_a_wrong_access():
     assert "__asan_report_load8" in symbols and "__ubsan_handle_out_of_bounds_abort" in symbols
 
 
-@pytest.mark.full
 def test_in_a_storm_of_forks_parent_and_children_are_whole_or_absent(programs, tmp_path):
     with running(programs / "dump_storm", "forks") as (process, _):
 
@@ -246,7 +245,6 @@ def test_in_a_storm_of_forks_parent_and_children_are_whole_or_absent(programs, t
     assert all(code in (0, 1, 2, 3) for _, code in codes) and any(code == 0 for own, code in codes if own)
 
 
-@pytest.mark.full
 def test_exec_and_exit_in_the_middle_leave_one_address_space_or_nothing(programs, tmp_path):
     """A process that replaces itself 50 times a second by one with as much memory of its own."""
     with running(programs / "dump_storm", "execs") as (process, _):
@@ -262,7 +260,6 @@ def test_exec_and_exit_in_the_middle_leave_one_address_space_or_nothing(programs
         assert all(any(base < end and base + (2 << 20) > start for start, end in mapped) for base in bases)
 
 
-@pytest.mark.full
 def test_thirty_thousand_vmas_are_all_there(programs, tmp_path):
     with running(programs / "dump_storm", "vmas") as (process, _):
         assert sanitized_ptdump(process.pid, tmp_path / "d", "--stop", "--verify").returncode == 0

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import tarfile
+import zipfile
 from graphlib import TopologicalSorter
 
 import pytest
@@ -219,6 +220,20 @@ def test_the_native_tools_say_nothing_of_the_directory_that_they_were_built_in(t
 
 
 # The package works away from the checkout, and anybody who builds it gets the same bytes.
+
+
+def test_the_wheel_has_every_file_of_its_packages(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {*archive.namelist()}
+    listed = said(
+        "git", "-C", ROOT, "ls-files", "analyzer/ptanalyze*", "models", "dumps/samples"
+    ).splitlines()
+    data = ("models/", "ptanalyze/data/models/"), ("dumps/samples/", "ptanalyze/data/samples/")
+    places = [("analyzer/", ""), *data]
+    wanted = {
+        there + name.removeprefix(here) for name in listed for here, there in places if name.startswith(here)
+    }
+    assert len(wanted) > 200 and wanted <= packed
 
 
 @pytest.mark.full

@@ -539,8 +539,10 @@ def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_the
     assert exit_code(check_capture(capture)) == 0
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.full) for n in (signal.SIGHUP, signal.SIGKILL))],
+)
 def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
     process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())

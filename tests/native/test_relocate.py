@@ -69,6 +69,12 @@ def test_no_write_is_lost_and_every_area_is_as_before(writer, pause):
     assert writer.counts() > added and not any(children(writer.pid))
 
 
+def test_every_stop_counts_the_last_one_too(writer):
+    """The last moves nothing: it unmaps what is ours."""
+    _, (_, tally) = relocate(writer.pid, "--yes", "--max-pause", 10000, gap=20000)
+    assert tally["late"] > tally["stops"] - tally["lost"] and tally["longest_held_us"] >= 20000
+
+
 def test_tables_are_new_pages_and_data_stay(writer):
     planned = front.plan(writer.pid, None)
     before = front.leaf_tables(writer.pid)
@@ -267,7 +273,6 @@ def test_what_the_kernel_knows_by_address_goes_on(program):
         assert one.ask() == {"held": "1", "barrier": "0", "wrong": "0", "died": "1"}
 
 
-@pytest.mark.full
 def test_a_thread_that_nothing_can_stop_ends_in_a_bound(program):
     """State D, of a parent that vfork's flag holds: its child has memory of its own, so it is not refused."""
     with target(program, "waits", 8) as one:
@@ -307,7 +312,6 @@ def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
         assert pt("relocate", one.pid, "--yes", "--max-pause", 50).code == 0
 
 
-@pytest.mark.full
 def test_stacks_without_room_are_left_alone(program):
     with target(program, "stacks", 8) as one:
         for _ in range(30):
@@ -317,10 +321,7 @@ def test_stacks_without_room_are_left_alone(program):
         assert not leaves(one.pid) and int(said["rounds"]) and said["damaged"] == said["wrong"] == "0"
 
 
-@pytest.mark.parametrize(
-    "mode",
-    ["spawn", "signals", *(pytest.param(mode, marks=pytest.mark.full) for mode in ("churn", "share"))],
-)
+@pytest.mark.parametrize("mode", ["spawn", "signals", "churn", "share"])
 def test_programs_that_start_others_or_change_their_memory_go_on(program, mode):
     """Attempts may be lost: a thread that waits for its child does not stop; ranges may be gone."""
     with target(program, mode, 16, 2) as one:

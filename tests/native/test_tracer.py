@@ -528,6 +528,12 @@ def copy_of(trace, path, records_of):
     return read_trace(path)
 
 
+def test_a_page_that_is_touched_without_end_fills_no_count(library):
+    (chunk,) = strip(library, [(3, True)] * 200_000 + [(4, False)] + [(3, False)] * 200_000)
+    assert all(count < 1 << 18 for *_, count in chunk)
+    assert sum(count for *_, count in chunk) == 400_001
+
+
 # The native writer and the Python package mean the same bytes.
 
 
