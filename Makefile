@@ -8,7 +8,8 @@ FILES  := --dist loadscope --no-loadscope-reorder
 # one process more than CPUs: the one that has the lab and the native tests mostly waits
 SPREAD := -n $(shell expr $$(nproc) + 1) $(FILES)
 # only these files: each process imports all files that it is given
-TWINS  := $(shell grep -slE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
+TWIN   := ^(pytestmark = |@)pytest.mark.twin
+TWINS  := $(shell grep -slE '$(TWIN)' tests/unit/*.py)
 
 # kernels as plain Python: what proves what they compute, nothing else
 PLAIN  = NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and not compiled" $(TWINS)
@@ -47,14 +48,17 @@ test-uncompiled: $(VENV)/.installed-test
 # for the minute between two edits, its parts beside each other: the test files nearest to what changed since
 # SINCE, with 5 examples of each property, kernels as plain Python; the numbers of every answer
 SINCE ?= HEAD
-NEAR = $(shell $(VENV)/bin/python tests/changed.py $(SINCE))
 QUICK := --hypothesis-profile quick
+# exit code of pytest where all of these files are twins
+NO_TESTS := 5
 check: $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-near check-golden
 
 check-near: $(VENV)/.installed-test
-	near="$(NEAR)"; [ -z "$$near" ] || $(PYTEST) $(QUICK) -m "not twin or compiled" $$near
-	twins="$(filter $(TWINS),$(NEAR))"; [ -z "$$twins" ] || NUMBA_DISABLE_JIT=1 $(PYTEST) $(QUICK) -m "twin and not compiled" $$twins
+	near="$$($(VENV)/bin/python tests/changed.py $(SINCE))" || exit; [ "$$near" ] || exit 0; \
+	$(PYTEST) $(QUICK) -m "not twin or compiled" $$near || [ $$? = $(NO_TESTS) ] || exit; \
+	twins="$$(grep -lE '$(TWIN)' $$near)" || exit 0; \
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(QUICK) -m "twin and not compiled" $$twins
 
 check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden

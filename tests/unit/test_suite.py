@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from house import arrows, file_of, room
+from changed import nearest
+from house import PACKAGE, arrows, file_of, room
 
 UNIT = Path(__file__).parent
 FILES = sorted(UNIT.glob("test_*.py"))
@@ -89,3 +90,14 @@ def test_what_has_a_naive_twin_and_reaches_a_kernel_runs_in_both_modes_and_what_
         assert not MARK.search(file.read_text("utf-8")), f"{file.name}: reaches no kernel"
     once = [name for name, files in unmarked(file) if NAIVE in files and reaches_a_kernel(files)]
     assert not once, f"{file.name}: @pytest.mark.twin"
+
+
+def test_check_runs_what_reaches_a_change():
+    assert UNIT / "test_cost.py" in nearest({PACKAGE / "cost/price.py"})
+    assert nearest({PACKAGE / "kernels/walker.py"})[0] == UNIT / "test_walker.py"
+
+
+def test_check_runs_tests_that_were_edited():
+    edited = {UNIT / "test_plots.py", UNIT.parent / "cli/test_output.py"}
+    assert {*nearest(edited)} == edited
+    assert nearest({UNIT.parent / "native/test_pin.py"}) == []
