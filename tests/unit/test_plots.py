@@ -14,7 +14,7 @@ from plot_texts import clipped, overlapping, readable, words, written
 from ptanalyze.analysis import frames
 from ptanalyze.analysis.walk import explain, walk_frame
 from ptanalyze.core import interval
-from ptanalyze.core.columns import AS_TRACED, ASSUMED
+from ptanalyze.core.columns import ASSUMED, COLD
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
@@ -575,5 +575,5 @@ def test_files_are_the_same_bytes_each_time(few, tmp_path, ending):
 
 
 def test_a_cold_run_is_said_to_be_as_traced(many):
-    assert any(one["code"] == AS_TRACED for one in many.frame.attrs["findings"])
+    assert any(one["code"] == COLD for one in many.frame.attrs["findings"])
     assert title(plots.speedup(many.frame)).endswith(" in the run as traced")

@@ -144,7 +144,7 @@ def of_all(classes: Classification) -> Classification:
 
 
 def heat_locality(snapshot: Snapshot, by: str = "all") -> Classification:
-    """Classification of a snapshot's leaf entries by its samples; see heat_classes.classify_heat."""
+    """Classification of a snapshot's leaf entries by its samples; see leaf_classes.classify_heat."""
     return classify_heat(address_space(snapshot, np.zeros(0, np.uint64)), by=by)
 
 

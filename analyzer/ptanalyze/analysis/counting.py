@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import columns
 from ..core.columns import (
     CACHED,
     CAREFUL,
+    COLD,
     ELSEWHERE,
     GONE,
     NO_RATE,
@@ -38,7 +38,6 @@ from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
-from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT, fills
 from .footprint import Unknown, Use, leaves_by_node, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
@@ -48,13 +47,11 @@ from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
-    from ..cost.result import Result
     from ..cost.throughput import Series
     from ..policies import Plan
     from ..world.address_space import AddressSpace
     from ..world.scenario import Scenario
     from .leaf_classes import Classification
-    from .replay import PolicyRun
     from .setup import Setup
 
 
@@ -111,14 +108,12 @@ def bound(readers: int) -> Finding:
     return noted("bound", line="bound-of-nodes" if readers > 1 else "bound", nodes=readers)
 
 
-def cached(scenarios: Sequence[Scenario], share: float | None = None) -> list[Finding]:
+def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
     """Finding: the least that the machine's LLC may leave to page tables holds every line with a leaf
     entry of processes that run together; else none.
-
-    share  of the LLC, in place of the least
     """
     lines, llc = sum(scenario.leaf_lines for scenario in scenarios), scenarios[0].machine.llc
-    if lines > llc.lines_at(share or llc.every_share[0]):
+    if lines > llc.lines_at(llc.every_share[0]):
         return []
     kib = -(-lines * LINE_BYTES // 1024)
     return [noted(CACHED, KiB=kib, size=kib * 1024)]
@@ -130,19 +125,16 @@ MUCH = 0.1  # share of walks to memory that was gone, above which the answer is 
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
-def short_region(
-    first: np.ndarray, further: np.ndarray, scenario: Scenario, share: float | None = None
-) -> list[Finding]:
+def short_region(first: np.ndarray, further: np.ndarray, scenario: Scenario) -> list[Finding]:
     """Warns if the region is so short that its page tables fit in the caches: the program may read more.
 
-    first, further  Counters.reads of the two runs, at a share of the LLC
-    share           which, where it is not the machine's own
-    None where the caches would hold the leaf entries of all that the program has mapped, too.
+    first, further  reads of the two runs, [bits, nodes, nodes, from], at the machine's share of the LLC
+    [] where the caches would hold the leaf entries of all that the program has mapped, too.
     """
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
         return []
-    if not scenario.space.inferred_tables and cached([scenario], share):
+    if not scenario.space.inferred_tables and cached([scenario]):
         return []
     return [noted(SHORT, CAREFUL, first=was, further=still)]
 
@@ -183,7 +175,7 @@ def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findin
         *region.findings,
         *moves_told(scenario, steady.data_after),
     ]
-    found.append(noted("steady-state" if warm else columns.AS_TRACED))
+    found.append(noted("steady-state" if warm else COLD))
     if warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
     found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)
@@ -205,12 +197,9 @@ def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findin
     return found
 
 
-# Findings of several results together, each once; one that only some policies have names them.
-
-
 def of_samples(scenario: Scenario) -> list[Finding]:
-    """On reads from DRAM by a trace of sampled walks, in closed form (replay.FinishedRun); [] where caches
-    hold all leaf lines."""
+    """Share of walks that read their leaf entry from DRAM, of a trace of sampled walks in closed form
+    (replay.at_shares); [] where caches hold all leaf lines."""
     held, stream = scenario.machine.llc.lines, scenario.stream
     if not len(stream):
         return []
@@ -329,7 +318,7 @@ def static_results(
     provenance: dict[str, str],
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
-    """[Result] for Plans on untouched Scenarios, as replay.replay_scenario: no TLB, no caches, no events.
+    """[Result] for Plans on untouched Scenarios, as whatif.replay_scenario: no TLB, no caches, no events.
 
     scenarios  of a process, and of those captured with it whose counts are added to its own
 

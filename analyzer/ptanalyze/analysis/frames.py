@@ -27,7 +27,7 @@ NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
 
 
 def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
-    """Rows of classify.Classifications below each other: group, socket, class, count, share, weight."""
+    """Rows of leaf_classes.Classifications below each other: group, socket, class, count, share, weight."""
     table = concat(
         [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
     )
@@ -42,7 +42,7 @@ def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str])
 
 
 def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
-    """Rows of {state: fragmentation.Fragmentation}: group, lines, ept_lines, count, share, state.
+    """Rows of {state: reservations.Fragmentation}: group, lines, ept_lines, count, share, state.
 
     attrs["means"]: {state: {lines: mean}}, None where there is no line.
     """
@@ -237,7 +237,7 @@ class Replayed:
 
     @cached_property
     def calls(self) -> DataFrame:
-        """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
+        """System calls by kind: policy, params, and counts.CallCost's columns; no rows without a trace."""
         rows = [
             {"policy": result.policy, "params": result.settings, **call._asdict()}
             for result in self.results
@@ -248,7 +248,7 @@ class Replayed:
 
     @cached_property
     def timeline(self) -> DataFrame:
-        """One row per policy and window of time: result.Series.rows; no rows without series."""
+        """One row per policy and window of time: throughput.Series.rows; no rows without series."""
         rows = [
             {"policy": result.policy, "params": result.settings, **row}
             for result in self.results

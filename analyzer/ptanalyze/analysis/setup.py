@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ..cost.law import Calibration
     from ..world.scenario import Scenario
 
-MachineLike: TypeAlias = "PathLike | Machine"
 Settings: TypeAlias = Mapping[str, Any]
 
 
@@ -55,10 +54,6 @@ RESHAPED = (
     "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
     "--weight leaf counts each mapped page once"
 )
-USED_OR_NOT = (
-    "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
-    "`ptanalyze record -p` or a trace tells which pages are walked."
-)
 SAMPLED = (
     "every page counts for each node by its walks, estimated from {samples} samples of accessed "
     "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
@@ -74,7 +69,7 @@ def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
 
 
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
-    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
+    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTINGS.
 
     "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
     capture lacks what is asked for.
@@ -321,7 +316,7 @@ class ReplayCapture:
         return setup.scenario(self.snapshot, self.trace, self.capture.cache)
 
     def others(self, setup: Setup) -> list[Scenario]:
-        """Scenarios of the processes whose counts add up with this one's: processes.together."""
+        """Scenarios of the processes whose counts add up with this one's, as `together`."""
         return [setup.scenario(one, None) for one in together(self.capture, setup.weigh)]
 
 

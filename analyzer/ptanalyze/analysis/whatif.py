@@ -195,7 +195,7 @@ def replay(
     """Replay the capture's walks under policies: all tables of a single run.
 
     policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in
-              place of a name; or a list of these; none: asked_policies.asked_or_usual
+              place of a name; or a list of these; none: setup.asked_or_usual
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     judged    with the Verdict: what mainline Linux offers beside the policies is replayed, too
@@ -260,7 +260,7 @@ def reads(
     **options: Unpack[Keywords],
 ) -> DataFrame:
     """Reads of page-table entries between nodes: policy, params, dimension, level, reader, server, from,
-    count. Arguments as in `replay`; details: answers.reads_frame."""
+    count. Arguments as in `replay`; details: frames.Replayed.reads."""
     return replay(capture, policies, setup, **options).reads
 
 
@@ -271,9 +271,7 @@ def replay_snapshot(
     setup: Setup,
     *,
     cache_dir: str | PathLike[str] | None = None,
-    provenance: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
-    others: Sequence[Snapshot] = (),
 ) -> list[Result]:
     """[Result]: the baseline's first, then those of all other `policies`.
 
@@ -281,15 +279,13 @@ def replay_snapshot(
     cache_dir  directory where the walk stream is kept, None: not kept
     refused    {}: policies that the capture does not allow are left out, added with the reason, by name, and
                noted in the results; None: RefusedError for the first
-    others     processes.together
     Without a trace (None) every mapped page counts once for each node; policies that depend on order are
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
     scenario = setup.scenario(snapshot, trace, cache_dir)
-    together = [setup.scenario(one, None) for one in others]
     plans = chosen(policies, scenario, setup)
-    results = replay_scenario(scenario, plans, setup, provenance, refused, together)
+    results = replay_scenario(scenario, plans, setup, refused=refused)
     return with_refusals(results, refused or {}, len(results) - len(plans) + len(policies))
 
 

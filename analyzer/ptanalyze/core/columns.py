@@ -80,7 +80,7 @@ OK, NOTE, CAREFUL, PARTIAL, FAILED = "ok", "note", "careful", "partial", "failed
 # Codes that decide what is shown; others are where they are made.
 
 ASSUMED = "assumed"  # the assumptions of a run time
-AS_TRACED = "as-traced"
+COLD = "as-traced"  # caches were empty at first
 BY_HEAT = "pages-by-heat"
 CACHED = "caches-hold-leaf-entries"
 DATA_NODES = "data-by-node"  # walks by the node of the page, where threads are not known
@@ -157,7 +157,7 @@ class Column:
     of       its value, of what the answer makes a row from; None where it is not known
     group    heading of the full table on the terminal, "" not shown there; title: its line there;
              native: where walks have one dimension, None: the same, "" not shown
-    form     of its numbers: answer.Quantity.form, or "ms", "millions"; scale: they are shown times that
+    form     of its numbers: Quantity.form, or "ms", "millions"; scale: they are shown times that
     rank     place below the heading, those of a rank as they come
     unit     "" as its name ends (unit_of), else a count
     optional  whether it can be unknown: NaN in frames
@@ -246,7 +246,7 @@ def described(
     columns: Sequence[Column] = (),
     **more: Any,
 ) -> DataFrame:
-    """The table with attrs: units {column of numbers: unit}, findings (finding.plain), provenance
+    """The table with attrs: units {column of numbers: unit}, findings (as `plain`), provenance
     {what: text}, `more`. columns: those of its own.
 
     Plain values only, so that attrs can be copied, compared and written as JSON.

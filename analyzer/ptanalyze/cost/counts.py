@@ -117,7 +117,7 @@ class Counts:
         return np.stack([every - dram, dram], axis=-1)
 
 
-# Cycles of reads of table entries, and of the kernel's work on page tables: counts times costs.
+# The kernel's work on page tables.
 
 CLEARING = ("mmap", "munmap", "madvise", "brk")  # calls that clear entries; others rewrite them
 WALK = CALLS.index("walk")
@@ -125,7 +125,7 @@ STORES = np.array([2.0 if call == "mprotect" else 1.0 for call in CALLS])  # of 
 
 
 class CallCost(NamedTuple):
-    """Effects of a kind of system call on page tables, from price.call_costs.
+    """Effects of a kind of system call on page tables, from call_costs.
 
     calls            successful calls in the region of interest, the same under every policy
     entries          stores to entries in first copies, two for each that mprotect changes; copies: in further

@@ -160,7 +160,7 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
     waits = series.cycles[:, 0] + farther_cycles(series.data, machine, contended)
     balancing = series.cycles[:, 2] + _following(series, machine, costs)
     seconds = np.diff(series.time_ns, prepend=0) * series.pace / 1e9
-    counted = series.instructions.any()  # as cycles.instructions has it
+    counted = series.instructions.any()  # as counts.instructions has it
     executed = series.instructions if counted else series.accesses * costs.instructions_per_access
     hertz, clocked = series.cpus * machine.ghz * 1e9, seconds > 0
     left = np.where(clocked, np.maximum(1 - series.scale * _share(balancing, hertz * seconds), 0.0), 1.0)

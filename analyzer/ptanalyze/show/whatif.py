@@ -16,6 +16,7 @@ from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section, m
 from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
+from ..cost.counts import AS_TRACED
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS
 from ..kernels import KINDS
@@ -99,7 +100,7 @@ def about(base: Result) -> str:
     readers = int(np.count_nonzero(base.reads.sum(axis=(0, 2, 3))))
     each = base.placement == EVERY_NODE and readers > 1 and not base.walks % readers
     share = base.walk_share
-    run = message("about", "as-traced" if base.run == "as traced" else "warm", accesses=int(base.hits.sum()))
+    run = message("about", "as-traced" if base.run == AS_TRACED else "warm", accesses=int(base.hits.sum()))
     parts = [
         message("about", "machine", machine=base.machine),
         "" if base.placement == EVERY_NODE else threads_placed(base.placement),
@@ -240,7 +241,7 @@ def labels(results: Sequence[Result]) -> list[str]:
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
-    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].run == "as traced"
+    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].run == AS_TRACED
     steady = any(result.break_even is not None for result in results)
     over = f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}"
     more = {LOCALITY: remote(rows), READS: reads(results, nested)}

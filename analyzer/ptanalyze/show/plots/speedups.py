@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import interval
-from ...core.columns import AS_TRACED, ASSUMED, CACHED, message
+from ...core.columns import ASSUMED, CACHED, COLD, message
 from ...core.errors import UsageError, size_as_read, size_in_words
 from ...core.interval import Interval
 from ...policies import BOUND
@@ -98,7 +98,7 @@ def speedup(table: DataFrame) -> Figure:
     right = "right: faster" if timed(table) else f"at most: {interval.FROM_DRAM}"
     scale = "; log scale" if axis.get_xscale() == "log" else ""
     axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right}{scale})")
-    cold, assumed = finding(table, AS_TRACED), finding(table, ASSUMED)
+    cold, assumed = finding(table, COLD), finding(table, ASSUMED)
     return finish(
         figure,
         table,

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from pandas import DataFrame, Series
 
-from ...core.columns import AS_TRACED, UNTRACED
+from ...core.columns import COLD, UNTRACED
 from ...core.errors import UsageError, printable
 from ...core.trace import threads_placed
 from ...formats.atomic import atomic_write, must_be_writable
@@ -141,7 +141,7 @@ def finish(figure: Figure, table: DataFrame, title: str, *more: str) -> Figure:
         provenance.get("capture", "").rstrip("/").rpartition("/")[2],
         provenance.get("machine", ""),
         untraced or threads,
-        "as traced, caches empty at first" if finding(table, AS_TRACED) else "",
+        "as traced, caches empty at first" if finding(table, COLD) else "",
         *more,
     ]
     if below := "; ".join(filter(None, parts)):
@@ -189,8 +189,8 @@ def stacked_bars(
     legend_above(axis)
 
 
-def legend_above(axis: Axes, columns: int = 4) -> None:
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
+def legend_above(axis: Axes) -> None:
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
 
 
 def legend_beside(axis: Axes, **more: Any) -> None:
