@@ -10,7 +10,8 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.cost.throughput import Series, farther_cycles, rated
+from ptanalyze.cost.counts import Series
+from ptanalyze.cost.throughput import farther_cycles, rated, window_rows
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace
 
@@ -40,7 +41,7 @@ def series(**known):
 
 def per_second(**known):
     """A row of WINDOW_COLUMNS."""
-    return rated(series(**known), MACHINE, COSTS).rows()[0]
+    return window_rows(rated(series(**known), MACHINE, COSTS))[0]
 
 
 def test_balancing_takes_its_share_of_native_time():
@@ -104,7 +105,7 @@ def test_a_window_that_takes_no_cycles_has_no_rate():
     one = vars(series())
     both = {name: np.repeat(value, 2, axis=0) for name, value in one.items() if isinstance(value, np.ndarray)}
     both |= {"time_ns": np.array([1, 2]) * 1_000_000_000, "instructions": np.array([0, 300])}
-    first, second = rated(series(**both), MACHINE, COSTS).rows()
+    first, second = window_rows(rated(series(**both), MACHINE, COSTS))
     assert first["walks_per_s"] is None and second["walks_per_s"] == pytest.approx(
         per_second()["walks_per_s"]
     )

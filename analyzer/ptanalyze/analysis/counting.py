@@ -28,7 +28,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
-from ..cost.counts import AS_TRACED, STEADY, TRACED, WARM, Counts, instructions
+from ..cost.counts import AS_TRACED, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, Counters
@@ -47,7 +47,6 @@ from .setup import ONCE_EACH, RESHAPED, alike, counted_by
 if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..core.snapshot import Snapshot
-    from ..cost.throughput import Series
     from ..policies import Plan
     from ..world.address_space import AddressSpace
     from ..world.scenario import Scenario
@@ -264,6 +263,7 @@ def counted(
         beyond=0.0 if run.data is None else _beyond(scenario),
         longer=LONGER if short else 0.0,
         timed=_timed(scenario),
+        series=run.series,
         findings=(*of_run(run, scenario, steady, executed[0][1]), *short, *run.plan.findings),
     )
 

@@ -17,7 +17,7 @@ from ..core.snapshot import EMULATOR, Tree
 from ..core.trace import GUEST_BIT
 from ..cost.counts import CallCost
 from ..cost.result import COLUMNS, Result, owned
-from ..cost.throughput import WINDOW_COLUMNS
+from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..formats.capture import CaptureLike, load
 from .setup import provenance_of as setup_provenance_of
 from .verdict import Verdict
@@ -248,12 +248,11 @@ class Replayed:
 
     @cached_property
     def timeline(self) -> DataFrame:
-        """One row per policy and window of time: throughput.Series.rows; no rows without series."""
+        """One row per policy and window of time: throughput.window_rows; no rows without series."""
         rows = [
             {"policy": result.policy, "params": result.settings, **row}
             for result in self.results
-            if result.series is not None
-            for row in result.series.rows()
+            for row in window_rows(result.series)
         ]
         table = DataFrame(rows)
         shares = {name: float for name in table.columns if str(name).endswith("_share")}

@@ -15,8 +15,7 @@ from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
-from ..cost.counts import BROADCASTS, FLUSHES, MADE, SHOOTDOWNS
-from ..cost.throughput import Series
+from ..cost.counts import BROADCASTS, FLUSHES, MADE, SHOOTDOWNS, Series
 from ..kernels import BALANCING, CALLS, TABLE_MOVED, Counters
 from ..kernels.jit import check_types, compile_together
 from ..kernels.replay import (

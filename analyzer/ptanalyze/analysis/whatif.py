@@ -15,8 +15,8 @@ from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
-from ..cost.price import Unknowns, price, with_data_in_dram
-from ..cost.throughput import rated, spent
+from ..cost.price import Unknowns, price
+from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
 from ..kernels.jit import compile_beside, compile_together, lacking, say_compiling
 from ..policies import POLICIES, Plan, Policy, plan_for
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ..cost.counts import Counts
     from ..cost.law import Calibration
     from ..cost.result import Result
-    from ..cost.throughput import Series
 
 
 # Plans replayed on a Scenario: one filter pass, one cache pass, many replays; then the same once more, warm.
@@ -71,20 +70,15 @@ def replay_scenario(
         say_compiling()
         compile_kernels()
     compile_beside(passes)
-    done: dict[int, tuple[Counts, Series | None]] = {}
+    done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
         done |= dict(_replayed(scenario, runs, setup, data))
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
-    every, series = zip(*(done[id(plan)] for plan in plans if id(plan) in done), strict=True)
+    every = [done[id(plan)] for plan in plans if id(plan) in done]
     rows = price(every, machine, setup.costs, Unknowns(states, setup.calibration), known)
-    costs = with_data_in_dram(setup.costs, every[0].data_in_dram)
-    for k, windows in enumerate(series):
-        if windows is not None:
-            rated_series = rated(windows, machine, costs, setup.contended)
-            rows[k] = replace(rows[k], series=rated_series)
     doubts: list[Finding] = []
     if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
@@ -93,8 +87,8 @@ def replay_scenario(
 
 def _replayed(
     scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool = False
-) -> Iterator[tuple[int, tuple[Counts, Series | None]]]:
-    """Yield (id of a Plan, (its Counts, those of windows)): the trace replayed under it, and its steady state
+) -> Iterator[tuple[int, Counts]]:
+    """Yield (id of a Plan, its Counts): the trace replayed under it, and its steady state
     unless cold; data: as replay_walks'."""
     caches = scenario.caches()
     tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
@@ -107,7 +101,7 @@ def _replayed(
         tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
         steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
     for run in runs:
-        yield id(run.plan), (counted(run, scenario, mapped, steady, steady_mapped, setup), run.series)
+        yield id(run.plan), counted(run, scenario, mapped, steady, steady_mapped, setup)
 
 
 def compile_kernels() -> int:

@@ -68,6 +68,7 @@ class Counts:
                   bits, that each node serves to each reader; None where nothing tells
     timed         (cycles per instruction outside the tracer, whether its machine had one node), None: not
                   timed
+    series        the same over time, None unless asked for
     """
 
     policy: str
@@ -92,6 +93,7 @@ class Counts:
     placement: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    series: Series | None = None
 
     @property
     def walks(self) -> int:
@@ -115,6 +117,45 @@ class Counts:
         every = steady.sum(axis=-1)
         dram = every * (still + part * np.maximum(was - still, 0.0))[..., None]
         return np.stack([every - dram, dram], axis=-1)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Counts in each of N windows of equal time.
+
+    time_ns       int64[N]  end of each window, from the trace's first chunk
+    walks         int64[N]
+    classes       int64[N, sockets, 4]  as kernels.Counters
+    dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
+    tables_moved  int64[N]  table pages moved so far, of both dimensions
+    data_moved    int64[N]  data pages moved so far; pages  mapped in the end
+    by_host       whether the hypervisor moved them
+    data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
+    data_remote   int64[N]  walks whose data are on another socket
+    cycles        float64[N, 3]  as throughput.spent: of walks, of faults and calls, of NUMA balancing
+    accesses, instructions  int64[N]  of the program; cpus  int64[N]  that run at a time
+    scale         Snapshot.scale; pace  TracedProgram.pace
+    per_second    float64[N, 3]  data accesses at least, at best guess and at most, NaN where there are none;
+                  None: not priced (throughput.rated)
+    """
+
+    time_ns: np.ndarray
+    walks: np.ndarray
+    classes: np.ndarray
+    dram: np.ndarray
+    tables_moved: np.ndarray
+    data_moved: np.ndarray
+    pages: int
+    data: np.ndarray
+    data_remote: np.ndarray
+    cycles: np.ndarray
+    accesses: np.ndarray
+    instructions: np.ndarray
+    cpus: np.ndarray
+    scale: int
+    by_host: bool = False
+    pace: float = 1.0
+    per_second: np.ndarray | None = None
 
 
 # The kernel's work on page tables.

@@ -52,6 +52,7 @@ from .counts import (
 from .law import CONTENDED, LOCAL, Calibration, counted, outside_cycles, placement
 from .result import Result
 from .sampled import Sampled
+from .throughput import rated
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
@@ -186,6 +187,7 @@ def _row(
         data_copied=counts.copied,
         once_cycles=once_cycles,
         assumptions=assumed,
+        series=counts.series and rated(counts.series, machine, costs, law.contended[0]),
         facts=counts.facts,
         findings=findings,
         provenance=provenance or {},

@@ -14,8 +14,8 @@ import numpy as np
 from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
-from .counts import DRAM, GUEST_BITS, CallCost
-from .throughput import Series
+from .counts import DRAM, GUEST_BITS, CallCost, Series
+from .throughput import window_rows
 
 TABLE_BYTES = 4096
 # Of the effect, for each factor of four that a run is larger than its trace, and of one that searches:
@@ -305,7 +305,7 @@ class Result:
                 "remote_data": self.remote_data,
             },
             "facts": self.facts,
-            "series": self.series.rows() if self.series else None,
+            "series": window_rows(self.series) if self.series else None,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
             "assumptions": self.assumptions,
             "findings": plain(self.findings),

@@ -1,4 +1,4 @@
-"""Counts in windows of equal time, and walks and data accesses per second of each, by the additive law of
+"""Walks and data accesses per second in windows of equal time (counts.Series), by the additive law of
 cost/price.py.
 
 Cycles of a window = instructions x cycles per instruction + waits for local data + e (walk cycles + cycles
@@ -12,7 +12,7 @@ the window are taken to be busy; NUMA balancing goes by the clock and takes its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -27,54 +27,19 @@ from .counts import read_cycles, taken_ns, walk_cycles
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..kernels import Counters
+    from .counts import Series
 
 
-@dataclass(frozen=True)
-class Series:
-    """Counts in each of N windows of equal time.
-
-    time_ns       int64[N]  end of each window, from the trace's first chunk
-    walks         int64[N]
-    classes       int64[N, sockets, 4]  as kernels.Counters
-    dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
-    tables_moved  int64[N]  table pages moved so far, of both dimensions
-    data_moved    int64[N]  data pages moved so far; pages  mapped in the end
-    by_host       whether the hypervisor moved them
-    data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
-    data_remote   int64[N]  walks whose data are on another socket
-    cycles        float64[N, 3]  as `spent`: of walks, of faults and calls, of NUMA balancing
-    accesses, instructions  int64[N]  of the program; cpus  int64[N]  that run at a time
-    scale         Snapshot.scale; pace  TracedProgram.pace
-    per_second    float64[N, 3]  data accesses at least, at best guess and at most; NaN where there are none,
-                  and where rates were not computed
-    """
-
-    time_ns: np.ndarray
-    walks: np.ndarray
-    classes: np.ndarray
-    dram: np.ndarray
-    tables_moved: np.ndarray
-    data_moved: np.ndarray
-    pages: int
-    data: np.ndarray
-    data_remote: np.ndarray
-    cycles: np.ndarray
-    accesses: np.ndarray
-    instructions: np.ndarray
-    cpus: np.ndarray
-    scale: int
-    by_host: bool = False
-    pace: float = 1.0
-    per_second: np.ndarray | None = None
-
-    def rows(self) -> list[dict[str, int | float | None]]:
-        """[{column: value}] of WINDOW_COLUMNS, one per window; shares are of its walks or DRAM reads, None
-        without any."""
-        columns = {one.key: one.of(self).tolist() for one in WINDOW_COLUMNS}
-        return [
-            {key: None if value != value else value for key, value in zip(columns, row, strict=True)}
-            for row in zip(*columns.values(), strict=True)
-        ]
+def window_rows(series: Series | None) -> list[dict[str, int | float | None]]:
+    """[{column: value}] of WINDOW_COLUMNS, one per window; shares are of its walks or DRAM reads, None
+    without any. No rows of None."""
+    if series is None:
+        return []
+    columns = {one.key: one.of(series).tolist() for one in WINDOW_COLUMNS}
+    return [
+        {key: None if value != value else value for key, value in zip(columns, row, strict=True)}
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 def _share(part: np.ndarray, whole: np.ndarray | int) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.counts import AS_TRACED
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
-from ..cost.throughput import WINDOW_COLUMNS
+from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..kernels import KINDS
 from ..policies import RESEARCH, availability, members
 from ..policies.contract import Availability
@@ -376,16 +376,15 @@ def timeline_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     return [
         {"policy": name, **row}
         for name, result in zip(labels(results), results, strict=True)
-        for row in (result.series.rows() if result.series else ())
+        for row in window_rows(result.series)
     ]
 
 
 def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
     """A table per policy, then the notes."""
     for name, result in zip(labels(results), results, strict=True):
-        windows = result.series.rows() if result.series else []
         title = f"{name} (machine model {result.machine}; {threads_placed(result.placement)})"
-        yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
+        yield Section(title, [shown(row, bool(result.host_pages)) for row in window_rows(result.series)])
     notes = [one.line for one in owned(results, assumptions=False)]
     nested = any(result.host_pages for result in results)
     yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
