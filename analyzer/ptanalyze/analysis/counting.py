@@ -163,8 +163,11 @@ def gone(scenario: Scenario) -> list[Finding]:
     return [noted(GONE, CAREFUL if much else NOTE, line=line, tables=tables, share=share)]
 
 
-def of_run(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Finding) -> list[Finding]:
-    """Findings on a run; steady: Scenario of the further run, if any; counted: how instructions were."""
+def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Finding) -> list[Finding]:
+    """Findings on the runs of a Scenario, the same under every policy.
+
+    run      any of them; steady: Scenario of the further run, if any; counted: how instructions were
+    """
     warm, series = run.first is not None, run.series
     space, history, facts = scenario.space, scenario.history, scenario.trace.facts
     region = region_of_interest(scenario.trace.events)
@@ -229,43 +232,51 @@ LONGER = 2 / 3  # of what the first run missed beyond the further one, a region 
 
 
 def counted(
-    run: PolicyRun,
+    runs: Sequence[PolicyRun],
     scenario: Scenario,
     mapped: PteState,
     steady: Scenario,
     steady_mapped: PteState,
     setup: Setup,
-) -> Counts:
-    """Counts of a run that has ended.
+) -> list[Counts]:
+    """Counts of each run of a Scenario, when all have ended.
 
     mapped         pages mapped at the end of the first run
     steady, steady_mapped  Scenario of the further run, what it found mapped; where cold, of the first
     """
-    warm = run.first is not None
-    runs = [run.first, run.counters] if run.first is not None else [run.counters]
-    passes = [(scenario, mapped, 0), (steady, steady_mapped, scenario.steady_from)][: len(runs)]
+    warm = runs[0].first is not None
+    passes = [(scenario, mapped, 0), (steady, steady_mapped, scenario.steady_from)][: 1 + warm]
+    executed = [instructions(scenario.trace, setup.costs, chunk) for *_, chunk in passes]
+    findings = of_runs(runs[0], scenario, steady, executed[0][1])
     sampled = bool(scenario.trace.sampled_walks) and bool((scenario.space.regions.tlb_level == 1).all())
     how = scenario.machine.llc, sampled_lines(scenario) if sampled else {}
-    reads = np.stack([at_shares(one.reads, *how) for one in runs])
-    short = short_region(reads[TRACED, 0], reads[STEADY, 0], scenario) if warm else []
-    executed = [instructions(scenario.trace, setup.costs, chunk) for *_, chunk in passes]
-    return Counts(
-        **_whose(run, scenario, mapped),
-        run=WARM if warm else AS_TRACED,
-        reads=reads,
-        classes=np.stack([one.classes for one in runs]),
-        events=np.stack([[one.events, one.host_events] for one in runs]),
-        calls=np.stack([system_calls(*of) for of in passes]),
-        instructions=np.array([number for number, _ in executed]),
-        hits=steady.hits,
-        cpus=len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
-        data=None if run.data is None else at_shares(run.data, *how),
-        beyond=0.0 if run.data is None else _beyond(scenario),
-        longer=LONGER if short else 0.0,
-        timed=_timed(scenario),
-        series=run.series,
-        findings=(*of_run(run, scenario, steady, executed[0][1]), *short, *run.plan.findings),
-    )
+    alike: dict[str, Any] = {
+        "run": WARM if warm else AS_TRACED,
+        "calls": np.stack([system_calls(*of) for of in passes]),
+        "instructions": np.array([number for number, _ in executed]),
+        "hits": steady.hits,
+        "cpus": len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
+        "timed": _timed(scenario),
+    }
+    every = []
+    for run in runs:
+        each = [run.counters] if run.first is None else [run.first, run.counters]
+        reads = np.stack([at_shares(one.reads, *how) for one in each])
+        short = short_region(reads[TRACED, 0], reads[STEADY, 0], scenario) if warm else []
+        counts = Counts(
+            **_whose(run, scenario, mapped),
+            **alike,
+            reads=reads,
+            classes=np.stack([one.classes for one in each]),
+            events=np.stack([[one.events, one.host_events] for one in each]),
+            data=None if run.data is None else at_shares(run.data, *how),
+            beyond=0.0 if run.data is None else _beyond(scenario),
+            longer=LONGER if short else 0.0,
+            series=run.series,
+            findings=(*findings, *short, *run.plan.findings),
+        )
+        every.append(counts)
+    return every
 
 
 def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def replay_scenario(
     done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
-        done |= dict(_replayed(scenario, runs, setup, data))
+        counts = _replayed(scenario, runs, setup, data)
+        done |= {id(run.plan): of_run for run, of_run in zip(runs, counts, strict=True)}
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
@@ -85,11 +86,8 @@ def replay_scenario(
     return [row.of_larger(captured.times_captured, larger.factor, doubts) for row in rows]
 
 
-def _replayed(
-    scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool = False
-) -> Iterator[tuple[int, Counts]]:
-    """Yield (id of a Plan, its Counts): the trace replayed under it, and its steady state
-    unless cold; data: as replay_walks'."""
+def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool) -> list[Counts]:
+    """Counts of each run: the trace replayed, and its steady state unless cold; data: as replay_walks'."""
     caches = scenario.caches()
     tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
     reads, warm = scenario.reads(caches=caches), not setup.as_traced
@@ -100,8 +98,7 @@ def _replayed(
         steady = scenario.steady_state()
         tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
         steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
-    for run in runs:
-        yield id(run.plan), counted(run, scenario, mapped, steady, steady_mapped, setup)
+    return counted(runs, scenario, mapped, steady, steady_mapped, setup)
 
 
 def compile_kernels() -> int:
