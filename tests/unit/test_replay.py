@@ -373,7 +373,7 @@ def test_teardown_after_the_region_changes_no_count_and_no_price():
     end, teardown = (2, 0, END, (), 0), (2, 0, CALL, (HEAP, 2 * PAGE), 0)
     without, after, inside = results_of_two(end), results_of_two(end, teardown), results_of_two(teardown, end)
     for quiet, torn, priced in zip(without, after, inside, strict=True):
-        assert (quiet.calls == torn.calls).all()
+        assert (quiet.events == torn.events).all()
         assert quiet.row() == torn.row() and quiet.local_tables == torn.local_tables
         assert torn.system_calls == ()
         assert [call.call for call in priced.system_calls] == ["munmap"]

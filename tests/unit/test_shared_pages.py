@@ -72,7 +72,7 @@ def test_without_a_trace_processes_add_up(family, tmp_path):
     each = [replay(one, POLICIES).results for one in alone]
     for of_all, *parts in zip(replay(family, POLICIES).results, *each, strict=True):
         assert of_all.walks == sum(part.walks for part in parts) > parts[0].walks
-        for name in ("reads", "classes", "calls"):
+        for name in ("reads", "classes", "events"):
             assert np.array_equal(getattr(of_all, name), sum(getattr(part, name) for part in parts))
         for name in ("table_pages", "table_pages_peak", "single_copy"):
             assert getattr(of_all, name) == sum(getattr(part, name) for part in parts)

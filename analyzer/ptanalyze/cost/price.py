@@ -21,6 +21,7 @@ at corners.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,12 +97,10 @@ def price(
     if base.run == WARM:
         traced = Law(base, machine, TRACED, costs, contended[:1], calibration, native)
     assumed = assumptions(costs, contended, calibration, bool(np.all(base.instructions)), native)
-    rows = list[Result]()
-    for counts in every:
-        rows.append(
-            _row(counts, base, rows[0] if rows else None, law, traced, costs, unknowns, assumed, provenance)
-        )
-    return rows
+    sampled = measured if isinstance(measured, Sampled) else None
+    pricing = Pricing(base, law, traced, costs, sampled, assumed, provenance or {})
+    first = pricing.row(base, None)
+    return [first, *(pricing.row(counts, first) for counts in every[1:])]
 
 
 def with_data_in_dram(costs: Costs, least: float) -> Costs:
@@ -112,87 +111,94 @@ def with_data_in_dram(costs: Costs, least: float) -> Costs:
     return structs.replace(costs, data_exposed=Interval(low, max(middle, low), high))
 
 
-def _row(
-    counts: Counts,
-    first: Counts,
-    base: Result | None,
-    law: Law,
-    traced: Law,
-    costs: Costs,
-    unknowns: Unknowns,
-    assumed: str,
-    provenance: dict[str, str] | None,
-) -> Result:
-    """first, base: the baseline's, base None for itself."""
-    machine, warm, measured = law.machine, counts.run == WARM, unknowns.measured
-    own = counts.reads[STEADY, 0]
-    cycles = read_cycles(machine, law.contended[0])
-    guest, host = walk_cycles(own, cycles).tolist()
-    managed_once, managed = (kernel_cycles(counts, run, machine, costs) for run in (TRACED, STEADY))
-    events, made = _events(counts, STEADY), counts.calls[STEADY]
-    calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
-    once = counts.before.sum(axis=1)
-    if warm:
-        by_kind = counts.events.sum(axis=2)
-        once = once + np.maximum(by_kind[TRACED] - by_kind[STEADY], 0)
-        once_cycles = max(managed_once - managed, 0.0)
-    else:
-        once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
-        once_cycles = float(once_ns) * machine.ghz
-    extra = once_cycles - base.once_cycles if base else None
-    findings, run_time = counts.findings, dict[str, Any]()
-    if isinstance(measured, Sampled):
-        if counts.leaves is not None:
-            run = base.run_cycles if base else None
-            run_time = measured.run_time(
-                counts.leaves, first.leaves, machine, unknowns.contended[0], extra, run
-            )
-            assumed = f"{measured.assumptions}; {assumed}"
-    elif law.timed:
-        run_time = law.run_time(counts, managed, extra)
+@dataclass(frozen=True)
+class Pricing:
+    """What the Results of one answer have in common.
+
+    first    Counts of the baseline
+    law      of the run that is counted; traced: of the run as traced
+    sampled  law of a process by its accessed bits, None: not sampled
+    assumed  Result.assumptions, but for those of samples
+    """
+
+    first: Counts
+    law: Law
+    traced: Law
+    costs: Costs
+    sampled: Sampled | None
+    assumed: str
+    provenance: dict[str, str]
+
+    def row(self, counts: Counts, base: Result | None) -> Result:
+        """The Result of Counts; base: the baseline's, None for itself."""
+        costs, law, machine, assumed = self.costs, self.law, self.law.machine, self.assumed
+        warm, contended = counts.run == WARM, law.contended[0]
+        own = counts.reads[STEADY, 0]
+        cycles = read_cycles(machine, contended)
+        guest, host = walk_cycles(own, cycles).tolist()
+        managed_once, managed = (kernel_cycles(counts, run, machine, costs) for run in (TRACED, STEADY))
+        events, made = _events(counts, STEADY), counts.calls[STEADY]
+        calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
+        once = counts.before.sum(axis=1)
         if warm:
-            run_time["traced_speedup"] = traced.speedup(counts, managed_once) if traced.timed else None
-        if law.calibration is None:
-            lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
-            findings = (*findings, *lock)
-    return Result(
-        policy=counts.policy,
-        params=counts.params,
-        machine=machine.name,
-        host_nodes=machine.host_nodes,
-        placement=counts.placement,
-        baseline=first.policy,
-        run=counts.run if counts.hits.any() else None,
-        walks=counts.walks,
-        hits=counts.hits,
-        reads=own,
-        classes=counts.classes[STEADY],
-        calls=counts.events[STEADY, GUEST],
-        host_calls=counts.events[STEADY, HOST],
-        table_pages=counts.pages["guest"],
-        table_pages_peak=counts.pages["guest_peak"],
-        single_copy=counts.pages["guest_single"],
-        host_pages=counts.pages["host"],
-        host_single_copy=counts.pages["host_single"],
-        unwalked_table_pages=counts.pages["aside"],
-        data=None if base or counts.data is None else counts.data[0],
-        walk_cycles=guest + host,
-        guest_walk_cycles=guest,
-        dram_shares=_dram_shares(own, cycles),
-        management_cycles=managed,
-        fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
-        system_calls=calls,
-        once_events=once[GUEST],
-        host_once_events=once[HOST],
-        data_copied=counts.copied,
-        once_cycles=once_cycles,
-        assumptions=assumed,
-        series=counts.series and rated(counts.series, machine, costs, law.contended[0]),
-        facts=counts.facts,
-        findings=findings,
-        provenance=provenance or {},
-        **run_time,
-    )
+            by_kind = counts.events.sum(axis=2)
+            once = once + np.maximum(by_kind[TRACED] - by_kind[STEADY], 0)
+            once_cycles = max(managed_once - managed, 0.0)
+        else:
+            once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
+            once_cycles = float(once_ns) * machine.ghz
+        extra = once_cycles - base.once_cycles if base else None
+        findings, run_time = counts.findings, dict[str, Any]()
+        if self.sampled is not None:
+            if counts.leaves is not None:
+                run, leaves = base.run_cycles if base else None, self.first.leaves
+                run_time = self.sampled.run_time(counts.leaves, leaves, machine, contended, extra, run)
+                assumed = f"{self.sampled.assumptions}; {assumed}"
+        elif law.timed:
+            run_time = law.run_time(counts, managed, extra)
+            if warm:
+                run_time["traced_speedup"] = (
+                    self.traced.speedup(counts, managed_once) if self.traced.timed else None
+                )
+            if law.calibration is None:
+                lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
+                findings = (*findings, *lock)
+        return Result(
+            policy=counts.policy,
+            params=counts.params,
+            machine=machine.name,
+            host_nodes=machine.host_nodes,
+            placement=counts.placement,
+            baseline=self.first.policy,
+            run=counts.run if counts.hits.any() else None,
+            walks=counts.walks,
+            hits=counts.hits,
+            reads=own,
+            classes=counts.classes[STEADY],
+            events=counts.events[STEADY],
+            table_pages=counts.pages["guest"],
+            table_pages_peak=counts.pages["guest_peak"],
+            single_copy=counts.pages["guest_single"],
+            host_pages=counts.pages["host"],
+            host_single_copy=counts.pages["host_single"],
+            unwalked_table_pages=counts.pages["aside"],
+            data=None if base or counts.data is None else counts.data[0],
+            walk_cycles=guest + host,
+            guest_walk_cycles=guest,
+            dram_shares=_dram_shares(own, cycles),
+            management_cycles=managed,
+            fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
+            system_calls=calls,
+            once_events=once,
+            data_copied=counts.copied,
+            once_cycles=once_cycles,
+            assumptions=assumed,
+            series=counts.series and rated(counts.series, machine, costs, contended),
+            facts=counts.facts,
+            findings=findings,
+            provenance=self.provenance,
+            **run_time,
+        )
 
 
 def over(corners: np.ndarray) -> Interval:

@@ -14,7 +14,7 @@ import numpy as np
 from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
 from ..core.interval import Interval, less_sure
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
-from .counts import DRAM, GUEST_BITS, CallCost, Series
+from .counts import DRAM, GUEST, GUEST_BITS, HOST, CallCost, Series
 from .throughput import window_rows
 
 TABLE_BYTES = 4096
@@ -39,8 +39,8 @@ class Result:
     reads         int64[bits, nodes, nodes, 2]  entries read: bit of kernels.Counters, reader, server, 1 =
                   from DRAM
     classes       int64[nodes, 4]  walks by LL LR RL RR
-    calls         int64[calls, kinds, nodes, nodes]  events on the guest's tables, by their cause
-    host_calls    the same of the host's
+    events        int64[sides, calls, kinds, nodes, nodes]  on the guest's and the host's tables, by their
+                  cause
     table_pages   guest table pages in the end, table_pages_peak at most, single_copy without further copies
     host_pages    host table pages, replicas included; host_single_copy as captured
     unwalked_table_pages   table pages kept, but no longer walked
@@ -51,9 +51,8 @@ class Result:
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
     system_calls       by kind; none without a trace
-    once_events, host_once_events  int64[kinds, nodes, nodes] before the first walk, to get from the captured
-                                   tables to
-                       the policy's, and in the first run beyond what a further run does
+    once_events        int64[sides, kinds, nodes, nodes]  before the first walk, to get from the captured
+                       tables to the policy's, and in the first run beyond what a further run does
     data_copied        data pages of 4 KiB copied into huge pages
     once_cycles        of the kernel and the hypervisor for all that; "as traced": within management_cycles
     assumptions        line for people
@@ -86,8 +85,7 @@ class Result:
     hits: np.ndarray
     reads: np.ndarray
     classes: np.ndarray
-    calls: np.ndarray
-    host_calls: np.ndarray
+    events: np.ndarray
     table_pages: int
     table_pages_peak: int
     single_copy: int
@@ -102,7 +100,6 @@ class Result:
     fault_ns: float
     system_calls: tuple[CallCost, ...]
     once_events: np.ndarray
-    host_once_events: np.ndarray
     data_copied: int
     once_cycles: float
     assumptions: str
@@ -133,18 +130,6 @@ class Result:
         return f"a run of {f'{times:,.0f}' if times >= 10 else f'{times:.3g}'} times the captured memory"
 
     @property
-    def events(self) -> np.ndarray:
-        """int64[kinds, nodes, nodes] of the guest's tables, whatever the cause."""
-        total: np.ndarray = self.calls.sum(axis=0)
-        return total
-
-    @property
-    def host_events(self) -> np.ndarray:
-        """int64[kinds, nodes, nodes] of the host's tables."""
-        total: np.ndarray = self.host_calls.sum(axis=0)
-        return total
-
-    @property
     def settings(self) -> str:
         """Its parameters that are not empty."""
         return " ".join(f"{key}={value}" for key, value in self.params.items() if value != "")
@@ -155,7 +140,7 @@ class Result:
         of walks whose entry comes from DRAM, of all where none does; None where data were not counted."""
         if self.data is None or not self.data.any():
             return None
-        counted: np.ndarray = self.data[..., 1] if self.data[..., 1].any() else self.data.sum(axis=-1)
+        counted: np.ndarray = self.data[..., DRAM] if self.data[..., DRAM].any() else self.data.sum(axis=-1)
         return counted
 
     @property
@@ -168,7 +153,7 @@ class Result:
     def remote_tables(self) -> float | None:
         """Share of reads of page-table entries from DRAM that are remote, of all where none is; None without
         reads."""
-        reads = self.reads[..., 1] if self.reads[..., 1].any() else self.reads.sum(axis=-1)
+        reads = self.reads[..., DRAM] if self.reads[..., DRAM].any() else self.reads.sum(axis=-1)
         by_node = reads.sum(axis=0)
         return 1 - int(np.trace(by_node)) / int(by_node.sum()) if by_node.any() else None
 
@@ -218,7 +203,6 @@ class Result:
             self,
             **grown,
             once_events=np.rint(self.once_events * times).astype(np.int64),
-            host_once_events=np.rint(self.host_once_events * times).astype(np.int64),
             once_cycles=self.once_cycles * times,
             break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
             facts=self.facts | held,
@@ -249,13 +233,13 @@ class Result:
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""
-        matrix = (self.host_events if host else self.events)[EVENT_KINDS.index(kind)]
+        matrix = self.events[HOST if host else GUEST, :, EVENT_KINDS.index(kind)].sum(axis=0)
         local = int(np.trace(matrix))
         return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
 
     def once(self, kind: int, host: bool = False) -> int:
         """Events of a kind (an index of EVENT_KINDS) that happen once."""
-        return int((self.host_once_events if host else self.once_events)[kind].sum())
+        return int(self.once_events[HOST if host else GUEST, kind].sum())
 
     def row(self) -> dict[str, Any]:
         """{column: value} of COLUMNS: a flat row."""
@@ -280,19 +264,18 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able dict: the row, the arrays as nested lists, findings and provenance."""
+        by_call, by_side = self.events[GUEST], self.events.sum(axis=1)
         return {
             **self.row(),
             "reads_by_bit_reader_server_dram": self.reads.tolist(),
             "classes_by_reader": self.classes.tolist(),
-            "events_from_to": _named(self.events),
-            "host_events_from_to": _named(self.host_events),
-            "events_by_call": {
-                call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
-            },
+            "events_from_to": _named(by_side[GUEST]),
+            "host_events_from_to": _named(by_side[HOST]),
+            "events_by_call": {call: _named(by_call[k]) for k, call in enumerate(CALLS) if by_call[k].any()},
             "system_calls_by_kind": [cost._asdict() for cost in self.system_calls],
             "once": {
-                "events_from_to": _named(self.once_events),
-                "host_events_from_to": _named(self.host_once_events),
+                "events_from_to": _named(self.once_events[GUEST]),
+                "host_events_from_to": _named(self.once_events[HOST]),
                 "data_pages_copied": self.data_copied,
                 "pays_back_walks": _bounds(self.break_even_walks),
                 "pays_back_seconds": _bounds(self.break_even_seconds),
