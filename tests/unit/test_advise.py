@@ -269,6 +269,9 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     assert (found.research.code == "gain") is (kind == TABLES)
 
 
+ONE_NODES = {"init": "single", "sharing": "private"}  # each thread has its part, on the node of one
+
+
 @pytest.mark.parametrize(
     ("made", "larger", "kind", "action"),
     [
@@ -277,12 +280,14 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
         (FOUR | {"placement": "interleave"}, "1x", DATA, "anonymous"),
         (FOUR | {"placement": "interleave", "guest": "visible"}, "1x", DATA, None),
         (FOUR | {"placement": "bind:0", "guest": "visible"}, "1x", SERVER, "interleave"),
+        ({"nodes": 4, "threads": 112} | ONE_NODES, "1x", SERVER, "interleave"),
+        ({"nodes": 4, "threads": 4, "guest": "oblivious"} | ONE_NODES, "1x", SERVER, "interleave"),
     ],
 )
 def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, made, larger, kind, action):
     capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
     machine = "epyc-7543-16-nodes" if made["nodes"] == 16 else "vmitosis-cascade-lake"
-    policies = ["mitosis"] if "guest" in made else ["thp", "hydra"]
+    policies = ["vmitosis-migrate"] if "guest" in made else ["thp", "hydra"]
     found = advise(capture, policies=policies, stands_for=larger, machine=machine).report.verdict
     assert found.kind == kind and (found.action and found.action.code) == action
 

@@ -512,7 +512,7 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
     if part.kind == PAGES:
         return _huge(part, about)
     if part.kind == DATA and not about.thin:
-        return _spread_data(base, about)
+        return _spread_data(base, about) if about.shared > PRIVATE else None  # private: to be moved
     if part.kind == TABLES and about.vm is not None:
         reset = next(
             (result for result in within if result.policy == RESET and effect(result, base) > 0), None
@@ -530,9 +530,9 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
 
 
 def _spread_data(base: Result, about: Workload) -> Message | None:
-    """Data that several nodes read, from all of them; None where they are private, or there already."""
+    """Data that several nodes read, from all of them; None where they are there already."""
     node, served = _busiest(base)
-    if about.shared <= PRIVATE or served <= EVEN / len(base.classes):
+    if served <= EVEN / len(base.classes):
         return None
     where = message("where", "guest" if about.vm else "here")
     start = "./app" if about.vm is not False else "qemu-system-x86_64 ..."
