@@ -276,7 +276,7 @@ def make_family(place):
 
 def member(directory, pid, pages, **more):
     directory.mkdir(parents=True)
-    write_snapshot(directory, build_snapshot(pages), {"pid": pid})
+    write_snapshot(directory, build_snapshot(pages, facts={"pid": pid}))
     seal(directory, "process", {"pid": pid, "comm": f"p{pid}", **more})
 
 

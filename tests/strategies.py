@@ -112,6 +112,7 @@ def build_snapshot(
     host_table_nodes=(0,),
     vmas=None,
     host_encoding="ept",
+    facts=None,
 ):
     """Snapshot from plain lists.
 
@@ -141,7 +142,7 @@ def build_snapshot(
     table = np.zeros(len(rows), VMA_DTYPE)
     for row, (start, end, _, *emulator) in zip(table, rows, strict=True):
         row["start"], row["end"], row["prot"], row["emulator"] = start, end, 3, bool(emulator and emulator[0])
-    return Snapshot(guest, table, tuple(row[2] for row in rows), topology, host)
+    return Snapshot(guest, table, tuple(row[2] for row in rows), topology, host, facts or {})
 
 
 def build_trace(chunks, events=(), threads=None):

@@ -114,7 +114,7 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
         pt.formats.write_vm(directory, host_dump(plan, state.frames, host, topology))
     with pt.formats.atomic_write(directory / "maps") as out:
         out.write(pt.formats.format_maps(vmas, ("",)).encode())
-    pt.formats.write_json(directory, snapshot, facts)
+    pt.formats.write_json(directory, snapshot)
     return snapshot
 
 

@@ -86,7 +86,7 @@ def test_without_a_trace_processes_add_up(family, tmp_path):
 def test_a_policy_that_copies_pages_is_refused_for_shared_ones(family):
     for place, pid in ((family, 7), (family / "pid-8", 8)):
         heap = [(REGION, 2 * REGION, "[heap]")]
-        write_snapshot(place, build_snapshot([(REGION, 512)], vmas=heap), {"pid": pid})
+        write_snapshot(place, build_snapshot([(REGION, 512)], vmas=heap, facts={"pid": pid}))
         seal(place, "process", {"pid": pid})
     assert replay(family / "pid-8", ["thp"]).results[1].data_copied
     with pytest.raises(UsageError, match=r"thp: of several processes.* ask about one of them alone"):
@@ -100,7 +100,7 @@ def test_classify_counts_mapped_pages_of_all_of_them(family):
 
 
 def test_processes_of_another_machine_are_refused(family):
-    write_snapshot(family / "pid-9", build_snapshot([(REGION, 5)], nodes=3), {"pid": 9})
+    write_snapshot(family / "pid-9", build_snapshot([(REGION, 5)], nodes=3, facts={"pid": 9}))
     seal(family / "pid-9", "process", {"pid": 9})
     with pytest.raises(UsageError, match="different machines"):
         replay(family, ["mitosis"])

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def tree():
 
 @pytest.fixture
 def capture(tmp_path):
-    write_snapshot(tmp_path, build_snapshot(PAGES), {"pid": 42})
+    write_snapshot(tmp_path, build_snapshot(PAGES, facts={"pid": 42}))
     return tmp_path
 
 
@@ -96,7 +97,8 @@ def test_entries_are_page_aligned_and_the_rules_are_written_in_words(capture):
 def test_extra_facts_come_back_and_areas_of_the_tracer_are_marked(tmp_path):
     snapshot = build_snapshot(PAGES)
     vma = snapshot.vmas[0]
-    write_snapshot(tmp_path, snapshot, {"emulator": [[int(vma["start"]), int(vma["end"])]], "colour": "red"})
+    facts = {"emulator": [[int(vma["start"]), int(vma["end"])]], "colour": "red"}
+    write_snapshot(tmp_path, replace(snapshot, facts=facts))
     read = read_snapshot(tmp_path)
     assert read.facts["colour"] == "red" and read.vmas["emulator"][0] and not read.vmas["emulator"][1:].any()
 

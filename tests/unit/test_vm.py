@@ -79,7 +79,9 @@ def write_both(place, snapshot, dump=None):
     (place / "guest").mkdir()
     write_tree(place / "host", "ept", dump.tree)
     write_vm(place / "host", dump)
-    write_snapshot(place / "guest", replace(snapshot, host=None, topology=build_topology(1)), {"pid": 42})
+    write_snapshot(
+        place / "guest", replace(snapshot, host=None, topology=build_topology(1), facts={"pid": 42})
+    )
     return place / "host", place / "guest"
 
 
@@ -141,7 +143,7 @@ def test_a_guest_read_from_outside_knows_no_nodes_and_gets_the_hosts(tmp_path, s
     guest.mkdir()
     unknown = replace(snapshot.guest, node=np.full(len(snapshot.guest), -1, np.int16))
     write_snapshot(
-        guest, replace(snapshot, guest=unknown, host=None, topology=Topology(())), {"method": "qmp"}
+        guest, replace(snapshot, guest=unknown, host=None, topology=Topology(()), facts={"method": "qmp"})
     )
     join(host, guest, tmp_path / "vm")
     made = open_capture(tmp_path / "vm").snapshot
@@ -237,8 +239,8 @@ HOST = {"time": "2026-03-01T12:00:00.000Z", "uptime_s": 90_000.0, "process_s": 3
 )
 def test_a_guest_of_another_boot_is_doubted_in_one_line(tmp_path, snapshot, guest, says, capsys):
     host, inside = write_both(tmp_path, snapshot, host_dump(snapshot, facts={"pid": 7, **HOST}))
-    twin = replace(snapshot, host=None, topology=build_topology(1))
-    write_snapshot(inside, twin, {name: value for name, value in guest.items() if value is not None})
+    facts = {name: value for name, value in guest.items() if value is not None}
+    write_snapshot(inside, replace(snapshot, host=None, topology=build_topology(1), facts=facts))
     assert run(["join", str(host), str(inside), "-o", str(tmp_path / "vm")]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == bool(says) and says in "".join(lines)

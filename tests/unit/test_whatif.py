@@ -185,7 +185,7 @@ def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
     pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
     snapshot = build_snapshot(pages, nodes=2, vmas=vmas)
-    write_snapshot(tmp_path, snapshot, {"emulator": [vmas[1][:2]]})
+    write_snapshot(tmp_path, replace(snapshot, facts={"emulator": [vmas[1][:2]]}))
     whole, program = snapshot, read_snapshot(tmp_path)
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
     for seen, tables in ((whole, 7), (program, 4)):

@@ -504,12 +504,11 @@ def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
 def write_snapshot(
     directory: str | PathLike[str],
     snapshot: Snapshot,
-    extra: dict[str, Any] | None = None,
     maps: bytes | None = None,
 ) -> None:
     """Write `snapshot` into the existing `directory`, snapshot.json last.
 
-    extra  facts beside snapshot.facts; maps  bytes of /proc/PID/maps, else made from snapshot.vmas
+    maps  bytes of /proc/PID/maps, else made from snapshot.vmas
     """
     directory = Path(directory)
     write_tree(directory, "gpt", snapshot.guest)
@@ -519,18 +518,18 @@ def write_snapshot(
         maps = format_maps(snapshot.vmas, snapshot.vma_names).encode()
     with atomic_write(directory / "maps") as out:
         out.write(maps)
-    write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})
+    write_json(directory, snapshot)
 
 
-def write_json(directory: str | PathLike[str], snapshot: Snapshot, facts: dict[str, Any]) -> None:
-    """Write snapshot.json, whose facts replace those of the Snapshot."""
+def write_json(directory: str | PathLike[str], snapshot: Snapshot) -> None:
+    """Write snapshot.json."""
     record = SnapshotRecord(
         format=FORMAT,
         version=VERSION,
         levels=snapshot.guest.levels,
         encoding=snapshot.guest.encoding,
         nodes=node_records(snapshot.topology),
-        facts=msgspec.Raw(msgspec.json.encode(facts)),
+        facts=msgspec.Raw(msgspec.json.encode(snapshot.facts)),
     )
     write_record(Path(directory) / SNAPSHOT_FILE, record)
 

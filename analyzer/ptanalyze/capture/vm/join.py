@@ -237,7 +237,7 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
         else:
             write_tree(inside, "ept", joined.host.tree)
         write_vm(inside, joined.host)
-        write_json(inside, joined.snapshot, joined.snapshot.facts)
+        write_json(inside, joined.snapshot)
         seal(inside, "vm", {"host": provenance(host_dir), "guest": provenance(guest_dir)})
     return joined.fit
 
