@@ -34,7 +34,7 @@ class Format(NamedTuple):
     """A format of `ptanalyze import`.
 
     known   a file is in it: by its first bytes, by its first line, or if "module:function" of a Head says so
-    reader  "module:function": (source, file, strip=Strip) -> touches for a TRACE, (source, file) ->
+    reader  "module:function": (source, file) -> number of accesses for a TRACE, (source, file) ->
             perf_samples.Samples for SAMPLES, (source, directory, nested) -> Snapshot for a DUMP
     holds   TRACE, SAMPLES or DUMP
     takes_nested  whether a VM's nested table is in a second file (--ept)

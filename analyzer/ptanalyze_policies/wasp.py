@@ -1,6 +1,6 @@
 """wasp: Mitosis's replicas, switched on and off by performance counters (Qu and Yu, WASP, ASPLOS 2024).
 
-After the public port: waspd.c of WASP-daemon (commit e93634b) decides (waspd.py); the kernel of
+After the public port: waspd.c of WASP-daemon (commit e93634b) decides; the kernel of
 WASP-linux-7.0.0 (commit d0b9a1a6a) copies and frees, arch/x86/mm/mitosis_lifecycle.c:
 
 off  one copy, where Linux puts it: as captured, or by first touch where the capture has one node

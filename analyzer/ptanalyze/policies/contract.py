@@ -29,7 +29,7 @@ on_step(state, tables, rows, steps, mapped, counters, step)
     Data moved (kernels.replay.DATA and above).
 
 A policy may also reshape the Scenario before anything is replayed: other frames, other page sizes, another
-paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
+paging mode. Policies that act on different things go together: "ptemagnet+hydra" (registry.py).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

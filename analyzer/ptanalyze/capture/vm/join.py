@@ -61,7 +61,7 @@ class Share:
 class Fit:
     """How well a guest's tables and mapped 4 KiB pages are covered by the host's nested tables and slots.
 
-    doubts  lines about what speaks against the two being of one VM (same_boot.py)
+    doubts  lines about what speaks against the two being of one VM (function doubts)
     """
 
     tables: Share
@@ -215,7 +215,7 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     statements are kept under facts["vm"]. Entries are linked or copied as they are.
 
     UsageError for directories that are no such dumps, CaptureError if they are damaged, if no root maps
-    guest-physical addresses, or if the two do not belong together (limits in vm_fit.py).
+    guest-physical addresses, or if the two do not belong together (TABLES_LIMIT, PAGES_LIMIT).
     """
     host_dir, guest_dir = Path(host_dir), Path(guest_dir)
     for directory in (host_dir, guest_dir):
