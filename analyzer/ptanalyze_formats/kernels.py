@@ -134,7 +134,7 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
         start = at
         end = line_end(data, at)
         at = end + 1
-        if end == start or data[start] == 35:
+        if end == start or data[start] == HASH:
             continue
         word = start
         state = 0  # 0: before the time, 1: after it, 2: after the address, 3: after another number

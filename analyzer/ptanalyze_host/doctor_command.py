@@ -123,8 +123,8 @@ class Capability(NamedTuple):
     missing: str = ""
 
 
-def examine(place: Path = Path()) -> Iterator[Capability]:
-    """Each part of this host; `place` is where captures would be made."""
+def examine() -> Iterator[Capability]:
+    """Each part of this host."""
     yield tracer()
     yield dumper()
     gives = "a dumper that runs on this kernel"
@@ -139,11 +139,10 @@ def examine(place: Path = Path()) -> Iterator[Capability]:
     missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
     yield Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
     yield huge_pages()
-    yield disk(place)
+    yield disk()
 
 
 def tracer() -> Capability:
-
     gives = "`record`: traces of programs"
     try:
         emulator = pt.live.qemu()
@@ -227,9 +226,8 @@ def huge_pages() -> Capability:
     return Capability(*part, state != "never", state, gives, how)
 
 
-def disk(place: Path) -> Capability:
-
-    free = shutil.disk_usage(place).free
+def disk() -> Capability:
+    free = shutil.disk_usage(".").free  # captures are made here
     gives = f"traces of {free / pt.live.GROWTH:.0f} s of one thread's own time and more"
     missing = "" if free > ROOMY else "free space, or --max-bytes"
     return Capability("disk", "disk", free > ROOMY, f"{free / 1e9:.0f} GB free here", gives, missing)

@@ -242,16 +242,16 @@ def heat_tree(
                 processes[member] = process
             except (pt.errors.PartialDataError, pt.UsageError) as error:
                 lines.append(left_out(member, pid, place, error))
-        sampled = sample_each(
+        outcomes = sample_each(
             {member: places[member] / pt.formats.heat.FILE for member in processes}, seconds, lengths
         )
         new = [child for child in pt.live.descendants(pid) if child not in family] if children else []
-        for member, outcome in sampled.items():
+        for member, outcome in outcomes.items():
             if isinstance(outcome, Exception):
                 lines.append(left_out(member, pid, places[member], outcome))
             else:
                 lines += [*outcome, *dump_after(processes[member], places[member], images[member])]
-    inside = [one for one, outcome in sampled.items() if one != pid and not isinstance(outcome, Exception)]
+    inside = [one for one, outcome in outcomes.items() if one != pid and not isinstance(outcome, Exception)]
     for member in inside:
         pt.live.seal_dump(places[member], provenance)
     pt.live.seal_dump(directory, provenance | ({"processes": inside} if children else {}))

@@ -149,7 +149,6 @@ def latency_command(
     states = {"idle": latency.idle, "contended": latency.contended}
 
     def table() -> DataFrame:
-
         return pt.analysis.latency_frame(states, latency.nodes)
 
     def json() -> dict[str, Any]:
