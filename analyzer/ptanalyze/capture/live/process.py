@@ -18,10 +18,9 @@ THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 @dataclass(frozen=True)
 class Process:
-    """A process pinned by its pidfd, safe against PID reuse; proc: its directory in /proc."""
+    """A process, safe against PID reuse; proc: its directory in /proc, open."""
 
     pid: int
-    pidfd: int
     proc: Path
 
     @contextmanager
@@ -49,7 +48,7 @@ def open_process(pid: int) -> Iterator[Process]:
                 signal.pidfd_send_signal(pidfd, 0)
         except (OSError, OverflowError):  # EINVAL: a number that no process has, or a thread's
             raise UsageError(f"PID {pid}: no such process") from None
-        yield Process(pid, pidfd, Path(f"/proc/self/fd/{directory}"))
+        yield Process(pid, Path(f"/proc/self/fd/{directory}"))
 
 
 def check_process(proc: Path, pid: int) -> None:
