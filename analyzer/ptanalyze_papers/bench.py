@@ -27,13 +27,10 @@ Size = TypeVar("Size", int, str)
 
 
 class Bench:
-    """quick: small captures, for tests and a first look; `directory` holds them until clear().
+    """quick: small captures, for tests and a first look; `directory` holds them until clear()."""
 
-    wanted  what a row must say to be asked for: captures of other rows need not be made
-    """
-
-    def __init__(self, directory: str | Path, quick: bool = False, wanted: str = "") -> None:
-        self.directory, self.quick, self.wanted = Path(directory), quick, wanted
+    def __init__(self, directory: str | Path, quick: bool = False) -> None:
+        self.directory, self.quick = Path(directory), quick
         self._captures: dict[tuple[Parameters, bool], pt.Capture] = {}
 
     def size(self, full: Size, quick: Size) -> Size:
@@ -90,9 +87,9 @@ def labelled(result: pt.Result, asked: Sequence[Design]) -> str:
 
 
 @contextmanager
-def bench(quick: bool = False, wanted: str = "") -> Iterator[Bench]:
+def bench(quick: bool = False) -> Iterator[Bench]:
     """A Bench in a temporary directory that is gone afterwards; if killed, when the next begins."""
     with pt.safe_files.temporary_directory() as place:
         captures = place / "captures"
         captures.mkdir()
-        yield Bench(captures, quick, wanted)
+        yield Bench(captures, quick)

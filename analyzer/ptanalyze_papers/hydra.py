@@ -204,8 +204,7 @@ def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, 
 
 WIDE = {"low": "I", "middle": "F-A", "high": "F"}  # Mitosis, Figure 9: configurations without and with +M
 FOUR_SOCKETS = 0.75 * (580 / 280 - 1)  # remote share times stretch: 280 cycles local, 580 remote (Mitosis)
-CANNEAL, ENTRIES = 110, 512  # GB, Table 3; leaf tables per GiB
-TABLE_4_HYDRA = PAPER["canneal-hydra"].value  # GB
+ENTRIES = 512  # of a table page: a single page table has 1 / 512 of the bytes that it maps
 EXECUTION = 300.0  # s, section 5.5
 
 
@@ -276,7 +275,8 @@ def eight_sockets(name: str) -> float:
 def laziness() -> float:
     """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
     machine = pt.load_machine("hydra-haswell")
-    results = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
+    gigabytes = PROGRAMS["Canneal"]
+    results = footprint(gigabytes, sharing(gigabytes / ENTRIES, PAPER["canneal-hydra"].value))
     lazy = results["hydra"].management_cycles - results["linux"].management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)
 
@@ -285,7 +285,7 @@ def laziness() -> float:
 
 PROGRAMS = {"Graph500": 160, "Btree": 110, "HashJoin": 145, "XSBench": 85, "Canneal": 110}  # GB, Table 3
 EVERYTHING = {"XSBench"}  # section 5.2: every page table is replicated on every socket
-CORES, HYDRA_TABLES_ENTRIES = 288, 512
+CORES = 288
 
 
 def table_4(bench: Bench) -> Iterator[Row]:
@@ -293,7 +293,7 @@ def table_4(bench: Bench) -> Iterator[Row]:
     for program, gigabytes in PROGRAMS.items():
         name = program.lower()
         published_bytes = PAPER[f"{name}-hydra"].value
-        share = 1.0 if program in EVERYTHING else sharing(gigabytes / HYDRA_TABLES_ENTRIES, published_bytes)
+        share = 1.0 if program in EVERYTHING else sharing(gigabytes / ENTRIES, published_bytes)
         results = footprint(gigabytes, share)
         note = "sizes of Table 3, all mapped by 4 KiB pages, GB as 2^30 bytes"
         yield row(PAPER[f"{name}-linux"], gib(results["linux"]), DEFINITION, note)
@@ -317,7 +317,7 @@ def overheads() -> Iterator[Row]:
 
 def radixvm(bench: Bench) -> Iterator[Row]:
     """A page table for each core."""
-    share = 100 * CORES / HYDRA_TABLES_ENTRIES
+    share = 100 * CORES / ENTRIES
     note = "closed form: 288 copies of 8 bytes for each 4 KiB page, of memory that holds data"
     yield row(PAPER["radixvm"], share, DEFINITION, note)
 

@@ -12,8 +12,8 @@ from ptanalyze_law.prior import mean_run, ports
 
 from .bench import Bench, Design
 from .row import LAW, MODELLED, Row, not_reproducible, published, row
+from .small_traces import GRAPHS, small_traces
 from .small_traces import PROGRAMS as TRACED
-from .small_traces import small_traces
 
 PAPER = published("ports")
 
@@ -30,8 +30,7 @@ PROGRAMS: dict[str, str] = {
     "cc": "cc:kron17",
     "bc": "bc:kron17",
 }
-PORTS_ORDERS_GRAPHS = ("pr", "cc", "bc")
-PORTS_ORDERS_NOTE = (
+ORDERS_NOTE = (
     "made by synth, {size} MiB that the thread of every node touches all over; prefetching with every copied "
     "entry, as the kernels of 7.0 do"
 )
@@ -52,18 +51,18 @@ def orders(bench: Bench) -> Iterator[Row]:
     compared = [("events", degree) for degree in BETWEEN] + [("entries_copied", FULL)]
     for program, pattern in PROGRAMS.items():
         known = histories(program)
-        ours = counted(bench, pattern, None if program in PORTS_ORDERS_GRAPHS else size)
+        ours = counted(bench, pattern, None if program in GRAPHS else size)
         for what, degree in compared:
             said = "replica faults" if what == "events" else "entries copied"
             title = f"{program}: {said}, degree {degree} over degree 0"
             name = f"{program}-{what}-{degree}"
             figure = PAPER.measured(name, "orders", title, "x", ratio(known, what, degree))
             value = ratio(ours, what, degree)
-            if program in PORTS_ORDERS_GRAPHS:
+            if program in GRAPHS:
                 yield not_reproducible(figure, WHY, value)
             else:
-                yield row(figure, value, MODELLED, PORTS_ORDERS_NOTE.format(size=size >> 20))
-        if program in PORTS_ORDERS_GRAPHS:
+                yield row(figure, value, MODELLED, ORDERS_NOTE.format(size=size >> 20))
+        if program in GRAPHS:
             title = f"{program}: propagated entries never used, degree {FULL}"
             figure = PAPER.measured(f"{program}-unused", "orders", title, "%", 100 * never_used(program))
             unneeded = 1 - 1 / ratio(ours, "entries_copied", FULL)

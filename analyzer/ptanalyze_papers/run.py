@@ -49,7 +49,7 @@ def validate(
             raise pt.UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, run) for name in papers or PAPERS for _, run in figures(name, wanted)]
     rows_of: dict[str, list[Row]] = {}
-    with bench(quick, wanted) as workshop:
+    with bench(quick) as workshop:
         for done, (name, run) in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), "figures")

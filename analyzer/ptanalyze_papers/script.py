@@ -240,12 +240,12 @@ class Work(NamedTuple):
     busy: float
     locked: float
 
-    def ns(self, threads: int, own: float = 0.0) -> float:
-        """Time between two units of all threads together; own  ns per unit outside the kernel.
+    def ns(self, threads: int) -> float:
+        """Time between two units of all threads together, which do nothing outside the kernel.
 
         Threads work side by side until the lock is always held: the bound of a closed queueing network.
         """
-        return max((own + self.busy) / threads, self.locked)
+        return max(self.busy / threads, self.locked)
 
 
 def work(before: pt.Result, after: pt.Result, units: int, ghz: float) -> Work:
@@ -298,9 +298,7 @@ class Holes:
         self.holes = merged
 
 
-def allocations(
-    sockets: int, stateful: bool, touched: bool = True, live: int = LIVE, units: int = UNITS
-) -> dict[str, Work]:
+def allocations(sockets: int, stateful: bool, touched: bool = True) -> dict[str, Work]:
     """{design: Work} per allocation, with a thread on each of `sockets` sockets.
 
     touched  every page of a segment is written, otherwise only its first
@@ -322,17 +320,17 @@ def allocations(
         holes.give(at, pages)
 
     for thread in range(sockets):
-        for _ in range(live if stateful else 0):
+        for _ in range(LIVE if stateful else 0):
             allocate(thread)
     for thread in range(sockets):
         script.touch(thread, TOP + thread)  # its stack
     script.mark()
-    for _ in range(units):
+    for _ in range(UNITS):
         for thread in range(sockets):
             steps = (free, allocate) if stateful else (allocate, free)
             for step in steps:
                 step(thread)
-    ghz, done = pt.load_machine("hydra-haswell").ghz, units * sockets
+    ghz, done = pt.load_machine("hydra-haswell").ghz, UNITS * sockets
     return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
 
 

@@ -42,7 +42,6 @@ SERIES = {  # of runs on one machine at one time: file, and how it names the mac
     "Xeon, earlier": ("ports-more-runs.csv", {"xeon": XEON}),
 }
 DATA = {0: "data by first touch", 1: "interleaved data"}
-ALMOST = 0.95  # of the reads
 NOTE = "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large"
 REPEATED = (
     "; runs measured: {} of linux, {} of the policy ({where}: a tenth of the pairs of runs of one kernel "
@@ -179,11 +178,9 @@ Key: TypeAlias = tuple[str, str, str, str, int, str]
 
 
 class Measured(NamedTuple):
-    """Median of the repeats that were started together; cpus: that were busy, None where no cycles were
-    counted; runs: how many repeats."""
+    """Median of the repeats that were started together, and their number."""
 
     time: float
-    cpus: int | None
     runs: int
 
 
@@ -194,9 +191,7 @@ def measured() -> dict[Key, Measured]:
     found = {}
     for key, every in _repeats():
         runs = every[every["batch"] == every["batch"].mode()[0]]
-        busy = (runs["cycles"] / runs["seconds"]).median() / (pt.load_machine(key[1]).ghz * 1e9)
-        time, cpus = float(runs["time"].median()), None if np.isnan(busy) else round(busy)
-        found[key] = Measured(time, cpus, len(runs))
+        found[key] = Measured(float(runs["time"].median()), len(runs))
     return found
 
 
@@ -224,11 +219,11 @@ def noise() -> pd.DataFrame:
 
 
 def _repeats() -> Iterator[tuple[Key, pd.DataFrame]]:
-    """(key of measured, its runs: time, and cycles and seconds as in the file; batch: started together)"""
+    """(key of measured, its runs: time, and seconds as in the file; batch: started together)"""
     for series, (file, machines) in SERIES.items():
         runs = pd.read_csv(pt.errors.bundled("models") / "reference" / file).fillna({"input": ""})
         if "cycles" not in runs:
-            runs["time"], runs["cycles"] = runs["trial_seconds"].fillna(runs["seconds"]), np.nan
+            runs["time"] = runs["trial_seconds"].fillna(runs["seconds"])
         else:
             runs["time"] = runs["cycles"]
             runs.loc[~runs["benchmark"].isin(GRAPHS), "input"] = ""  # there it says how replicas are made

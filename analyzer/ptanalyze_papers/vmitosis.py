@@ -26,8 +26,21 @@ from .law_rows import (
     took,
 )
 from .row import DEFINITION, FITTED, LAW, MODELLED, REPLAYED, Figure, Row, not_reproducible, published, row
-from .script import million_entries_per_second
-from .wide import CANNEAL, CLASSES, counted, made, remote, run_cycles, scaled, shares, slower, speedup
+from .script import PAGE, million_entries_per_second
+from .wide import (
+    CANNEAL,
+    CLASSES,
+    GIB,
+    MIB,
+    counted,
+    made,
+    remote,
+    run_cycles,
+    scaled,
+    shares,
+    slower,
+    speedup,
+)
 
 # vMitosis, Figure 2: where leaf entries are, seen from each socket.
 
@@ -99,7 +112,6 @@ def measured(name: str, title: str, value: float) -> Figure:
 
 # vMitosis, section 5.2: shadow paging, and section 4.4: the cost of migration where nothing moves.
 
-MIB = 1 << 20
 SIZES = ("4KiB", "4MiB", "4GiB")
 
 
@@ -154,7 +166,7 @@ def migration(bench: Bench) -> Iterator[Row]:
 # vMitosis, Tables 4 to 6: groups of vCPUs, system calls, page-table memory; reads of a walk.
 
 SOCKETS = [(0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11)]
-PAGE, GIB, VMITOSIS_TABLES_MIB, WORKLOAD = 4096, 1 << 30, 1 << 20, 3 << 39  # 1.5 TiB
+WORKLOAD = 3 << 39  # bytes: 1.5 TiB
 ENTRIES = {"4KiB": 1, "4MiB": 1 << 10, "4GiB": 1 << 20}
 # ADR 9: the cells from which models/costs/server-2020.toml was made
 FITTED_LINUX = {(call, size) for call in ("mmap", "mprotect", "munmap") for size in ("4KiB", "4GiB")}
@@ -198,7 +210,7 @@ def table_6(bench: Bench) -> Iterator[Row]:
     extra = sum(made[4]) - sum(made[1])
     yield row(PAPER["one-table-share"], 100 * small / WORKLOAD, DEFINITION, note)
     yield row(PAPER["extra-share"], 100 * extra * small / WORKLOAD, DEFINITION, note)
-    yield row(PAPER["huge-extra"], extra * huge / VMITOSIS_TABLES_MIB, DEFINITION, note)
+    yield row(PAPER["huge-extra"], extra * huge / MIB, DEFINITION, note)
     less = "36 MiB of 1.5 TiB are 0.0023 %; the paper's 0.003 % are rather the 48 MiB of all four copies"
     yield row(PAPER["huge-share"], 100 * extra * huge / WORKLOAD, DEFINITION, less)
 
@@ -258,7 +270,7 @@ HUGE_NOTE = (
 )
 
 
-def vmitosis_thin_measured(
+def measured_thin(
     workload: str,
     config: str,
     local: str = "LL",
@@ -280,13 +292,11 @@ def figure_1(bench: Bench) -> Iterator[Row]:
     found = {}
     for workload in WORKLOADS:
         for config in FIGURE_1:
-            slowed = slowdown(
-                vmitosis_thin_measured(workload, config), FAMILY, FAMILY, workload, "LL", config
-            )
+            slowed = slowdown(measured_thin(workload, config), FAMILY, FAMILY, workload, "LL", config)
             found[workload, config] = slowed.number
             yield slowed
         for config in FIGURE_1:
-            figure = vmitosis_thin_measured(workload, config, second=SECOND)
+            figure = measured_thin(workload, config, second=SECOND)
             yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, SECOND)
     one_remote = [ours.middle for (_, config), ours in found.items() if config in ("LR", "RL")]
     worst = [ours.middle for (_, config), ours in found.items() if config == "RRI"]
@@ -305,7 +315,7 @@ def figure_3(bench: Bench) -> Iterator[Row]:
     for workload in WORKLOADS:
         for config in FIGURE_3:
             figure, kind = (
-                vmitosis_thin_measured(workload, config, where=where),
+                measured_thin(workload, config, where=where),
                 DEFINITION if config == "RRIM" else LAW,
             )
             note = REPAIRED if config == "RRIM" else ""
@@ -323,7 +333,7 @@ def with_huge_pages(where: str) -> Iterator[Row]:
     for family, (local, configs, workloads) in HUGE.items():
         for workload in workloads:
             for config in configs:
-                figure = vmitosis_thin_measured(workload, config, local, family, where)
+                figure = measured_thin(workload, config, local, family, where)
                 yield not_reproducible(figure, HUGE_NOTE)
     for name in ("thp-canneal", "fragmented-most"):
         yield not_reproducible(PAPER[name], HUGE_NOTE)
@@ -369,7 +379,7 @@ def lost(kept: pt.Interval) -> pt.Interval:
 
 # vMitosis, Figures 4 and 5, and misplaced replicas: workloads on all four sockets.
 
-VMITOSIS_WIDE_WORKLOADS = ("graph500", "canneal")
+WIDE_WORKLOADS = ("graph500", "canneal")
 PAIRS = {  # family: runs without replicas, and the suffix of those with
     "wide-NV-4K": (("F", "M"), ("FA", "M"), ("I", "M")),
     "wide-NV-THP": (("TF", "M"), ("TFA", "M"), ("TI", "M")),
@@ -381,7 +391,7 @@ ODD = (
     "3 of 4, taken; but Graph500's gPT walk cycles do not change with replicas under FA and I, as if that "
     "table was local without: the paper does not say why"
 )
-VMITOSIS_WIDE_HUGE = (
+WIDE_HUGE_NOTE = (
     "with 2 MiB pages between none and all of a walk waits for DRAM, and no counter of the run without "
     "replicas says how much: refused"
 )
@@ -394,7 +404,7 @@ WIDE_NOTE = (
 def figure_4(bench: Bench) -> Iterator[Row]:
     """Replicas in a NUMA-visible VM."""
     gains = {}
-    for workload in VMITOSIS_WIDE_WORKLOADS:
+    for workload in WIDE_WORKLOADS:
         for config in ("F", "FA", "I"):
             known = remote(counted(workload, "numa-visible")) if config == "F" else QUARTERS
             counts = "as counted for Figure 2" if config == "F" else ODD
@@ -428,8 +438,8 @@ def modelled_gains(bench: Bench) -> Iterator[Row]:
 
 def huge_pages_visible() -> Iterator[Row]:
     where = "Figure 4, section 4.2.1 (4b)"
-    note = VMITOSIS_WIDE_HUGE
-    for workload in VMITOSIS_WIDE_WORKLOADS:
+    note = WIDE_HUGE_NOTE
+    for workload in WIDE_WORKLOADS:
         for config in ("TF", "TFA", "TI"):
             said = note + "; three runs of it differ by 27 %" * ((workload, config) == ("canneal", "TF"))
             yield not_reproducible(gain_of("wide-NV-THP", workload, config, "M", where), said)
@@ -441,7 +451,7 @@ def law_row(
     family: str, workload: str, config: str, suffix: str, known: tuple[float, float], note: str, where: str
 ) -> Row:
     """Row of the run time without replicas over that with them."""
-    runs = [(w, c, c + m) for w in VMITOSIS_WIDE_WORKLOADS for c, m in PAIRS[family]]
+    runs = [(w, c, c + m) for w in WIDE_WORKLOADS for c, m in PAIRS[family]]
     gains = {(w, after): took(family, w, before) / took(family, w, after) for w, before, after in runs}
     figure = gain_of(family, workload, config, suffix, where)
     ours = replicated(run_of(family, workload, config), *known, PRIOR, workload)
@@ -461,7 +471,7 @@ def gain_of(family: str, workload: str, config: str, suffix: str, where: str) ->
 def figure_5(bench: Bench) -> Iterator[Row]:
     """Replicas in a NUMA-oblivious VM, para- and fully virtualized."""
     where, gains = "Figure 5, section 4.2.2", {}
-    for workload in VMITOSIS_WIDE_WORKLOADS:
+    for workload in WIDE_WORKLOADS:
         known = remote(counted(workload, "numa-oblivious"))
         for suffix in ("MP", "MF"):
             note = WIDE_NOTE.format("as counted for Figure 2")
@@ -479,7 +489,7 @@ def figure_5(bench: Bench) -> Iterator[Row]:
     yield row(PAPER["oblivious-least"], speedup(results["vmitosis-replicate"]), MODELLED, scaled(bench))
     same = "both variants put the same replicas on the same nodes, once the groups are found (Table 4)"
     yield row(PAPER["pv-over-fv"], 1.0, DEFINITION, same)
-    yield not_reproducible(PAPER["oblivious-thp-most"], VMITOSIS_WIDE_HUGE)
+    yield not_reproducible(PAPER["oblivious-thp-most"], WIDE_HUGE_NOTE)
 
 
 def misplaced_replicas(bench: Bench) -> Iterator[Row]:

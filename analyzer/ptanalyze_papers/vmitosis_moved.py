@@ -15,6 +15,7 @@ import ptanalyze as pt
 from .bench import Bench, Design, bench
 from .row import DEFINITION, MODELLED, Figure, Row, row
 from .row import published as row_published
+from .wide import GIB, MIB
 
 # Throughput over time around a migration, and its figures: of published samples as of ours.
 
@@ -130,7 +131,6 @@ def paces(seconds: float, mib: float, scan_mib: float) -> Iterator[Pace]:
 
 PAPER = row_published("vmitosis")
 MACHINE = "vmitosis-cascade-lake"
-GIB, MIB = 1 << 30, 1 << 20
 DATASET, SCALE, THREADS = 30 * GIB, 240, 48  # section 4.3; a thread per hardware thread of the socket
 SECONDS, MOVED, WINDOWS, ACCESSES = 750, 150, 150, 3_000_000
 QUERIED = 300  # s before the move, "about five minutes" (section 4.3)

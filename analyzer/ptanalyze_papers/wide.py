@@ -18,7 +18,7 @@ from .script import PAGE, Script, work
 
 CLASSES = ("LL", "LR", "RL", "RR")
 SOCKETS = 4
-GIB, BLOCK = 1 << 30, 1 << 21
+MIB, GIB, BLOCK = 1 << 20, 1 << 30, 1 << 21
 # Canneal, 1 : 100: 380 GB, of which one socket holds 350: one part of 12 spills to the next socket
 CANNEAL = {"size": 1900 * BLOCK, "threads": 12, "threads_to_nodes": ",".join("0" * 11 + "1")}
 # instructions per access: outside walks it takes a DRAM read of its data, 281 cycles in the mean over the
@@ -96,8 +96,8 @@ def slower(result: pt.Result) -> pt.Interval:
 
 # A thread on another node than that which filled memory walks through it (Hydra, sections 5.3 and 5.4).
 
-TRAVERSAL_GIB = 1 << 30
 DEGREES = tuple(range(10))
+VISITS = 64
 MAIN = 0
 
 
@@ -110,45 +110,43 @@ def alone() -> pt.machine.Costs:
     return msgspec.structs.replace(costs, pte_copy_ns=1.5)
 
 
-def traversal(
-    bench: Bench, size: int = TRAVERSAL_GIB, costs: pt.machine.Costs | None = None
-) -> tuple[dict[str | int, float], int]:
-    """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
+def traversal(bench: Bench, costs: pt.machine.Costs | None = None) -> tuple[dict[str | int, float], int]:
+    """({design: ns}, pages) of 1 GiB: each once, in random order, from node 1; filled and mapped from node 0.
 
     Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
     faults that copy entries. Designs are "mitosis" and 0 ... 9, Hydra's degree of prefetching.
     costs  None: the machine's
     """
+    size = bench.size(GIB, GIB >> 5)
     capture = bench.capture(
-        size=bench.size(size, size >> 5), nodes=8, threads=2, threads_to_nodes="0,1", init="single",
-        init_trace=False, pattern="once:1", writes=0.0,
+        size=size, nodes=8, threads=2, threads_to_nodes="0,1", init="single", init_trace=False,
+        pattern="once:1", writes=0.0,
     )  # fmt: skip
-    machine, pages = pt.load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
+    machine, pages = pt.load_machine("hydra-haswell"), size // PAGE
     data = machine.latency.idle[1][MAIN]
     results = replays(bench, capture, machine, costs=costs)
     return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
 
 
-def migrated(
-    bench: Bench, contended: bool = True, size: int = TRAVERSAL_GIB >> 2, visits: int = 64
-) -> dict[str | int, float]:
+def migrated(bench: Bench) -> dict[str | int, float]:
     """{design: ns per access}: the thread and its data have moved to node 1, the tables were made on node 0.
 
-    visits  accesses per page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
-            that page tables do not fit into them; other programs load the links to node 0.
+    VISITS for each page of 256 MiB, evenly at random. Caches are scaled to the dataset as 45 MB are to
+    128 GiB, so that page tables do not fit into them; other programs load the links to node 0.
     """
-    pages = bench.size(size, size >> 3) >> 12
+    size = bench.size(GIB >> 2, GIB >> 5)
+    accesses = VISITS * size // PAGE
     capture = bench.capture(
-        size=pages << 12, nodes=8, threads=1, init="single", init_trace=False, accesses=visits * pages,
-        move="0:0:1", writes=0.0,
+        size=size, nodes=8, threads=1, init="single", init_trace=False, accesses=accesses, move="0:0:1",
+        writes=0.0,
     )  # fmt: skip
-    machine = scaled_traversal(pt.load_machine("hydra-haswell"), (pages << 12) / (128 * TRAVERSAL_GIB))
+    machine = with_caches(pt.load_machine("hydra-haswell"), size / (128 * GIB))
     data = machine.latency.idle[1][1]
-    results = replays(bench, capture, machine, (0, 9), contended=contended)
-    return {name: waiting(result, machine) / (visits * pages) + data for name, result in results.items()}
+    results = replays(bench, capture, machine, (0, 9), contended=True)
+    return {name: waiting(result, machine) / accesses + data for name, result in results.items()}
 
 
-def scaled_traversal(machine: pt.Machine, factor: float) -> pt.Machine:
+def with_caches(machine: pt.Machine, factor: float) -> pt.Machine:
     """The machine with caches of `factor` times their size."""
     caches = {
         name: msgspec.structs.replace(cache, bytes=int(cache.bytes * factor))
@@ -203,7 +201,7 @@ class Graph:
         self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE
         self.turns = bench.size(TURNS, 1)
         share = self.pages * PAGE / DATASET
-        self.machine = scaled_traversal(pt.load_machine("ptemagnet-broadwell").resized(1), share)
+        self.machine = with_caches(pt.load_machine("ptemagnet-broadwell").resized(1), share)
         self.replayed = cache(self.replay)
 
     def capture(self, lines: float) -> pt.Capture:
@@ -241,19 +239,19 @@ def streams(pages: int, turns: int, run: int = RUN) -> Script:
 
 # Setting data up: a single thread touches every page first (Hydra, section 5.5, the loading phase).
 
-START, PAGES = 1 << 30, 1 << 14  # page number, 64 MiB
+START, LOADED = 1 << 30, 1 << 14  # page number; pages, of 64 MiB
 
 
-def loading(pages: int = PAGES) -> dict[str, float]:
+def loading() -> dict[str, float]:
     """{design: ns per page}: its fault with zeroing and share of table pages, nothing of the program's."""
     script = Script([0])
-    script.mmap(0, START - 1, 1 + pages)
+    script.mmap(0, START - 1, 1 + LOADED)
     script.touch(0, START - 1)
     script.mark()
-    script.touch(0, START + np.arange(pages))
+    script.touch(0, START + np.arange(LOADED))
     results = script.before_and_after({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
     ghz = pt.load_machine("hydra-haswell").ghz
-    return {name: work(*both, pages, ghz).busy for name, both in results.items()}
+    return {name: work(*both, LOADED, ghz).busy for name, both in results.items()}
 
 
 # Threads of a VM fill memory page by page in turn (PTEMagnet, section 6.2).
@@ -278,7 +276,6 @@ def unused_bytes(bench: Bench) -> int:
 # Page tables of a dataset that threads of every socket share in part (Hydra, section 5.2, Table 4).
 
 FOOTPRINTS_SOCKETS = 8
-FOOTPRINTS_GIB, TABLE = 1 << 30, 1 << 12
 REGIONS = 512  # leaf tables per GiB
 FOOTPRINTS_START = 1 << 34  # page number, aligned to the range of an upper table
 
@@ -310,4 +307,4 @@ def sharing(single: float, hydra: float) -> float:
 
 
 def gib(result: pt.Result) -> float:
-    return result.table_pages * TABLE / FOOTPRINTS_GIB
+    return result.table_pages * PAGE / GIB
