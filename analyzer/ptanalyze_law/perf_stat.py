@@ -222,18 +222,6 @@ def _seconds_and_cpus(rows: list[Counter]) -> tuple[float | None, float | None]:
     return seconds, cpus
 
 
-def read_run(
-    path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False
-) -> pt.law.MeasuredRun:
-    """MeasuredRun of a file of `perf stat` output; `native`: no ePT counter is expected.
-
-    InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
-    90 % (unless allowed), twice in the file, or nested walks not told apart. Stores may be missing, or not
-    supported by the CPU: see `partial`.
-    """
-    return walk_run(read_perf_stat(path), native, allow_multiplexed)
-
-
 def walk_events(stat: PerfStat) -> tuple[str, ...]:
     """Names of the events that walk cycles are taken from, without the ePT's; () where there are none."""
     names = {name for name, _ in stat.counters}
@@ -262,7 +250,12 @@ def one_walker(stat: PerfStat) -> bool:
 
 
 def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> pt.law.MeasuredRun:
-    """MeasuredRun from the counters of a PerfStat; as read_run."""
+    """MeasuredRun from the counters of a PerfStat; `native`: no ePT counter is expected.
+
+    InputError names the file, the counter and its value: missing, not counted, not supported, scaled below
+    90 % (unless allowed), twice in the file, or nested walks not told apart. Stores may be missing, or not
+    supported by the CPU: see `partial`.
+    """
     modes = modes_of(stat)
     names = {name for name, letters in stat.counters if letters == modes}
     every = {name for name, _ in stat.counters}

@@ -13,6 +13,7 @@ import ptanalyze as pt
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from .perf_stat import PerfStat
     from .predict import Prediction
 
 
@@ -56,15 +57,16 @@ def calibrate(
     placement, at = (None if name is None else str(name) for name in (placement, at))
     native = native or any(pt.law.placement(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
-    run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
+    run = _run(stat, seconds, native, allow_multiplexed, "--local FILE or --seconds")
     if placement is None and stat is not None and (missing := what_is_missing(stat)):
         raise pt.UsageError(f"{local}: {missing}")
     doubts = (f"local run: {why}",) if stat is not None and (why := partial(stat)) else ()
     second = None
     if placement is not None:
-        second = _run(remote, remote_seconds, native, allow_multiplexed, "--remote FILE or --remote-seconds")
-        if stat is not None and remote is not None:
-            here, there = walk_events(stat), walk_events(read_perf_stat(remote))
+        other = None if remote is None else read_perf_stat(remote)
+        second = _run(other, remote_seconds, native, allow_multiplexed, "--remote FILE or --remote-seconds")
+        if stat is not None and other is not None:
+            here, there = walk_events(stat), walk_events(other)
             if here and there and here != there:
                 counted = f"{', '.join(there)}, the local run's from {', '.join(here)}"
                 raise pt.UsageError(
@@ -92,21 +94,16 @@ def calibrate(
 
 
 def _run(
-    file: pt.formats.PathLike | None,
-    seconds: float | None,
-    native: bool,
-    allow_multiplexed: bool,
-    wanted: str,
+    stat: PerfStat | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
 ) -> pt.law.MeasuredRun:
-    """MeasuredRun of a file of perf stat, with another elapsed time, or of a time alone."""
+    """MeasuredRun of perf stat's output, with another elapsed time, or of a time alone."""
+    from .perf_stat import walk_run
 
-    from .perf_stat import read_run
-
-    if file is None:
+    if stat is None:
         if seconds is None:
             raise pt.UsageError(f"a run is missing: give {wanted}")
         return pt.law.MeasuredRun(seconds=seconds)
-    run = read_run(file, native, allow_multiplexed)
+    run = walk_run(stat, native, allow_multiplexed)
     return run if seconds is None else replace(run, seconds=seconds)
 
 

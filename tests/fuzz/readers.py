@@ -31,7 +31,7 @@ from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
 from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_host.cpu_levels import kernel_groups
 from ptanalyze_host.machine_file import host_machine
-from ptanalyze_law.perf_stat import read_run
+from ptanalyze_law.perf_stat import read_perf_stat, walk_run
 
 from .attempt import function
 from .changes import (
@@ -164,7 +164,7 @@ READERS = {
     "calibration": Reader((read_calibration,), file="in.toml"),
     "latency": Reader((read_latency,)),
     "matrix": Reader((read_matrix,)),
-    "perf stat": Reader((read_run,)),
+    "perf stat": Reader((lambda path: walk_run(read_perf_stat(path)),)),
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),
     "lackey": Reader(to_trace(import_lackey)),

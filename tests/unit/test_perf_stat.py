@@ -11,8 +11,8 @@ from ptanalyze_law.perf_stat import (
     one_walker,
     partial,
     read_perf_stat,
-    read_run,
     walk_events,
+    walk_run,
     what_is_missing,
 )
 
@@ -51,6 +51,10 @@ def json_line(name, value, running=100.0, **more):
         "pcnt-running": running,
     }
     return json.dumps(cells | more)
+
+
+def read_run(path, **how):
+    return walk_run(read_perf_stat(path), **how)
 
 
 def values(run):
