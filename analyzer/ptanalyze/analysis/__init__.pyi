@@ -3,17 +3,11 @@
 from ..core.options import Keywords as Keywords
 from ..cost.throughput import rated as rated
 from ..kernels.replay import counters as counters
-from . import counting as counting
 from . import ranking as ranking
 from .advise import Advised as Advised
 from .advise import Question as Question
 from .classify import mapped_locality as mapped_locality
-from .counting import served as served
 from .frames import latency_frame as latency_frame
-from .replay import replay_steady_state as replay_steady_state
-from .replay import replay_walks as replay_walks
-from .replay import start as start
-from .replay import system_calls as system_calls
 from .setup import Policies as Policies
 from .setup import ReplayCapture as ReplayCapture
 from .setup import calibration_of as calibration_of
@@ -24,8 +18,5 @@ from .setup import setup_of as setup_of
 from .setup import weighed_by as weighed_by
 from .size import SizeCurve as SizeCurve
 from .size import needed_curve as needed_curve
-from .sweep import received as received
-from .sweep import sent as sent
-from .verdict import Verdict as Verdict
 from .walk import explain as explain
 from .whatif import replay_snapshot as replay_snapshot
