@@ -171,11 +171,6 @@ def same_walks(trace, snapshot, path):
     return short.touches / trace.touches
 
 
-def walks_by_chunk(trace, snapshot, tlb):
-    space = address_space(snapshot, trace.regions)
-    return np.diff(TlbFilter(trace, space, place(trace, 2, 2), tlb).first().offset)
-
-
 # Files of samples of accessed bits, written from plain lists.
 
 
@@ -233,10 +228,10 @@ def write_rounds(path, rounds, lengths, *, cpus=1.0, price=0, window=lambda base
     return path
 
 
-def evenly(pages, samples=40):
-    """Heat by {(address, level): share of the samples of 100 ms that found it used}, alike all the time."""
+def evenly(pages):
+    """Heat by {(address, level): share of 40 samples of 100 ms that found it used}, alike all the time."""
     at = sorted(pages)
-    each = samples // BATCHES
+    each = 40 // BATCHES
     seen = np.array([[[round(pages[one] * each)]] * BATCHES for one in at], np.uint8)
     address, level = (np.array(column) for column in zip(*at, strict=True))
     return Heat(

@@ -57,10 +57,10 @@ def case(snapshot, trace, nodes=2, cpus=None, machine=None):
     return Case(snapshot, trace, machine, placement, space, stream)
 
 
-def reads_of(case, batch=1 << 20):
+def reads_of(case):
     return list(
         cache_pass(
-            case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=batch
+            case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=1 << 20
         )
     )
 
@@ -95,7 +95,7 @@ def _remap(where, old, new, target):
 
 
 @st.composite
-def memory_events(draw, chunks, threads, moving=0):
+def memory_events(draw, chunks, threads, moving):
     kinds = [
         Event.MMAP, Event.MUNMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK,
         Event.THREAD_EXIT, Event.THREAD_START,

@@ -209,12 +209,12 @@ def small_tlb(l1=(4, 2), l2=(12, 3), huge=(2, 2), l2_1g=None, l2_holds=("4k", "2
     )  # fmt: skip
 
 
-def small_machine(nodes=2, tlb=None, cache_lines=(4, 12), nested=True):
+def small_machine(nodes=2, cache_lines=(4, 12), nested=True):
     """A tiny Machine: one CPU a node, caches of a few page-table lines, remote twice as far as local."""
     few = Array(entries=2, ways=2)
     matrix = tuple(tuple(100.0 if a == b else 200.0 for b in range(nodes)) for a in range(nodes))
     return Machine(
-        name="small", description="for tests", nodes=nodes, cpus_per_node=1, ghz=2.0, tlb=tlb or small_tlb(),
+        name="small", description="for tests", nodes=nodes, cpus_per_node=1, ghz=2.0, tlb=small_tlb(),
         walk_caches=WalkCaches(
             pde=Array(entries=6, ways=2), pdpte=few, pml4e=few, pml5e=few, nested=few if nested else None
         ),
@@ -276,14 +276,15 @@ def snapshots(draw, native=None, nodes=2):
 
 
 @st.composite
-def traces(draw, snapshot=None, max_chunks=8, max_touches=12, threads=4):
-    """Traces that touch the snapshot's pages, and a few others, and unmap, protect and advise some."""
-    levels = snapshot.guest.levels if snapshot else 4
-    known = _mapped_pages(snapshot.guest) if snapshot else [0x1000_0000, 0x1000_1000, 0x4000_0000]
+def traces(draw, snapshot, max_touches=12):
+    """Traces of 4 threads that touch the snapshot's pages, and a few others, and unmap, protect and advise
+    some."""
+    levels, threads = snapshot.guest.levels, 4
+    known = _mapped_pages(snapshot.guest)
     va = st.sampled_from([*known, *(v + PAGE for v in known), 0x1234_5000, (1 << (11 + 9 * levels)) - PAGE])
     touch = st.tuples(va, st.booleans(), st.integers(1, 3))
     run = st.tuples(st.integers(0, threads - 1), st.lists(touch, max_size=max_touches))
-    chunks = draw(st.lists(run, min_size=0, max_size=max_chunks))
+    chunks = draw(st.lists(run, max_size=8))
     event = st.tuples(
         st.integers(0, len(chunks)),
         st.integers(0, threads - 1),

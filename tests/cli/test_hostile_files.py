@@ -144,7 +144,7 @@ ASKED = [
 ]
 
 
-def harmless(text, forms=True):
+def harmless(text):
     return not HARM & set(text) and not any(ord(one) < 32 and one not in "\n\t" for one in text)
 
 

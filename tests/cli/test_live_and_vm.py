@@ -12,7 +12,6 @@ from ptanalyze.core.errors import bundled
 # Answers about live processes: what pages count by, which machine they are about, no run time anywhere.
 
 TINY = "0.00001"  # share of the LLC: one set, fewer lines than either capture has
-FITS = "fit the caches: placement can gain next to nothing."
 FROM_DRAM = "if every leaf entry is read from DRAM"
 
 

@@ -291,22 +291,6 @@ def in_zip(change):
     return packed(change, zipped, unzipped)
 
 
-def arrays_changed(content, r):
-    """Changes of an .npz archive: numbers, lengths and types of its arrays; `said` is JSON."""
-    with np.load(io.BytesIO(content)) as file:
-        arrays = dict(file)
-    for _ in range(r.choice([1, 1, 2])):
-        name = r.choice(sorted(arrays))
-        arrays[name] = array_changed(arrays[name], r)
-    if r.random() < 0.4:
-        arrays["said"] = np.frombuffer(json_changed(arrays["said"].tobytes(), r), np.uint8)
-    if r.random() < 0.1:
-        del arrays[r.choice(sorted(arrays))]
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return changed(file.getvalue(), r) if r.random() < 0.1 else file.getvalue()
-
-
 def array_changed(array, r):
     how = r.randrange(6)
     if how == 0:

@@ -114,16 +114,19 @@ def relocate(pid, *options, die_at=0, gap=0, refusals=0):
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def as_before(pid, before, seconds=10.0):
+def as_before(pid, before):
     """Whether its areas and threads are, soon: what the tool began ends without it."""
-    return wait_for(lambda: (areas(pid), threads(pid)) == before, seconds)
+    return wait_for(lambda: (areas(pid), threads(pid)) == before, 10)
 
 
 # A campaign outside the suite.
 
 
-def killed_at_random(one, times, chance, latest=0.05):
-    """Tools killed -9, the latest after so many seconds; how many met the memory away."""
+LATEST = 0.05  # seconds
+
+
+def killed_at_random(one, times, chance):
+    """Tools killed -9 at any time up to LATEST; how many met the memory away."""
     before, away = (areas(one.pid), threads(one.pid)), 0
     largest = max(before[0], key=lambda start: int(before[0][start][0].split()[0].split("-")[1], 16) - start)
     for k in range(times):
@@ -132,7 +135,7 @@ def killed_at_random(one, times, chance, latest=0.05):
         tool = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | gap
         )
-        time.sleep(chance.uniform(0, latest))
+        time.sleep(chance.uniform(0, LATEST))
         tool.kill()
         away += f"{largest:x}-" not in Path(f"/proc/{one.pid}/maps").read_text()
         tool.wait()
