@@ -447,7 +447,7 @@ def test_what_the_program_asked_for_and_the_machine_gives_is_huge_in_the_baselin
     assert linux.single_copy == 3 + 4 - huge and thp.facts["regions_promoted"] == more
     assert linux.count("pages_zeroed") == 512 * huge + 4 - huge
     said = [note for note in linux.notes if f"{2 * huge} MiB have huge pages under every policy" in note]
-    assert len(said) == (huge > 0) and all(("taken for granted" in note) == (not allowed) for note in said)
+    assert len(said) == (huge > 0) and all(("is assumed" in note) == (not allowed) for note in said)
 
 
 def prctl(a, b=0):
