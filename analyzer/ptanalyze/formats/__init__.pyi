@@ -5,10 +5,8 @@ from . import trace as trace
 from .atomic import atomic_write as atomic_write
 from .atomic import map_new as map_new
 from .atomic import must_be_writable as must_be_writable
-from .capture import Capture as Capture
 from .capture import CaptureLike as CaptureLike
 from .capture import PathLike as PathLike
-from .capture import open_capture as open_capture
 from .record import TRACE as TRACE
 from .record import copy_private as copy_private
 from .record import damaged_files as damaged_files
