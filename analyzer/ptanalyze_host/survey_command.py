@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import click
@@ -95,8 +96,6 @@ def command(
 
             found = with_walk_cost(found, seconds, top or ROWS)
         if prometheus is not None:
-            from .cpu_groups import write_prometheus
-
             write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
                 pt.cli.echo(f"ptanalyze: wrote {prometheus}", err=True)
@@ -270,3 +269,75 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
         "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }
+
+
+# A survey as Prometheus text, for node_exporter's textfile collector.
+
+PREFIX = "ptanalyze_"
+METRICS = {
+    "page_table_bytes": "bytes of page tables, without the root",
+    "leaf_tables": "table pages that map 4 KiB pages, by node",
+    "leaf_remote_share": "share of walks with a remote leaf table, if all leaf tables are walked alike",
+    "upper_remote_share": "the same of the tables above leaf tables",
+    "huge_bytes": "bytes mapped by huge pages",
+    "rss_bytes": "resident memory",
+}
+HOST = {
+    "numa_nodes": "NUMA nodes of this host",
+    "survey_processes": "processes and VMs of this host",
+    "survey_timestamp_seconds": "when this survey was made, seconds since 1970",
+}
+
+
+def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None) -> str:
+    """One gauge per metric and process, and of the host; node_exporter wants a file of its own for them.
+
+    nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
+    top    processes at most, so that a host with many makes few series; None: all
+    """
+    lines = []
+    for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        lines.append(f"{PREFIX}{metric} {number}")
+    for metric, meaning in METRICS.items():
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        for one in surveyed[:top]:
+            for more, value in samples(metric, one):
+                labels = {
+                    "pid": str(one.pid),
+                    "name": one.name,
+                    "kind": one.kind,
+                    "cgroup": one.cgroup,
+                } | more
+                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]]:
+    if metric == "page_table_bytes":
+        yield {}, one.table_bytes
+    elif metric == "huge_bytes":
+        yield {}, one.huge_bytes
+    elif metric == "leaf_tables":
+        for node, count in sorted(one.leaf.items()):
+            yield {"node": str(node)}, count
+    elif metric == "rss_bytes":
+        yield {}, one.rss_bytes
+    elif (
+        share := one.upper_remote_share if metric == "upper_remote_share" else one.remote_share
+    ) is not None:
+        yield {}, share
+
+
+def escaped(text: str) -> str:
+    return pt.errors.printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def write_prometheus(
+    path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None
+) -> None:
+    """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
+    with pt.formats.atomic_write(path, given=True) as file:
+        file.write(prometheus_text(surveyed, nodes, at, top).encode())
+        os.fchmod(file.fileno(), 0o644)

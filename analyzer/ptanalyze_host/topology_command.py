@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .cpu_levels import Groups, Level
 
 SLOW = 16  # CPUs; above, say how long it takes
+SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 
 
 @click.group("topology")
@@ -67,7 +68,6 @@ def measure_command(
     """
 
     from . import cacheline
-    from .cpu_groups import measured
     from .cpu_levels import kernel_groups
 
     chosen = cacheline.usable(None if cpus is None else pt.sysfs.parse_cpus(cpus, "--cpus"))
@@ -202,7 +202,6 @@ def groups_command(
     """
 
     from .cacheline import read_matrix
-    from .cpu_groups import groups
     from .cpu_levels import kernel_groups, level, levels
 
     matrix = read_matrix(file)
@@ -224,9 +223,8 @@ def groups_command(
 
 def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
     """Latencies of all pairs, the groups in attrs."""
-
-    groups = [] if result is None else [group["cpus"] for group in result["groups"]]
-    return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)
+    members = [] if result is None else [group["cpus"] for group in result["groups"]]
+    return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", members)
 
 
 def grouped(matrix: LatencyMatrix, kernel: dict[str, Groups]) -> tuple[dict[str, Any] | None, str | None]:
@@ -266,3 +264,60 @@ def described(
         "kernel": kernel,
         "mirrors": None if kernel is None else mirrored(best.groups, kernel),
     }
+
+
+# Latencies between CPUs, and groups of them, for people.
+
+
+def measured(
+    matrix: LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
+) -> Iterator[pt.columns.Section]:
+    """The matrix if it is small, then its groups, or the reason for having none."""
+    if len(matrix.cpus) <= SMALL:
+        yield pt.columns.Section(rows=rows(matrix))
+    yield pt.columns.Section(lines=[why_not or ""]) if result is None else groups(result)
+
+
+def rows(matrix: LatencyMatrix) -> list[dict[str, str]]:
+    return [
+        {"ns": str(cpu)}
+        | {str(to): "-" if ns != ns else f"{ns:.0f}" for to, ns in zip(matrix.cpus, row, strict=True)}
+        for cpu, row in zip(matrix.cpus, matrix.ns.tolist(), strict=True)
+    ]
+
+
+def groups(result: Mapping[str, Any]) -> pt.columns.Section:
+    from .node_latency import cpu_list
+
+    rows = [
+        {
+            "group": number,
+            "CPUs": cpu_list(group["cpus"]),
+            "mean ns within": group["within_ns"],
+            "mean ns across": group["across_ns"],
+        }
+        for number, group in enumerate(result["groups"])
+    ]
+    lines = []
+    if result["fastest_across_ns"] is not None:
+        low, high = result["slowest_within_ns"], result["fastest_across_ns"]
+        lines.append(f"within at most {low:.4g} ns, across at least {high:.4g} ns")
+    for other in result["other_levels"]:
+        count, low = other["groups"], other["slowest_within_ns"]
+        lines.append(f"another level: --nodes {count}, within at most {low:.4g} ns")
+    return pt.columns.Section("Virtual NUMA groups", rows, [*lines, *beside_the_kernel(result)])
+
+
+def beside_the_kernel(result: Mapping[str, Any]) -> Iterator[str]:
+    from .node_latency import cpu_list
+
+    if result["kernel"] is None:
+        if max(len(group["cpus"]) for group in result["groups"]) <= 2:
+            yield "groups of at most two CPUs: are they the hyperthreads of one core, not nodes?"
+        return
+    if "NUMA nodes" in result["mirrors"]:
+        yield "the groups mirror the kernel's NUMA nodes"
+        return
+    nodes = " ".join(f"({cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
+    others = f"; they mirror its {' and '.join(result['mirrors'])}" if result["mirrors"] else ""
+    yield f"the groups do not mirror the kernel's NUMA nodes {nodes or '(it shows none)'}{others}"

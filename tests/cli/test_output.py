@@ -29,7 +29,7 @@ from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
 from ptanalyze_host import trial_command as trial
 from ptanalyze_host.cacheline import LatencyMatrix, write_matrix
-from ptanalyze_host.cpu_groups import write_prometheus
+from ptanalyze_host.survey_command import write_prometheus
 from ptanalyze_host.trial import Trial, Window
 from ptanalyze_report import page
 

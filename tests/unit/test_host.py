@@ -25,9 +25,8 @@ from ptanalyze.formats.measured.machine import write_machine
 from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
 from ptanalyze_host import survey
-from ptanalyze_host.cpu_groups import prometheus_text
 from ptanalyze_host.machine_file import host_machine, nearest
-from ptanalyze_host.survey_command import view
+from ptanalyze_host.survey_command import prometheus_text, view
 from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
 
