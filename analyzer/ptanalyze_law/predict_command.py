@@ -89,12 +89,12 @@ def predicted(
 ) -> pt.columns.Answer:
     from dataclasses import asdict
 
-    from .run_time import predict, predictions
+    from .run_time import predictions, predictions_frame
 
     runs = predictions(calibration, placements or None, walk_cycles)
 
     def table() -> DataFrame:
-        return predict(calibration, placements or None, walk_cycles)
+        return predictions_frame(calibration, runs)
 
     def plot() -> Figure:
         from .prediction_plot import prediction_plot

@@ -158,10 +158,14 @@ def predict(
     run with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
     cost/law.py; attrs["findings"] are its assumptions.
     """
+    known = cast("pt.law.Calibration", pt.analysis.calibration_of(calibration))
+    return predictions_frame(known, predictions(known, placements, walk_cycles))
+
+
+def predictions_frame(calibration: pt.law.Calibration, runs: Iterable[Prediction]) -> DataFrame:
+    """Table of `predict`, of Predictions."""
     from pandas import DataFrame
 
-    known = cast("pt.law.Calibration", pt.analysis.calibration_of(calibration))
-    runs = predictions(known, placements, walk_cycles)
     rows = [
         {
             "placement": prediction.placement,
@@ -178,7 +182,9 @@ def predict(
     ]
     doubts = [pt.columns.Finding("run-doubt", one.doubt, pt.columns.CAREFUL) for one in runs if one.doubt]
     return pt.columns.described(
-        DataFrame(rows), [*assumed_of(known), *doubts], {"calibration": known.name, "machine": known.machine}
+        DataFrame(rows),
+        [*assumed_of(calibration), *doubts],
+        {"calibration": calibration.name, "machine": calibration.machine},
     )
 
 
