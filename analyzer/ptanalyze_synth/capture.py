@@ -10,12 +10,11 @@ import numpy as np
 
 import ptanalyze as pt
 
-from .kernels import ADDRESS, Radix, Space
+from .kernels import ADDRESS, PAGE_SHIFT, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
 from .plan import plan as plan_of
 from .process import (
     FIRST_TID,
-    PAGE_SHIFT,
     START,
     Frames,
     Process,

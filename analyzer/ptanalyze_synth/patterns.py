@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .kernels import permute
+from .kernels import PAGE_SHIFT, permute
 from .plan import Plan, Shaped, part_of
-
-PAGE_SHIFT = 12
 
 
 def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:

@@ -10,10 +10,10 @@ import numpy as np
 
 import ptanalyze as pt
 
-from . import kernels as kernels
+from . import kernels
 from .kernels import FIRST_TOUCH, INTERLEAVE
 
-# Parameters of a synthetic capture, as a user gives them; plan.py turns them into numbers.
+# Parameters of a synthetic capture, as a user gives them; `plan` turns them into numbers.
 
 PAGE = 4096
 LEAST, MOST = 2 << 20, 4 << 40
@@ -24,7 +24,7 @@ MAPPERS = ("main", "threads")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Sizes in bytes, shares in 0..1; None: left to the model (plan.py says how).
+    """Sizes in bytes, shares in 0..1; None: left to the model (`plan` says how).
 
     placement, host_placement  "first-touch", "interleave" or "bind:NODE"
     size      None: as the pattern's graph has
@@ -234,8 +234,7 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     return Layout(base.astype(np.uint64), level, parent, slot, leaf)
 
 
-# Programs of a known shape: graph kernels, B-tree look-ups, annealing
-# (ptanalyze_synth/kernels.py).
+# Programs of a known shape: graph kernels, B-tree look-ups, annealing (kernels.py).
 
 GRAPHS = ("pr", "cc", "bc")
 SCALES = range(14, 33)
@@ -391,7 +390,7 @@ class Plan:
     """pages of 4 KiB in `regions` of 2 MiB, the last of which may be a remainder of small pages.
 
     huge      bool[regions]  the (guest) kernel maps the region by one 2 MiB page
-    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (ptanalyze_synth/kernels.py)
+    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (kernels.py)
     anywhere  share of accesses that do not keep to the thread's own part
     pattern   its name; exponent  of zipf, else 0; shape  of patterns that say what the dataset holds
     writes    share of accesses that write, but for shapes

@@ -9,14 +9,13 @@ import numpy as np
 
 import ptanalyze as pt
 
-from .kernels import FIRST_TOUCH, INTERLEAVE, Memory, Radix, Space, move_pages, touch, unmap
+from .kernels import FIRST_TOUCH, INTERLEAVE, PAGE_SHIFT, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written
-from .plan import RANGE, Layout, Plan, lay_out, refused
+from .plan import PAGE, RANGE, Layout, Plan, lay_out, refused
 
 # Memory sizes of the nodes of the modelled machine and of its VM.
 
 BLOCK = 512  # frames of a pageblock
-PAGE = 4096
 HYPERVISOR = 16  # a host node has this many parts, of which one is not the VM's
 GUEST_TOP = 1 << 32  # guest frames end below 16 TiB: the analysis counts higher frames as outside
 MOST_FREED = 1 << 24
@@ -213,7 +212,6 @@ ANONYMOUS = 0x22  # MAP_PRIVATE | MAP_ANONYMOUS
 FIXED = 0x10
 READ, READ_WRITE = 1, 3
 FIRST_TID = 1000
-PAGE_SHIFT = 12
 LIBRARY, TEXT, LIBRARY_BYTES = START - (1 << 30), 1 << 20, 2 << 20
 
 
