@@ -204,7 +204,7 @@ def test_vcpus_without_readable_tables_are_told_and_none_at_all_is_an_error():
 
 def test_memory_of_no_process_is_an_error():
     with pytest.raises(UsageError, match="is PID 0 the VMM"):
-        GuestMemory(Process(0, -1, Path("/proc/0")), ())
+        GuestMemory(Process(0, Path("/proc/0")), ())
 
 
 def test_a_huge_page_at_any_level_ends_the_walk():
