@@ -42,6 +42,17 @@ def joined(name, directory):
     return place / "vm", join(place / "host", place / "guest", place / "vm")
 
 
+def touched(log):
+    """uint64[n]: every address that the guest touched, by the lines "kind vcpu start bytes stride"."""
+    lines = [line.split() for line in log.splitlines() if not line.startswith("pid")]
+    return np.concatenate(
+        [
+            np.arange(int(start, 16), int(start, 16) + int(length), int(step), np.uint64)
+            for _, _, start, length, step in lines
+        ]
+    )
+
+
 # Copies of captures with the beginning of their trace, for tests of commands and not of numbers.
 
 TOUCHES = {  # enough for tables to be read from DRAM when warm

@@ -202,7 +202,7 @@ LATENCIES = (
     b'{"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "", "idle_ns": %s}'
 )
 FILES = {  # reader, content
-    "latencies at both ends of numbers": ("latency", LATENCIES % b"[[5e-324, 1e308], [5e-324, 1e308]]"),
+    "latencies at both ends of numbers": ("latency", LATENCIES % b"[[5e-324, 1e308], [5e-324, 1e308]]")
 }
 
 

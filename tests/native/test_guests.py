@@ -20,14 +20,7 @@ from native.vms import HIGH, LOW, MIB, need_kvm
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.dump_vm import dump_vm
-from ptanalyze.capture.live.guests import (
-    BEYOND,
-    SEEN,
-    SELF_MAP,
-    GuestMemory,
-    dump_guest_tables,
-    kvm_vcpus,
-)
+from ptanalyze.capture.live.guests import BEYOND, SEEN, SELF_MAP, GuestMemory, dump_guest_tables, kvm_vcpus
 from ptanalyze.capture.live.process import open_process
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import CaptureError

@@ -23,12 +23,7 @@ from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_host import cacheline
 from ptanalyze_host.cacheline import measure, read_matrix
-from ptanalyze_host.node_latency import (
-    cpu_list,
-    measure_walks,
-    usable_nodes,
-    walk_source,
-)
+from ptanalyze_host.node_latency import cpu_list, measure_walks, usable_nodes, walk_source
 
 # The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology measure`.
 

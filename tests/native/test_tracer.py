@@ -459,25 +459,10 @@ def test_long_runs_of_hot_pages_between_others_stay_exact(library, kind):
 
 
 def test_the_first_store_to_a_page_is_a_record_of_its_own(library):
-    accesses = [
-        (1, False),
-        (2, False),
-        (1, False),
-        (2, False),
-        (1, True),
-        (2, False),
-        (1, True),
-        (2, False),
-        (1, False),
-    ]
+    accesses = [(1 + k % 2, k in (4, 6)) for k in range(9)]
     (chunk,) = strip(library, accesses)
-    assert [(page, store) for page, store, _ in chunk] == [
-        (1, False),
-        (2, False),
-        (1, True),
-        (2, False),
-        (1, True),
-    ]
+    first = [(1, False), (2, False), (1, True), (2, False), (1, True)]
+    assert [(page, store) for page, store, _ in chunk] == first
     assert sum(count for *_, count in chunk) == len(accesses)
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from native.dumping import wait_for
 from ptanalyze.capture.live import locate, tracers
+from ptanalyze.capture.live.process import state
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import RssPeak
 from ptanalyze.core import errors
 from ptanalyze.core.errors import UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
-from ptanalyze.core.sysfs import state
 from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, build_trace
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from captures import NAMES, joined
+from captures import NAMES, joined, touched
 from naive.classify import leaves
 from naive.trees import diff as naive
 from naive.walker import Dimension, Pointers, published_counts
@@ -42,7 +42,6 @@ from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
 from ptanalyze_formats.diff import KINDS, diff, diff_trees, table_pages
 from ptanalyze_formats.importing import import_capture
-from samples import touched
 from strategies import (
     PAGE,
     REGION,
