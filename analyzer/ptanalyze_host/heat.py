@@ -28,7 +28,7 @@ AGES = "it clears accessed bits too, so uses are missed and rates may be too low
 def image(process: pt.live.Process) -> list[str]:
     """Where the program that a process runs lies, and its stack: others after exec, [] after its end."""
     try:
-        return pt.sysfs.stat_fields(process.proc)[23:26]  # proc(5): startcode on
+        return pt.live.stat_fields(process.proc)[23:26]  # proc(5): startcode on
     except OSError:
         return []
 
@@ -162,7 +162,7 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
 
 def never_aged(pid: int) -> list[tuple[int, int]]:
     """[(first byte, one past the last)] of areas of hugetlbfs: clear_refs_walk_ops passes over them."""
-    proc = pt.sysfs.shown(pid)
+    proc = pt.live.shown(pid)
     try:
         used = [
             line.split()

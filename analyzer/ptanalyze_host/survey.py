@@ -127,7 +127,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
     pid = int(counts["pid"])
     leaf, *above = (by_node(level) for level in counts["tables"])
     huge = counts["huge"]
-    status, command = facts(pid), (pt.sysfs.shown(pid) / "cmdline").read_bytes()
+    status, command = facts(pid), (pt.live.shown(pid) / "cmdline").read_bytes()
     vm = is_vm(pid)
     return Surveyed(
         pid=pid,
@@ -156,7 +156,7 @@ def by_node(level: dict[str, int]) -> dict[int, int]:
 
 def facts(pid: int) -> dict[str, str]:
     """Fields of /proc/PID/status."""
-    text = (pt.sysfs.shown(pid) / "status").read_text("utf-8", "surrogateescape")
+    text = (pt.live.shown(pid) / "status").read_text("utf-8", "surrogateescape")
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
@@ -197,7 +197,7 @@ def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
     time: Counter[int] = Counter()
     for thread in os.scandir(PROC / str(pid) / "task"):
         with suppress(OSError):
-            fields = pt.sysfs.stat_fields(thread.path)
+            fields = pt.live.stat_fields(thread.path)
             node = node_of.get(int(fields[PROCESSOR]))
             if node is not None:
                 time[node] += 1 + int(fields[UTIME]) + int(fields[STIME])

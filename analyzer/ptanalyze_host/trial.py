@@ -144,7 +144,7 @@ def largest(pid: int) -> int:
 
     def resident(one: int) -> int:
         with suppress(OSError, ValueError, IndexError):
-            return int((pt.sysfs.shown(one) / "statm").read_text().split()[1])
+            return int((pt.live.shown(one) / "statm").read_text().split()[1])
         return -1
 
     return max([pid, *pt.live.descendants(pid)], key=resident)

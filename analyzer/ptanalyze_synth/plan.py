@@ -390,7 +390,7 @@ class Plan:
     """pages of 4 KiB in `regions` of 2 MiB, the last of which may be a remainder of small pages.
 
     huge      bool[regions]  the (guest) kernel maps the region by one 2 MiB page
-    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (kernels.py)
+    policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (ptanalyze_synth/kernels.py)
     anywhere  share of accesses that do not keep to the thread's own part
     pattern   its name; exponent  of zipf, else 0; shape  of patterns that say what the dataset holds
     writes    share of accesses that write, but for shapes

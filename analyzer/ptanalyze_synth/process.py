@@ -287,7 +287,7 @@ class Recorder:
         """What a tracer notes of touches before the region of interest; pages as in `chunk`."""
         regions = np.unique(pages >> 9)
         for region in regions[self.untouched[regions]].tolist():
-            self.event(pt.trace.Event.FIRST_TOUCH, thread, START + (region << pt.trace.REGION_SHIFT))
+            self.event(pt.trace.Event.FIRST_TOUCH, thread, START + (region << 21))
         self.untouched[regions] = False
 
     def time(self) -> int:

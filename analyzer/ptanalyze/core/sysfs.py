@@ -1,6 +1,5 @@
 """Numbers, lists and nodes as Linux shows them in /sys and /proc: odd text is refused by file."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -189,30 +188,3 @@ def access_of(node: Path) -> Access | None:
         if initiators and ns:  # firmware may leave any of them out
             return Access(initiators, float(ns))
     return None
-
-
-def shown(pid: int) -> Path:
-    """The directory below /proc that shows the memory of a process: that of another thread once the main one
-    has ended."""
-    whole = Path("/proc") / str(pid)
-    if state(whole) in "ZX":
-        for task in whole.glob("task/*"):
-            if state(task) not in "ZX":
-                return whole.with_name(task.name)
-    return whole
-
-
-def state(proc: str | os.PathLike[str]) -> str:
-    """State letter of a process or thread directory below /proc; "X" when it is gone."""
-    try:
-        return stat_fields(proc)[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
-
-
-def stat_fields(proc: str | os.PathLike[str]) -> list[str]:
-    """Fields of `stat` in a process or thread directory below /proc, from the state on (proc(5), field 3).
-
-    The name before them holds any bytes, parentheses and spaces too. OSError when it is gone.
-    """
-    return (Path(proc) / "stat").read_bytes().rpartition(b") ")[2].decode().split()

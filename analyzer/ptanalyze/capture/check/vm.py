@@ -13,10 +13,9 @@ from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import PartialDataError, UsageError
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
-from ...core.sysfs import shown, state
 from ...formats.snapshot import HostDump, Root, Slot
 from ...world.address_space import Nested
-from ..live.process import check_process
+from ..live.process import check_process, shown, state
 from ..vm.join import Slots, fit
 from .tables import Check, check_tree, finding
 

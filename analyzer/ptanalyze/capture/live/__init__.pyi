@@ -11,6 +11,8 @@ from .process import called as called
 from .process import check_process as check_process
 from .process import command_line as command_line
 from .process import open_process as open_process
+from .process import shown as shown
+from .process import stat_fields as stat_fields
 from .record import GROWTH as GROWTH
 from .record import rehearse as rehearse
 from .supervise import GRACE as GRACE

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
-from ...core.sysfs import shown, stat_fields, text_of, whole
+from ...core.sysfs import text_of, whole
 from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
 from .locate import native
-from .process import command_line
+from .process import command_line, shown, stat_fields
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
-from ...core.sysfs import shown, stat_fields
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -49,6 +48,33 @@ def open_process(pid: int) -> Iterator[Process]:
         except (OSError, OverflowError):  # EINVAL: a number that no process has, or a thread's
             raise UsageError(f"PID {pid}: no such process") from None
         yield Process(pid, Path(f"/proc/self/fd/{directory}"))
+
+
+def shown(pid: int) -> Path:
+    """The directory below /proc that shows the memory of a process: that of another thread once the main one
+    has ended."""
+    whole = Path("/proc") / str(pid)
+    if state(whole) in "ZX":
+        for task in whole.glob("task/*"):
+            if state(task) not in "ZX":
+                return whole.with_name(task.name)
+    return whole
+
+
+def state(proc: str | os.PathLike[str]) -> str:
+    """State letter of a process or thread directory below /proc; "X" when it is gone."""
+    try:
+        return stat_fields(proc)[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def stat_fields(proc: str | os.PathLike[str]) -> list[str]:
+    """Fields of `stat` in a process or thread directory below /proc, from the state on (proc(5), field 3).
+
+    The name before them holds any bytes, parentheses and spaces too. OSError when it is gone.
+    """
+    return (Path(proc) / "stat").read_bytes().rpartition(b") ")[2].decode().split()
 
 
 def check_process(proc: Path, pid: int) -> None:

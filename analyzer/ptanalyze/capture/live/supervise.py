@@ -25,11 +25,11 @@ import numpy as np
 
 from ...core.errors import UsageError, is_whole
 from ...core.safe_files import temporary_directory
-from ...core.sysfs import shown
 from ...core.trace import Trace
 from ...formats.atomic import take_over
 from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
 from ...kernels.trace_codec import FRAME_MAGIC
+from .process import shown
 
 # Whom a recorded program runs as (`--user`), and the room in which its tracer may write.
 
