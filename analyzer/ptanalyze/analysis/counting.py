@@ -519,7 +519,5 @@ def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> i
 
 def _left_out(unresolved: Mapping[str, int]) -> list[Finding]:
     return [
-        Finding("pages-left-out", f"{count} mapped pages left out: {reason}", numbers={"pages": count})
-        for reason, count in unresolved.items()
-        if count
+        noted("pages-left-out", pages=count, reason=reason) for reason, count in unresolved.items() if count
     ]

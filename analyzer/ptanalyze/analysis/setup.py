@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
-from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding
-from ..core.errors import UsageError, plural
+from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, noted
+from ..core.errors import UsageError
 from ..core.machine import (
     Costs,
     Machine,
@@ -49,15 +49,9 @@ def heat_of(snapshot: Snapshot) -> Heat:
 
 AUTO = "auto"
 WEIGHTINGS = (AUTO, "walks", "heat", "leaf")  # what pages count by
-NO_TRACE = "every mapped page counts once for each node"
 RESHAPED = (
     "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
     "--weight leaf counts each mapped page once"
-)
-SAMPLED = (
-    "every page counts for each node by its walks, estimated from {samples} samples of accessed "
-    "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
-    "walks may be far more"
 )
 
 
@@ -85,23 +79,18 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     return snapshot, trace if weight in (AUTO, "walks") else None
 
 
-def counted_by(snapshots: Sequence[Snapshot], left_out: bool = False) -> Finding:
+def counted_by(snapshots: Sequence[Snapshot], left_out: bool) -> Finding:
     """By what pages count without a trace, which the capture lacks or which is left out."""
-    why, lacks = ("the trace is left out",) * 2 if left_out else ("no trace", "there is no trace")
-    unknown = "events are not known, and policies that depend on the order of accesses are left out"
-    each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
-    if not each:
-        short = f"{lacks}, so every mapped page counts alike"
-        return Finding(EACH_ONCE, f"{why}: {NO_TRACE}; {unknown}", CAREFUL, short)
-    total = max(sum(int(heat.walks.sum()) for heat in each), 1)
-    samples = sum(int(heat.samples.sum()) for heat in each)
-    text = SAMPLED.format(
-        samples=samples,
-        seconds=sum(heat.sampled_seconds for heat in each),
-        saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
-    )
-    short = f"{lacks}: pages count by {plural(samples, 'sample')} of their accessed bits"
-    return Finding(BY_HEAT, f"{why}: {text}; {unknown}", CAREFUL, short, numbers={"samples": samples})
+    heats, without = [one.heat for one in snapshots if one.heat], "-left-out" if left_out else ""
+    if not heats:
+        return noted(EACH_ONCE, CAREFUL, line=f"{EACH_ONCE}{without}")
+    total = max(sum(int(heat.walks.sum()) for heat in heats), 1)
+    numbers: dict[str, Any] = {
+        "samples": sum(int(heat.samples.sum()) for heat in heats),
+        "seconds": sum(heat.sampled_seconds for heat in heats),
+        "saturated": sum(int(heat.walks[heat.saturated].sum()) for heat in heats) / total,
+    }
+    return noted(BY_HEAT, CAREFUL, line=f"{BY_HEAT}{without}", **numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,12 +256,7 @@ def heated(capture: Capture) -> dict[int, Snapshot]:
 
 def alike(number: int, by_heat: bool) -> Finding:
     """How many processes an answer counts."""
-    how = "what a process maps counts, not how busy it is"
-    if by_heat:
-        how = "a page counts by the walks of the process that maps it, estimated for the same time"
-    text = f"{number} processes together, each with tables of its own: {how}"
-    short = f"{number} processes count {'together' if by_heat else 'alike'}"
-    return Finding(TOGETHER, text, short=short, numbers={"processes": number})
+    return noted(TOGETHER, line=f"{TOGETHER}{'-by-heat' if by_heat else ''}", processes=number)
 
 
 def asked_of_processes(capture: Capture, setup: Setup) -> str:

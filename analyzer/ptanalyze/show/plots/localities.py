@@ -51,7 +51,7 @@ def locality(table: DataFrame) -> Figure:
 
     vMitosis (ASPLOS '21), Figure 2.
 
-    table    api.classify's (several concatenated, if you like), or Replayed.leaves
+    table    ptanalyze.classify's (several concatenated, if you like), or Replayed.leaves
     columns  socket, class, count, share; policy, params or weight, group
     """
     must_have(len(table) and table["count"].sum(), "nothing has a class", "has the capture mapped pages?")
@@ -154,7 +154,7 @@ def heat_map(axis: Axes, of: DataFrame, most: float, panels: int, boxes: Sequenc
 def reads(table: DataFrame, source: str = "DRAM") -> Figure:
     """Share of all reads by [reader's node, serving node], a panel per policy; the diagonal is local.
 
-    table    api.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
+    table    ptanalyze.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
     columns  policy, params, reader, server, from, count
     """
     chosen = table if source == "all" else table[table["from"] == source]
@@ -199,7 +199,7 @@ def latency(table: DataFrame) -> Figure:
 
     CPUs are in the order of their groups, which are boxed (vMitosis, section 3.3.4); of nodes, local
     reads are boxed. White cells were not measured.
-    table    of answers.latency_frame, as `ptanalyze topology` and `ptanalyze machines NAME` print it
+    table    of frames.latency_frame, as `ptanalyze topology` and `ptanalyze machines NAME` print it
     columns  state, reader, server, latency_ns; attrs of, groups
     """
     must_have(len(table) and table["latency_ns"].notna().any(), "no latency", "measure some")
@@ -240,7 +240,7 @@ def timeline(table: DataFrame) -> Figure:
     """Share of walks whose leaf entries are all local in each window; below, number of walks.
 
     A window without walks leaves a gap. After vMitosis (ASPLOS '21), Figure 6.
-    table    api.timeline's or Replayed.timeline
+    table    ptanalyze.timeline's or Replayed.timeline
     columns  policy, params, time_ns, walks, leaf_LL_share; attrs nested
     """
     walked = len(table) and table["walks"].sum() and table["time_ns"].max()
@@ -282,7 +282,7 @@ def fragmentation(table: DataFrame) -> Figure:
     """Share of gPT cache lines with 1 to 8 ePT cache lines, before and after, of all and of full lines.
 
     Of several groups (VMAs) a bar of the mean for each. The metric of PTEMagnet (ASPLOS '21), section 3.2.
-    table    api.fragmentation's
+    table    ptanalyze.fragmentation's
     columns  lines, ept_lines, count, state, group
     """
     must_have(

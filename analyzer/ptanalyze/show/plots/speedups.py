@@ -319,7 +319,7 @@ def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
     """B / A of each quantity, the largest changes on top, at most 30.
 
     Words, and quantities that are 0 in A or B, have no ratio; the line below counts them.
-    table    api.compare's; a, b: names of the results, "": from its attrs, else A and B
+    table    ptanalyze_formats.compare.compare's; a, b: names of the results, "": from its attrs, else A and B
     columns  policy, quantity, ratio
     """
     must_have(len(table), "nothing differs", "compare results of different policies or captures")

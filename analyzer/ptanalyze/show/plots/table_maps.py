@@ -45,7 +45,7 @@ def table_pages(table: DataFrame) -> Figure:
     """A bar per tree and level, root on top: share of table pages on each node; their number to the right.
 
     Tables of the tracer are left out.
-    table    api.page_tables'
+    table    ptanalyze.page_tables'
     columns  dimension, level, node, tracers
     """
     table = table[~table["tracers"]]
@@ -116,7 +116,7 @@ def page_table_map(table: DataFrame) -> Figure:
 
     Where several tables share a pixel, the pixel's height is divided among their nodes. Tables of the tracer
     are left out. Grey: node unknown. Works for millions of tables: they are summed into pixels first.
-    table    api.page_tables'
+    table    ptanalyze.page_tables'
     columns  dimension, level, base (address), node, tracers; attrs nodes
     """
     table = table[~table["tracers"]]
@@ -226,7 +226,7 @@ def walk(table: DataFrame) -> Figure:
 
     Native: one row. In two dimensions (vMitosis, Figure 1) a column is one address that the host translates:
     the frames of the gPT from its root on, then the page; rows are the ePT's levels, the lowest is the gPT.
-    table    api.walk's
+    table    ptanalyze.walk's
     columns  dimension, level, node, present, leaf; attrs address, nodes, page
     """
     must_have(len(table), "no read", "is there a page table in the capture?")
