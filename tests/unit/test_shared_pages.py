@@ -4,18 +4,23 @@ import shutil
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from captures import make_family
+from captures import make_family, member, write_rounds
 from ptanalyze import classify as classified_capture
+from ptanalyze.analysis.advise import advise
 from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.verdict import TABLES
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import Latency
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import write_snapshot
-from strategies import REGION, build_snapshot
+from replay_cases import COSTS
+from strategies import FRAMES_PER_NODE, REGION, build_snapshot, small_machine
 
 
 @pytest.fixture
@@ -104,3 +109,22 @@ def test_processes_of_another_machine_are_refused(family):
     seal(family / "pid-9", "process", {"pid": 9})
     with pytest.raises(UsageError, match="different machines"):
         replay(family, ["mitosis"])
+
+
+def test_a_line_to_type_counts_the_threads_of_all_processes(tmp_path):
+    """Two processes keep two CPUs busy each: nothing tells that a node with two holds the threads of both."""
+    place, pages = tmp_path / "c", [(REGION + 4096 * k, k) for k in range(512)]
+    member(place, 7, pages, processes=[8])
+    member(place / "pid-8", 8, [(va, FRAMES_PER_NODE + frame) for va, frame in pages])
+    rounds = [{va: 1.0 + frame * (7 + k) % 100 for va, frame in pages} for k in range(12)]
+    for one in (place, place / "pid-8"):
+        write_rounds(one / "heat.bits", rounds, (1, 2, 5, 10, 20, 50, 100), cpus=2)
+        seal(one, "process", open_capture(one).manifest.provenance)
+    far = Latency(idle=((100.0, 20000.0), (20000.0, 100.0)))
+    how = {"machine": structs.replace(small_machine(2), cpus_per_node=2, latency=far), "costs": COSTS}
+    for capture, action in ((place / "pid-8", "bind"), (place, None)):
+        for found in (
+            replay(capture, ["mitosis"], judged=True, **how).verdict,
+            advise(capture, policies=["mitosis"], **how).report.verdict,
+        ):
+            assert found.kind == TABLES and (found.action and found.action.code) == action

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -97,10 +97,8 @@ def advise_scenario(
     results, left_out = sound_results(scenario, plans, setup, provenance, refused, others)
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked, about = rank(results, budget, horizon), workload(scenario)
-    if others:
-        about = replace(about, threads=0)  # of several processes these are the first's alone
-    return Report(ranked, refused, results[0], about, left_out)
+    ranked = rank(results, budget, horizon)
+    return Report(ranked, refused, results[0], workload(scenario, others), left_out)
 
 
 @dataclass(frozen=True)

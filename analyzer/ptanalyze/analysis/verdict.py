@@ -63,8 +63,8 @@ class Workload:
     node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
     assumed        where threads are taken to run, "" where that was recorded
     threads        that one node of the machine has CPUs for; 0 where it has not, where numactl cannot bind
-                   all page tables, or where no node is known to hold the memory of a larger run; without a
-                   trace, busy CPUs
+                   all page tables, where no node is known to hold the memory of a larger run, and of several
+                   processes; without a trace, busy CPUs
     node           the first node with CPUs
     vm             of a VM's guest: whether it is shown the nodes; None: no VM
     host_small     of what the host maps, the share by 4 KiB pages, counted in 2 MiB
@@ -136,8 +136,11 @@ class Workload:
         return self.on_host(int(self.walks.argmax()))[0]
 
 
-def workload(scenario: Scenario) -> Workload:
-    """Workload of a captured Scenario; without a trace, only its memory."""
+def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
+    """Workload of a captured Scenario; without a trace, only its memory.
+
+    others  Scenarios of processes captured with it: threads that all of them have are not known
+    """
     snapshot, machine = scenario.snapshot, scenario.machine
     walks = np.zeros(scenario.nodes, np.int64)
     tables = np.zeros(scenario.nodes + 1, np.int64)
@@ -152,7 +155,7 @@ def workload(scenario: Scenario) -> Workload:
     room = max(frames) * PAGE_BYTES
     how, threads = scenario.placement.how, threads_of(scenario)
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
-    could = snapshot.native and threads <= machine.cpus_per_node and not unheld
+    could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
     vm: tuple[bool, float] = (True, 0.0)
     if not snapshot.native:
         vm = not snapshot.numa_oblivious, small_share(snapshot.nested)

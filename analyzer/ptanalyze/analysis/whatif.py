@@ -204,7 +204,7 @@ def replay(
     results = [result for result in every if result.policy not in more]
     results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
     compared = [result for result in every if result.policy in more]
-    said = verdict(results, workload(scenario), compared, notes=notes) if judged else None
+    said = verdict(results, workload(scenario, others), compared, notes=notes) if judged else None
     return Replayed(results, setup.machine, refused, scenario.fits_caches, said)
 
 
