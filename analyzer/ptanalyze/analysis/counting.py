@@ -114,8 +114,7 @@ def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
     lines, llc = sum(scenario.leaf_lines for scenario in scenarios), scenarios[0].machine.llc
     if lines > llc.lines_at(llc.every_share[0]):
         return []
-    kib = -(-lines * LINE_BYTES // 1024)
-    return [noted(CACHED, KiB=kib, size=kib * 1024)]
+    return [noted(CACHED, size=-(-lines * LINE_BYTES // 1024) * 1024)]
 
 
 UNSEEN = 0.05  # of further samples: more of them reach lines that none has

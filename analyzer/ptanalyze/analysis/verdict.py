@@ -156,22 +156,19 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     how, threads = scenario.placement.how, threads_of(scenario)
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
-    vm: tuple[bool, float] = (True, 0.0)
-    if not snapshot.native:
-        vm = not snapshot.numa_oblivious, small_share(snapshot.nested)
     return Workload(
         walks,
         tables,
-        memory,
-        room,
-        "" if threads < 2 or not how or how.startswith(RECORDED) else threads_placed(how),
-        threads if could else 0,
-        machine.cpu_nodes[0],
-        None if snapshot.native else vm[0],
-        vm[1],
-        machine.on_host,
-        allocator(snapshot),
-        allowed(snapshot, scenario.trace),
+        memory_bytes=memory,
+        node_bytes=room,
+        assumed="" if threads < 2 or not how or how.startswith(RECORDED) else threads_placed(how),
+        threads=threads if could else 0,
+        node=machine.cpu_nodes[0],
+        vm=None if snapshot.native else not snapshot.numa_oblivious,
+        host_small=0.0 if snapshot.native else small_share(snapshot.nested),
+        on_host=machine.on_host,
+        allocator=allocator(snapshot),
+        huge_pages=allowed(snapshot, scenario.trace),
     )
 
 
@@ -453,7 +450,7 @@ def limit_of(
         return message("limit", SINGLE) if parts or base.local_tables else None
     held = base.finding(CACHED)
     if held and not any(part.noticed for part in parts):
-        return message("limit", "nothing-cached", size=1024 * held.numbers["KiB"])
+        return message("limit", "nothing-cached", size=held.numbers["size"])
     if not parts:
         return None
     first, most = parts[0], max((part.gain.high for part in parts if not part.least), default=1.0)
