@@ -168,6 +168,11 @@ class Replayed:
         more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
         return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])
 
+    @property
+    def _nested(self) -> bool:
+        """Whether walks have two dimensions under some policy."""
+        return any(result.host_pages for result in self.results)
+
     @cached_property
     def frame(self) -> DataFrame:
         """whatif_frame: one row per policy."""
@@ -180,13 +185,12 @@ class Replayed:
         dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes;
         from is "cache" or "DRAM". Every combination of a level that any policy reads has a row.
         """
-        nested = any(result.host_pages for result in self.results)
         levels = sorted({key for result in self.results for key in by_level(result)}, reverse=True)
         rows: list[tuple[Any, ...]] = []
         for result in self.results:
             counts = by_level(result)
             for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
-                dimension = "ePT" if host else "gPT" if nested else "PT"
+                dimension = "ePT" if host else "gPT" if self._nested else "PT"
                 of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
                 rows += [
                     (
@@ -212,8 +216,7 @@ class Replayed:
         The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
         that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
         """
-        nested = any(result.host_pages for result in self.results)
-        names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
+        names = dict.fromkeys(CLASSES) if self._nested else NATIVE_CLASSES
         rows = [
             {
                 "policy": result.policy,
@@ -256,9 +259,8 @@ class Replayed:
         ]
         table = DataFrame(rows)
         shares = {name: float for name in table.columns if str(name).endswith("_share")}
-        nested = any(result.host_pages for result in self.results)
         how = owned(self.results), provenance_of(self.results), WINDOW_COLUMNS
-        return described(table.astype(shares), *how, nested=nested)
+        return described(table.astype(shares), *how, nested=self._nested)
 
 
 # Location of each table page of a capture.

@@ -16,7 +16,7 @@ from ..core.errors import PtanalyzeError, UsageError, is_whole
 from ..core.machine import at_latency_ratio
 from ..core.options import Keywords
 from ..core.version import __version__
-from ..formats.capture import CaptureLike
+from ..formats.capture import Capture, CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
 from .replay import label, with_refusals
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ..core.process import Progress
     from ..cost.result import Result
-    from ..formats.capture import Capture
     from .setup import ReplayCapture
 
 
@@ -158,9 +157,7 @@ def sent(capture: Capture) -> Capture:
 
     A worker that sees other files under that name finds that their checksums differ.
     """
-    from ..formats.capture import Capture as Plain
-
-    return Plain(capture.directory.resolve(), capture.manifest)
+    return Capture(capture.directory.resolve(), capture.manifest)
 
 
 def received(capture: Capture) -> Capture:
