@@ -74,7 +74,7 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
             "the processes were sampled in different windows, or some used no CPU: sample them together"
         )
     if found.cpus < LEAST_CPU:
-        return Unknown(f"{found.cpus:.2g} CPUs were used during sampling: idle; sample it at work")
+        return Unknown(f"the process was idle while sampled ({found.cpus:.2g} CPUs): sample it at work")
     machine, lines = first.machine, lines_left(first.machine)
     counted = setup.calibration.local if setup.calibration else None
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
@@ -95,8 +95,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
             reads = Interval(*(min(one, rate * machine.ghz * 1e9) for one in reads))
     else:
         notes.append(
-            "the rate of walks is not counted: reads of table entries that caches answer are in no share of "
-            "the run; they take as long under every placement"
+            "the rate of walks is not counted: shares of the run leave out reads of table entries that "
+            "caches answer, which take equally long under every placement"
         )
     elapsed = heats[0].over or heats[0].sampled_seconds
     tables = of_tables(found, reached(found, lines), scenarios, [len(one.base) for one in each])
@@ -203,7 +203,7 @@ def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
     there = ", ".join(
         f"{100 * part:.0f} % on node {node}" for node, part in enumerate(share) if part >= 0.005
     )
-    text = f"data of its walks: {there}; on which nodes its threads run was not sampled"
+    text = f"data that its walks lead to: {there}; the nodes that its threads run on were not sampled"
     return [Finding(DATA_NODES, text, numbers={f"node {n}": float(part) for n, part in enumerate(share)})]
 
 
@@ -221,11 +221,11 @@ def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> lis
     if np.isfinite(fill):
         notes[0] += f" and are full after {1e3 * fill / found.cpus:.3g} ms"
     if nodes == 1 < len(machine.cpu_nodes):
-        notes.append("one CPU is busy at a time, on which node is not known: ranges reach over all of them")
+        notes.append("one CPU is busy at a time, on an unknown node: ranges reach over all nodes")
     if nodes > 1:
         notes.append(
-            f"whether {nodes} nodes walk for the same pages or each for its own is not known: the lower "
-            "bound is of pages of their own"
+            f"whether {nodes} nodes walk for the same pages or each for pages of its own is not known: the "
+            "lower bound assumes the latter"
         )
     if not found.steady:
         blur = ", and caches fill between two updates of it: reads may be twice as many"
