@@ -231,13 +231,9 @@ def allocator(snapshot: Snapshot) -> str:
 
 TABLES, DATA, PAGES = "tables", "data", "pages"  # of what limits a run
 SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE = "server", "perhaps", "nothing", "unknown", "single"
-GAIN, UNSURE, NONE, LOSS, UNTIMED = (
-    "gain",
-    "unsure",
-    "none",
-    "loss",
-    "untimed",
-)  # of a policy that was asked for
+PLACED = (TABLES, DATA, PAGES)
+# of a policy that was asked for
+GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET = "thp", "ept-reset"
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
@@ -344,9 +340,6 @@ class Verdict(NamedTuple):
         }
 
 
-PLACED = (TABLES, DATA, PAGES)
-
-
 def verdict(
     results: Sequence[Result],
     about: Workload | None,
@@ -371,8 +364,8 @@ def verdict(
         return Verdict(base, answers, [], None, [], None, None, cautions(base, best))
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     parts, notes = parts_of(base, huge), [*_unmeasured(base), *notes]
-    told = answers[:1] if answers and answers[0].result.policy == HUGE else []
-    limit = limit_of(base, parts, about, bool(told), UNTOLD in {note.code for note in notes})
+    answered = bool(answers) and answers[0].result.policy == HUGE
+    limit = limit_of(base, parts, about, answered, UNTOLD in {note.code for note in notes})
     action = _action(base, parts, within, about)
     return Verdict(base, answers, parts, limit, notes, action, _research(base, within), cautions(base, best))
 
@@ -439,10 +432,10 @@ def _unmeasured(base: Result) -> list[Message]:
 
 
 def limit_of(
-    base: Result, parts: Sequence[Part], about: Workload, told: bool, untold: bool
+    base: Result, parts: Sequence[Part], about: Workload, answered: bool, unjudged: bool
 ) -> Message | None:
-    """What limits the run. told: whether huge pages are the answer already; untold: whether what they give is
-    not known, so that the rest is no verdict."""
+    """What limits the run. answered: whether huge pages are the answer already; unjudged: whether what they
+    give is not known, so that the rest is no verdict."""
     node, served = _busiest(base)
     if served >= CROWDED and about.spread >= SEVERAL and not about.fits:
         return message("limit", SERVER, node=about.on_host(node)[0], share=served)
@@ -454,11 +447,11 @@ def limit_of(
     if not parts:
         return None
     first, most = parts[0], max((part.gain.high for part in parts if not part.least), default=1.0)
-    words = joined(part.message for part in parts if not (told and part.kind == PAGES))
-    if untold:
+    words = joined(part.message for part in parts if not (answered and part.kind == PAGES))
+    if unjudged:
         return message("limit", UNKNOWN, parts=words)
     if first.noticed:
-        how = "-asked" if told and first.kind == PAGES else "" if faster(first.gain.low) else "-unsure"
+        how = "-asked" if answered and first.kind == PAGES else "" if faster(first.gain.low) else "-unsure"
         return message("limit", f"{first.kind}{how}", parts=words)
     if most >= POSSIBLE:
         return message("limit", PERHAPS, most=most)
