@@ -69,11 +69,11 @@ def test_every_walk_reads_what_the_naive_walker_reads(data):
 
 
 @pytest.mark.twin
-@pytest.mark.parametrize(("host", "threads"), [(None, 1), ([], 1), ([], 2)])
+@pytest.mark.parametrize(("host", "threads"), [(None, 1), (None, 3), ([], 1), ([], 2), ([], 3)])
 def test_walks_of_several_pieces_with_flushes_between_them_read_what_the_naive_walker_reads(
     host, threads, monkeypatch
 ):
-    monkeypatch.setattr(walker, "PIECE", 350)
+    monkeypatch.setattr(walker, "PIECE", 150)
     rng, mapped = np.random.default_rng(4), [(GIB * (k + 1), 5 + k) for k in range(6)]
     touched = GIB * rng.integers(1, 7, (4, 700)) + KIB4 * rng.integers(0, 512, (4, 700))
     events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in (1, 3)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
+PIECES = 3  # under way where one thread fetches what another has descended for
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Batch:
 class Walker:
     """The kernels of a pass, and what they need besides the walks.
 
-    mine  bool[cpus]: whose walks are taken, those of all other CPUs are left out
+    mine    bool[cpus]: whose walks are taken, those of all other CPUs are left out
+    pieces  1, or PIECES: another thread fetches
     """
 
     def __init__(
@@ -49,44 +51,58 @@ class Walker:
         trees: "walker.Trees",
         caches: "walker.Caches",
         mine: np.ndarray,
+        pieces: int = 1,
     ) -> None:
         from ..kernels import walker
 
         self.kernels, self.caches, self.trees = walker, caches, trees
         self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
-        self.scratch = walker.scratch()
+        self.scratch = [walker.scratch() for _ in range(pieces)]
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
     def carry(self, batch: Batch) -> Batch:
         """Where walks end, which entries they read, and which of these come from DRAM: PIECE walks take each
-        step before the next, so that what one leaves to the other stays in the processor's cache."""
-        size = self.kernels.PIECE
-        for first in range(0, len(batch.reads.page), size):
-            walks = seen = _part(batch.reads, first, size)
-            if batch.seen is not batch.reads:
-                seen = _part(batch.seen, first, size)
-                self.kernels.find_leaves(*self._locating(walks))
-            self.kernels.find_leaves(*self._locating(seen))
-            within = np.searchsorted(batch.flushes, [first, first + size])
-            entries = self.kernels.descend(*self._descending(seen, batch.flushes[slice(*within)] - first))
-            self.kernels.fetch(*self._fetching(seen, entries))
+        step before the next, so that what one leaves to the other stays in the processor's cache.
+
+        Which entries are read depends on paging-structure caches alone, what comes from DRAM on data caches:
+        a piece can be fetched while the next one descends.
+        """
+        size, fetched = self.kernels.PIECE, dict[int, Future[None]]()
+        with ThreadPoolExecutor(1) as pool:
+            for number, first in enumerate(range(0, len(batch.reads.page), size)):
+                at = number % len(self.scratch)
+                if at in fetched:
+                    fetched[at].result()
+                walks = seen = _part(batch.reads, first, size)
+                if batch.seen is not batch.reads:
+                    seen = _part(batch.seen, first, size)
+                    self.kernels.find_leaves(*self._locating(walks, at))
+                self.kernels.find_leaves(*self._locating(seen, at))
+                flushes = batch.flushes[slice(*np.searchsorted(batch.flushes, [first, first + size]))] - first
+                entries = self.kernels.descend(*self._descending(seen, at, flushes))
+                if len(self.scratch) > 1:
+                    fetched[at] = pool.submit(self.kernels.fetch, *self._fetching(seen, at, entries))
+                else:
+                    self.kernels.fetch(*self._fetching(seen, at, entries))
+        for future in fetched.values():
+            future.result()
         return batch
 
     def calls(self, none: Reads) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
         """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-        yield self.kernels.descend, lambda: self._descending(none, np.zeros(0, np.int64))
-        yield self.kernels.fetch, lambda: self._fetching(none, 0)
-        yield self.kernels.find_leaves, lambda: self._locating(none)
+        yield self.kernels.descend, lambda: self._descending(none, 0, np.zeros(0, np.int64))
+        yield self.kernels.fetch, lambda: self._fetching(none, 0, 0)
+        yield self.kernels.find_leaves, lambda: self._locating(none, 0)
 
-    def _locating(self, walks: Reads) -> tuple[Any, ...]:
-        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch, walks
+    def _locating(self, walks: Reads, at: int) -> tuple[Any, ...]:
+        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch[at], walks
 
-    def _descending(self, seen: Reads, flushes: np.ndarray) -> tuple[Any, ...]:
-        return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch, self.chain, seen
+    def _descending(self, seen: Reads, at: int, flushes: np.ndarray) -> tuple[Any, ...]:
+        return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch[at], self.chain, seen
 
-    def _fetching(self, seen: Reads, entries: int) -> tuple[Any, ...]:
-        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch, self.missed, seen
+    def _fetching(self, seen: Reads, at: int, entries: int) -> tuple[Any, ...]:
+        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch[at], self.missed, seen
 
 
 def _part(walks: Reads, first: int, size: int) -> Reads:
@@ -174,7 +190,8 @@ def cache_pass(
 
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
-    threads  2 or more: as many share out the walks by node, unless nearly all come from one
+    threads  2 or more: as many share out the walks by node, unless nearly all come from one. Where there
+             are more, each has another that fetches
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
@@ -194,9 +211,10 @@ def cache_pass(
     flush_walk = _flushes(stream, events, begin)
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
+    shares_of_work = work_by_thread(placement.cpu_node, walks, threads)
+    pieces = PIECES if len(shares_of_work) < threads else 1
     walkers = [
-        Walker(space.regions, placement.cpu_node, trees, caches, mine)
-        for mine in work_by_thread(placement.cpu_node, walks, threads)
+        Walker(space.regions, placement.cpu_node, trees, caches, mine, pieces) for mine in shares_of_work
     ]
     every_page, every_write = read_only(stream.page), read_only(stream.write)
 
