@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 WEIGHTS = ("leaf", "4k")
-MAX_NODES = 60  # classes are stored as bytes, times four
+MAX_NODES = 60  # classes are stored as bytes
 
 
 @dataclass(frozen=True)
@@ -229,22 +229,13 @@ def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
-    from ..kernels.walker import CODES, Segments, count_mapped
+    from ..kernels.walker import CODES
 
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_table = of_table[first : first + len(tree)]
-    leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    every = Segments(
-        leaves,
-        np.zeros(len(leaves), np.int16),
-        np.full(len(leaves), 512, np.int16),
-        np.zeros(len(leaves), np.int64),
-    )
-    mapped = np.zeros(len(leaves), np.int64)
-    count_mapped(read_only(tree.entries), every, CODES[tree.encoding], mapped)
-    known = of_table.copy()
-    known[leaves[mapped < 512]] = closer
+    leaves, known = np.flatnonzero(tree.level == 1), of_table.copy()
+    known[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
     of_region = np.full(len(table), unmapped, np.uint8)
     of_region[table >= 0] = known[table[table >= 0]]
@@ -284,19 +275,15 @@ def _add_huge_leaves(
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     for level in (2, 3):
         pages = 512 ** (level - 1) if weight == "4k" else 1
-        kind = np.zeros(pages, np.int64)
-        for table in np.flatnonzero(tree.level == level):
-            slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
-            va = tree.base[table] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
-            group = group_of_vma[address_space.vma_of(va, vmas)]
-            slots, group = slots[group >= 0], group[group >= 0]
-            if host is None:
-                np.add.at(hist, (group, of_table[table], 0), pages)
-                continue
-            frames = bits.frame(tree.entries[table, slots], level, tree.encoding)
-            for which, frame in zip(group, frames, strict=True):
-                kernels.classify_frames(frame + np.arange(pages), host, kind)
-                hist[which, of_table[table]] += np.bincount(kind, minlength=hist.shape[2])
+        table, slot, va = address_space.huge_leaves(tree, level)
+        group = group_of_vma[address_space.vma_of(va, vmas)]
+        table, slot, group = (column[group >= 0] for column in (table, slot, group))
+        if host is None:
+            np.add.at(hist, (group, of_table[table], 0), pages)
+            continue
+        frame = bits.frame(tree.entries[table, slot], level, tree.encoding)
+        row = group * hist.shape[1] + of_table[table]
+        kernels.count_frames(frame, pages, row, host, hist.reshape(-1, hist.shape[2]))
 
 
 def result_of(

@@ -9,7 +9,7 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, CaptureError
 from ..core.snapshot import EMULATOR, NO_PARENT, Heat, Snapshot, Tree
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables, read_only
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
@@ -299,7 +299,7 @@ def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
     n, counts = len(tables), np.zeros(len(tables), np.int64)
     lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)
     segments = Segments(tables.astype(np.int32), lo, hi, np.zeros(n, np.int64))
-    count_mapped(np.asarray(tree.entries), segments, CODES[tree.encoding], counts)
+    count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], counts)
     return counts
 
 

@@ -26,7 +26,7 @@ from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, blocks
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, blocks, read_only
 from .address_space import groups, huge_leaves, segments, vma_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
     _, group = groups(snapshot, "vma")
     cut = segments(tree, snapshot.vmas, group)
     counts = np.zeros(len(cut[0]), np.int64)
-    count_mapped(np.asarray(tree.entries), Segments(*cut), CODES[tree.encoding], counts)
+    count_mapped(read_only(tree.entries), Segments(*cut), CODES[tree.encoding], counts)
     found = np.zeros(len(snapshot.vmas) + 1, np.int64)
     np.add.at(found, cut[3], counts << PAGE_SHIFT)
     for level in (2, 3):
