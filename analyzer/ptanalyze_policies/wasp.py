@@ -142,8 +142,8 @@ ONCE_ON, TWICE_BY_DAEMON, ONCE_OFF = 1, 2, 1  # interrupts of each CPU
 
 class State(NamedTuple):
     """
-    off      fixed_copies.State  of the single copy; while replicas are there, homes after they are freed
-    many     fixed_copies.State  of the replicas
+    off      static_replicas.State  of the single copy; while replicas are there, homes after they are freed
+    many     static_replicas.State  of the replicas
     exists   bool[T]             guest tables that exist; entries  int64[T]: present entries of each
     at       int64[S]            walk before which the replicas are switched: on, off, on, ...
     cpus     int64[S + 1, nodes] other CPUs that run the process then, the last row: after the trace

@@ -253,7 +253,7 @@ TABLES_STREAM_BLOCK = 4096  # tables moved at a time: 16 MiB
 def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
     """uint64[room, 512], all zero: the writable map of a new `name`.entries (0600), with its blocks on disk.
 
-    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file. OSError
+    The directory must not be in use yet (record.new_capture); close_entries completes the file. OSError
     if the disk is full.
     """
     path = Path(directory) / f"{name}.entries"
@@ -681,7 +681,7 @@ def read_vm(directory: str | PathLike[str]) -> HostDump:
 
 
 def write_vm(directory: str | PathLike[str], host: HostDump) -> None:
-    """Write vm.json of a HostDump into `directory`; its tree goes there with tables_file.write_tree."""
+    """Write vm.json of a HostDump into `directory`; its tree goes there with write_tree."""
     record = VmRecord(
         format=VM_FORMAT,
         version=VM_VERSION,

@@ -196,7 +196,7 @@ def check_nodes(policy: str, what: str, nodes: np.ndarray, machine: Machine, lea
 
 
 def check_placed(policy: str, state: Any, machine: Machine) -> None:
-    """Check all nodes in the fixed_copies.State that a hook's state is or holds."""
+    """Check all nodes in the static_replicas.State that a hook's state is or holds."""
     for placed in fixed(state):
         what = "start placed a table on"
         for anywhere in (placed.home, placed.again, placed.serve):

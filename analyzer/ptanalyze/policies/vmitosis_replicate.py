@@ -67,7 +67,7 @@ class State(NamedTuple):
     A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served
     by another node's.
 
-    here, away  fixed_copies.State  of well placed table pages and of misplaced ones: `serve` differs
+    here, away  static_replicas.State  of well placed table pages and of misplaced ones: `serve` differs
     misplaced   bool[T]
     """
 

@@ -122,7 +122,7 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
 
 
 def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Segments of leaf tables (vma_rows.segments) as columns of kernels.classify.Runs.
+    """Segments of leaf tables (address_space.segments) as columns of kernels.classify.Runs.
 
     Lines that segments begin or end within become runs of a single line, merged within a row.
     """

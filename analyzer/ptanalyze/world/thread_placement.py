@@ -118,7 +118,7 @@ def place(
     recorded     each chunk on the node of the CPU it was recorded on
     round-robin  thread i on node i mod nodes; block: the first threads on node 0, the next on node 1, ...
     Each thread gets a CPU of its own while its node has some left; then CPUs are shared, and `how` says so.
-    moves        threads that move later, as "0:1@30%" (thread_moves.move_threads)
+    moves        threads that move later, as "0:1@30%" (move_threads)
     Raises UsageError for nodes and CPUs that the machine lacks, and for unknown recorded CPUs.
     """
     if how == AUTO:

@@ -128,7 +128,7 @@ def promote_guest(
 ) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
-    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.Advice)
+    ranges         uint64[n, 2] of addresses where the program forbids it (mm_events.Advice)
     wanted         bool[T] of the guest's tables that may be promoted, or True for all
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
     parted         uint64[B], address >> 21: regions whose leaf tables stay, for when their huge page is split
