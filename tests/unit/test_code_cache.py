@@ -3,6 +3,7 @@
 import importlib
 import multiprocessing
 import os
+import pwd
 import runpy
 import shutil
 import sys
@@ -13,7 +14,7 @@ import pytest
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from ptanalyze.kernels.jit import CodeCache, KeptCode, keep_compiled
+from ptanalyze.kernels.jit import CodeCache, KeptCode, folder_of, keep_compiled
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
@@ -167,6 +168,19 @@ def test_without_a_directory_to_write_to_it_compiles_and_says_so_in_one_line(pro
         "ptanalyze: no directory of yours alone to keep compiled code in, so each run compiles; "
         "set NUMBA_CACHE_DIR"
     ]
+
+
+def test_a_user_without_a_home_keeps_code_beside_its_source(tmp_path, monkeypatch):
+    """In a container, for instance, that runs under a number that no passwd file names."""
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    (source := tmp_path / "source.py").touch()
+    (tmp_path / "__pycache__").mkdir(0o700)
+    exec(compile("def one(): pass", source, "exec"), module := {})
+    assert folder_of(module["one"]) == tmp_path / "__pycache__"
+    source.unlink()
+    assert folder_of(module["one"]) is None
 
 
 TOGETHER = """

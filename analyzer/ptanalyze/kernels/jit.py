@@ -58,9 +58,11 @@ def folder_of(function):
     None where none of these is the user's alone and can be written to: root leaves no files with others.
     """
     named, source = os.environ.get("NUMBA_CACHE_DIR"), Path(inspect.getfile(function))
-    own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    beside_source = [source.parent / "__pycache__"] if source.exists() else []
-    for place in [Path(named)] if named else [*beside_source, Path(own, "ptanalyze", "code")]:
+    places = [source.parent / "__pycache__"] if source.exists() else []
+    with suppress(RuntimeError):  # a user without a home
+        own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        places.append(Path(own, "ptanalyze", "code"))
+    for place in [Path(named)] if named else places:
         with suppress(OSError):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = os.stat(place)
