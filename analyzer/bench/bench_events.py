@@ -34,9 +34,8 @@ def run():
 
 def scenario(snapshot, trace, stream):
     machine = load_machine("vmitosis-cascade-lake")
-    made = Scenario(snapshot, trace, machine, place(trace, machine, "round-robin", snapshot.topology))
-    made = made.keeping(stream=stream)
-    return made
+    placement = place(trace, machine, "round-robin", snapshot.topology)
+    return Scenario(snapshot, trace, machine, placement).keeping(stream=stream)
 
 
 def replayed(policy, snapshot, trace, stream):

@@ -27,8 +27,7 @@ def run():
     machine = load_machine("vmitosis-cascade-lake")
     snapshot, trace, stream = _process()
     placement = place(trace, machine, "round-robin", snapshot.topology)
-    scenario = Scenario(snapshot, trace, machine, placement)
-    scenario = scenario.keeping(stream=stream)
+    scenario = Scenario(snapshot, trace, machine, placement).keeping(stream=stream)
     space, past = scenario.space, scenario.history
     reads = next(iter(scenario.reads(batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)

@@ -56,11 +56,8 @@ def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -
     whole = offset.shape == (chunks + 1,) and offset[0] == 0 and offset[-1] == walks == len(stream.write)
     if not (whole and (offset[1:] >= offset[:-1]).all() and stream.hits.shape[1:] == (3,)):
         return None
-    return (
-        stream
-        if all(int(block.max()) >> SLOT_BITS < regions for block in blocks(stream.page, BLOCK))
-        else None
-    )
+    known = all(int(block.max()) >> SLOT_BITS < regions for block in blocks(stream.page, BLOCK))
+    return stream if known else None
 
 
 def _opened(directory: Path) -> tuple[WalkStream, np.ndarray]:
