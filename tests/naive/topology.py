@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.core.snapshot import Node, Topology
-from ptanalyze.core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of, whole
+from ptanalyze.core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of
 
 NODES = SYSTEM / "node"
 ONLINE = SYSTEM / "cpu/online"
@@ -27,9 +27,7 @@ def read_topology():
     ]
     if not blocks:
         return topology_of(nodes, zones), "frame ranges of zones"
-    ranges = block_ranges(
-        blocks, whole(BLOCK_BYTES, "contents", text_of(BLOCK_BYTES), base=16) // PAGE, zones
-    )
+    ranges = block_ranges(blocks, int(text_of(BLOCK_BYTES), 16) // PAGE, zones)
     return topology_of(nodes, ranges), "frame ranges of memory blocks"
 
 
