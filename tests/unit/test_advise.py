@@ -269,6 +269,19 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     assert (found.research.code == "gain") is (kind == TABLES)
 
 
+@pytest.mark.parametrize(
+    ("gain", "code"), [(1.0, "walks-uncounted"), (1.0003, "walks-uncounted"), (1.01, "beyond")]
+)
+def test_a_gain_that_cannot_be_read_is_not_known_either(gain, code):
+    """Notes on huge pages by accessed bits: "beyond 1.000x" would say that a gain is known."""
+    scenario = captured([(0, VAS)])
+    run = Interval.exactly(1.0)
+    [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
+    known = {"local_tables": run, "local_data": None, "walk_share": None}
+    sampled = replace(base, cached_tables=Interval(1.0, gain, gain), **known)
+    assert verdict([sampled], workload(scenario)).notes[0].code == code
+
+
 ONE_NODES = {"init": "single", "sharing": "private"}  # each thread has its part, on the node of one
 
 

@@ -418,13 +418,13 @@ def _unmeasured(base: Result) -> list[Message]:
     notes: list[Message] = []
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:
         return []
-    if 1 < base.cached_tables.middle < NOTICED:
-        notes.append(message("unknown", "beyond", gain=base.cached_tables))
-    elif not faster(base.cached_tables.middle):
+    if not faster(base.cached_tables.middle):
         share = base.walk_share.high if base.walk_share else 1.0
         spared = share < 1
         most = 1 / (1 - share) if spared else 0.0
         notes.append(message("unknown", "walks-spared" if spared else "walks-uncounted", most=most))
+    elif base.cached_tables.middle < NOTICED:
+        notes.append(message("unknown", "beyond", gain=base.cached_tables))
     if len(base.classes) > 1:  # else all data are local
         where = base.finding(DATA_NODES)
         notes.append(message("unknown", "data-by-walks" if where else "data", text=where and where.text))
