@@ -289,7 +289,7 @@ def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
 def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, lines):
     base, mitosis = bounds(snapshot, lines)
     held = base.finding(CACHED)
-    assert held.numbers["KiB"] == 1 and answer(mitosis, base).kind == NONE
+    assert held.numbers["size"] == 1024 and answer(mitosis, base).kind == NONE
     if lines > 4:
         few, other = bounds(snapshot, lines - 4)
         assert few.finding(CACHED) is None and answer(other, few).kind == UNTIMED
