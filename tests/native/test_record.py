@@ -1,5 +1,6 @@
 """record(): the trace and the page tables of one run agree, and no failure leaves half a capture."""
 
+import itertools
 import json
 import os
 import pwd
@@ -24,9 +25,10 @@ from ptanalyze.analysis.setup import Setup, asked_of_processes
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
+from ptanalyze.capture.live.locate import native
 from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
-from ptanalyze.capture.live.supervise import children_of
+from ptanalyze.capture.live.supervise import Recording, Tracee, TraceGrowth, children_of, dump, keep_tables
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.cli import run
 from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, UsageError, bundled
@@ -517,6 +519,68 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
     finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]
     assert [one.verdict for one in finished] == ["ok"]
+
+
+GROWS = """
+import mmap, sys
+kept = []
+for line in sys.stdin:
+    kept.append(mmap.mmap(-1, 1 << 24))
+    kept[-1][::4096] = bytes(1 << 12)
+    print(len(kept), flush=True)
+"""
+
+
+def interrupt_at(number, call, codes):
+    """Whether call() ended without an interrupt, which comes at the given line of the functions `codes`."""
+    left = itertools.count(number, -1)
+
+    def trace(frame, event, _):
+        if event == "line" and next(left) == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(lambda frame, *_: trace if frame.f_code in codes else None)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(None)
+    return True
+
+
+def test_ctrl_c_in_a_second_reading_keeps_one_of_both(tmp_path):
+    """At each line in turn; the program has more page tables at each reading."""
+    argv, pipe, codes = [sys.executable, "-c", GROWS], subprocess.PIPE, (Tracee.read_tables, dump)
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, bufsize=0) as process:
+
+        def tables():
+            return len(read_snapshot(run.recording.tables[0]).guest)
+
+        def read():
+            process.stdin.write(b"\n")
+            process.stdout.readline()
+            run.read_tables("peak")
+
+        for at in range(100):
+            place = tmp_path / str(at)
+            place.mkdir()
+            run = Tracee(
+                process, None, native("ptdump"), place, Recording(place, 0), TraceGrowth(place / "t")
+            )
+            read()
+            first = tables()
+            whole = interrupt_at(at, read, [function.__code__ for function in codes])
+            second = tables()
+            read()
+            assert first <= second < tables()
+            keep_tables(place, run.recording)
+            assert len(read_snapshot(place).guest) > second and not [*place.glob(".*")]
+            if whole:
+                break
+        process.kill()
+    assert at > 10
 
 
 @pytest.mark.full

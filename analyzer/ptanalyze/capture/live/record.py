@@ -35,6 +35,7 @@ from .supervise import (
     account,
     end,
     given_time,
+    keep_tables,
     leave_room,
     listening,
     readable,
@@ -278,6 +279,7 @@ def record(
             sealing(recording.grown)
         wait_for_writers(trace.parent)
         leave_room(directory, as_user)
+        keep_tables(directory, recording)
         shown = [readable(word) for word in words]
         followed = seal_children(directory, shown, recording.interrupted)
         finish(directory, recording, shown, tracer, started, followed, timed)

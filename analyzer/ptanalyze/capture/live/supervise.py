@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import field as field_module
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -275,8 +276,9 @@ class Recording:
 
     directory: Path
     exit_status: int
-    snapshot: bool = False
-    held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
+    tables: tuple[Path, str] | None = (
+        None  # directory of the page tables that are kept, and when they were read
+    )
     interrupted: bool = False
     ended: bool = False  # by us, as its region was over
     freed: float = 0.0
@@ -284,6 +286,15 @@ class Recording:
     problems: list[str] = field_module(default_factory=list)
     user: int = 0  # whom the program ran as
     grown: TraceSize | None = None  # the trace at the end
+
+    @property
+    def snapshot(self) -> bool:
+        return self.tables is not None
+
+    @property
+    def held(self) -> str:
+        """When the page tables were read: "roi_end", "exit", "interrupt", "peak"; "" where none were."""
+        return self.tables[1] if self.tables else ""
 
 
 @dataclass(frozen=True)
@@ -305,6 +316,7 @@ class Tracee:
     children: Children | None = None
     end_after: bool = False
     started: float = field_module(default_factory=time.monotonic)
+    readings: Iterator[int] = field_module(default_factory=count)
 
     def look(self) -> None:
         """Say how far the trace has come; read page tables again if the program has grown."""
@@ -321,20 +333,25 @@ class Tracee:
         return min(max(ran / 10, SOON), TICK) if self.peak else TICK
 
     def read_tables(self, why: str) -> None:
-        """Run ptdump into the directory. The process is stopped meanwhile, every thread of it."""
+        """Run ptdump; the process is stopped meanwhile, every thread of it.
+
+        Each reading has a directory of its own, and one assignment says which is kept: a Ctrl-C anywhere in
+        here leaves one whole reading or another.
+        """
         if not self.dumper or (why != "peak" and self.peak and not self.peak.larger_now()):
             return
-        place, resident = self.directory / ".snapshot", self.peak.resident() if self.peak else 0
+        place = self.directory / f"{READING}{next(self.readings)}"
+        resident = self.peak.resident() if self.peak else 0
         if failed := dump(self.dumper, self.process.pid, place):
-            if not self.recording.snapshot and why != "peak":
+            if not self.recording.tables and why != "peak":
                 self.recording.problems.append(f"no page tables: {failed}")
             return
-        for file in place.iterdir():
-            file.rename(self.directory / file.name)
-        place.rmdir()
-        self.recording.snapshot, self.recording.held = True, why
+        older = self.recording.tables
+        self.recording.tables = place, why
         if self.peak:
             self.peak.kept = resident
+        if older:
+            shutil.rmtree(older[0], ignore_errors=True)
 
     def answer_dump_request(self, pid: int, why: str) -> None:
         """A tracer of ours waits for the page tables of its process to be read."""
@@ -357,6 +374,18 @@ class Tracee:
 
     def over(self) -> bool:
         return self.process.poll() is not None and not (self.children and self.children.writing())
+
+
+READING = ".tables-"  # and a number: directories in the capture, until the program has ended
+
+
+def keep_tables(directory: Path, recording: Recording) -> None:
+    """Move the page tables that are kept into the capture, and remove all other readings."""
+    if recording.tables:
+        for file in recording.tables[0].iterdir():
+            file.rename(directory / file.name)
+    for place in directory.glob(f"{READING}*"):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def dump(dumper: Path, pid: int, place: Path) -> str:
