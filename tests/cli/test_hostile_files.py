@@ -91,7 +91,6 @@ GIVEN = [
     ("topology", "groups", "{}"),
     ("machines", "{}"),
     ("import", "{}", "-o", "o"),
-    ("diff", "{}", "{}"),
 ]
 
 
