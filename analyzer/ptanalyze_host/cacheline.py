@@ -163,8 +163,10 @@ def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
 @contextmanager
 def player(rounds: int) -> Iterator[Callable[[int, int], float]]:
     """play(a, b): ns per transfer between two CPUs. In a process group of its own: Ctrl-C is ours."""
-    argv, pipe = [str(pt.live.native(TOOL)), str(rounds)], subprocess.PIPE
-    with subprocess.Popen(argv, bufsize=0, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    argv, pipe, die = [str(pt.live.native(TOOL)), str(rounds)], subprocess.PIPE, pt.live.die_with_us()
+    with subprocess.Popen(
+        argv, bufsize=0, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=die
+    ) as process:
         try:
             yield lambda a, b: play(process, a, b)
         finally:

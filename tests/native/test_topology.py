@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_no_file_and_no_process(tool, tmp_path):
 
 @needs_two_cpus
 def test_the_tool_does_not_outlive_a_command_that_was_killed(tool):
-    with measuring("--cpus", cpu_list(PAIR), "--rounds", 10**6) as (process, child):
+    with measuring("--cpus", cpu_list(PAIR), "--rounds", LONG) as (process, child):
         process.kill()
         process.wait()
         assert wait_for(lambda: not Path(f"/proc/{child}").exists(), 30)

@@ -250,10 +250,12 @@ PR_SET_PDEATHSIG = 1
 
 def die_with_us() -> Callable[[], None]:
     """For subprocess's preexec_fn: the kernel kills the child when we end, however that happens. prctl(2)."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
 
     def prepare() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # we ended before the call: the kernel sends nothing any more
+            os._exit(1)
 
     return prepare
 
