@@ -252,6 +252,7 @@ def test_what_is_a_choice_is_offered(completed):
     assert "tlbflush=off" in completed("bash", "whatif", "-p", "hydra", "--set", "tlbflush=")
     assert "round-robin" in completed("bash", "whatif", "--threads-to-nodes", "rou")
     assert "perf-script" in completed("bash", "import", "perf-s")
+    assert "lookup@hydra" in completed("bash", "diff", "lookup@hy")
     assert "mitosis,hydra" in completed("bash", "whatif", "-p", "mitosis,hy")
     assert "vmitosis" in completed("bash", "validate", "--paper", "vm")
     for option, word in (("--guest", "oblivious"), ("--pattern", "btree"), ("--placement", "interleave")):

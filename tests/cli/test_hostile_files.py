@@ -91,6 +91,7 @@ GIVEN = [
     ("topology", "groups", "{}"),
     ("machines", "{}"),
     ("import", "{}", "-o", "o"),
+    ("diff", "{}", "{}"),
 ]
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-import pandas
 import pytest
 from matplotlib import image
 
@@ -286,14 +285,17 @@ def sample_of(name):
     [*map(sample_of, CAPTURES), bare_trace, without_trace],
     ids=[*CAPTURES, "bare trace", "without a trace"],
 )
-def test_a_file_of_the_command_line_holds_what_the_api_answers(pt, tmp_path, made):
-    capture, path = made(pt, tmp_path), tmp_path / "file.csv"
+def test_compare_finds_no_difference_between_the_api_and_a_file_of_the_command_line(pt, tmp_path, made):
+    capture = made(pt, tmp_path)
     table = ptanalyze.whatif(capture, ["mitosis", "ideal"])
-    assert pt("whatif", capture, "-p", "mitosis", "-p", "ideal", "-o", path).code == 0
-    written = pandas.read_csv(path, keep_default_na=False, na_values=[""])
-    numbers = table.select_dtypes("number").columns
-    assert len(numbers) > 40 and len(written) == len(table)
-    assert np.allclose(written[numbers].astype(float), table[numbers].astype(float), 1e-15, 0, equal_nan=True)
+    for ending in ("json", "csv"):
+        path = tmp_path / f"file.{ending}"
+        assert pt("whatif", capture, "-p", "mitosis", "-p", "ideal", "-o", path).code == 0
+        compared = ptanalyze.compare(table, path)
+        assert compared.attrs["exact"] and not len(compared), ending
+        assert compared.attrs["alike"] > 40 * len(table)
+    written = [tmp_path / "file.json", tmp_path / "file.csv"]
+    assert pt("diff", *written, "--exact").code == 0
 
 
 def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
@@ -316,6 +318,11 @@ def test_another_ending_and_a_missing_directory_are_refused_before_any_work(pt, 
         ran = pt("whatif", sample, "-p", "hydra", "--plot", path)
         assert is_one_line(ran, 2) and why in ran.err and not ran.out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_drawn_is_one_line_after_the_table(pt, vm_sample, tmp_path):
+    ran = pt("diff", f"{vm_sample}@mitosis", f"{vm_sample}@mitosis", "--plot", tmp_path / "a.svg")
+    assert is_one_line(ran, 2) and "nothing to draw" in ran.err and "equal" in ran.out
 
 
 @pytest.fixture

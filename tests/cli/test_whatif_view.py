@@ -183,6 +183,32 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
         assert is_one_line(ran, 2)
 
 
+def test_results_of_two_policies_differ(pt, sample):
+    found = result_of(pt("diff", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
+    changed = {row["quantity"]: row for row in found["differences"]}
+    assert changed["pte_copies"]["a"] == 0 < changed["pte_copies"]["b"]
+    assert changed["pte_copies"]["change"] == changed["pte_copies"]["b"]
+    assert "walks" not in changed and not found["exact"]
+
+
+def test_a_result_equals_itself_exactly(pt, sample, tmp_path):
+    written = tmp_path / "mitosis.json"
+    assert pt("whatif", sample, "-p", "mitosis", "--baseline", "mitosis", "-o", written).code == 0
+    assert pt("diff", written, written, "--exact").code == 0
+    other = tmp_path / "other.json"
+    content = json.loads(written.read_text())
+    content["result"][0]["walks"] += 1
+    other.write_text(json.dumps(content))
+    ran = pt("diff", written, other, "--exact")
+    assert is_one_line(ran, 1)
+
+
+@pytest.mark.parametrize("sources", [("lookup", "lookup"), ("a.json", "b.json")])
+def test_what_replays_nothing_takes_no_machine(pt, sources):
+    ran = pt("diff", *sources, "-m", "epyc-milan")
+    assert ran.code == 2 and "--machine: goes with CAPTURE@POLICY" in ran.err
+
+
 def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
     report = result_of(pt("advise", sample, "--json"))
     assert report["workload"] == "Wide"

@@ -209,6 +209,8 @@ def texts(place):
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
+        for ending in ("json", "csv"):
+            run(["whatif", f"{place}/four", "-p", "mitosis", "-o", f"{place}/result.{ending}"])
     return {
         "lackey": [LACKEY * 3, test_foreign_traces.HANDOUT],
         "perf-script": [PERF_SCRIPT * 2, DATA_SOURCES, b"  124 [001] 1.000001: 5581aa00 55aa00 f+0x0 (x)\n"],
@@ -218,7 +220,7 @@ def texts(place):
         "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
         "latency": [json.dumps(latency).encode()],
         "matrix": [json.dumps(topology).encode()],
-        "calibration.toml": [(place / "calibration.toml").read_bytes()],
+        **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
     }
 
 
@@ -266,6 +268,7 @@ def small_files(place, bases, texts):
         "drmemtrace.zip": [zipped(records)],
         "vmitosis": texts["vmitosis"],
         "vmitosis, nested": texts["vmitosis"],
+        **{name: texts[name] for name in ("result.json", "result.csv")},
     }
     return {name: found[name] for name in READERS}
 

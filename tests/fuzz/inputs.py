@@ -156,6 +156,8 @@ def text(r, texts, place):
         "latency": [[*local, "--write-machine", f"{o}.toml"]],
         "matrix": [["topology", "groups", f], ["topology", "groups", f, "--nodes", "2"]],
     }
+    if kind.startswith("result"):
+        return [["diff", f, str(place / kind)], ["diff", str(place / kind), f, "--json"]]
     if kind in calls:
         return calls[kind] if r.random() < 0.3 else calls[kind][:1]
     return [["import", kind, f, "-o", o], ["check", o]]

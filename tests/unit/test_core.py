@@ -32,7 +32,7 @@ from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plai
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured.latency import read_latency
 from ptanalyze.formats.measured.machine import read_calibration
-from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest
+from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
 from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_law.perf_stat import read_perf_stat
@@ -91,6 +91,12 @@ def written(tmp_path, name, content):
 def test_a_hostile_record_is_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, MANIFEST, content)
     assert said(read_manifest, tmp_path).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("content", JSON.values(), ids=JSON)
+def test_hostile_results_are_refused_in_one_line(tmp_path, content):
+    path = written(tmp_path, "results.json", content)
+    assert said(read_rows, path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("read", [read_matrix, read_latency])

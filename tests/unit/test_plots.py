@@ -214,6 +214,15 @@ def test_equally_fast_policies_win_together():
     assert title(plots.curve(untimed)).endswith("of hydra and mitosis at nodes = 8: 1.80 at most")
 
 
+def test_comparison_has_the_largest_change_on_top(few):
+    table = ptanalyze.compare(few.frame.iloc[[0]], few.frame.iloc[[1]])
+    figure = plots.comparison(table, "app@linux", "app@mitosis")
+    (dots,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    ratios = table["ratio"][(table["ratio"] > 0) & np.isfinite(table["ratio"])]
+    assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratios)) and readable(figure)
+    assert abs(np.log(dots.get_xdata()[0])) == pytest.approx(abs(np.log(ratios)).max())
+
+
 def test_roofline_points_lie_between_the_ceilings(many):
     table = many.frame[many.frame["policy"].isin(["linux", "mitosis", "vmitosis-replicate"])]
     axes = plots.roofline(table).axes[0]
@@ -473,6 +482,7 @@ def tables(vm, many, few):
     pages, machine = ptanalyze.page_tables(vm), load_machine("hydra-haswell")
     return {
         "changes": table_pages(diff(vm, vm)),
+        "comparison": ptanalyze.compare(many.frame.iloc[[0]], many.frame.iloc[[1]]),
         "curve": ptanalyze.sweep(vm, ["hydra"], {"prefetch": [0, 9]}),
         **dict.fromkeys(("footprint", "pareto", "roofline", "speedup"), many.frame),
         "fragmentation": ptanalyze.fragmentation(vm, after=True),

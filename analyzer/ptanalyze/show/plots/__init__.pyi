@@ -5,6 +5,7 @@ from .localities import latency as latency
 from .localities import locality as locality
 from .localities import reads as reads
 from .localities import timeline as timeline
+from .speedups import comparison as comparison
 from .speedups import curve as curve
 from .speedups import footprint as footprint
 from .speedups import pareto as pareto

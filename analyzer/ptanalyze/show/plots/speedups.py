@@ -309,6 +309,39 @@ def headline_curve(data: DataFrame, key: str) -> str:
     return f"Best at {where}: {who}, {speed}x over {base}"
 
 
+# Differences between two results, as the ratio of each quantity.
+
+MOST = 30  # quantities
+
+
+@styled
+def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
+    """B / A of each quantity, the largest changes on top, at most 30.
+
+    Words, and quantities that are 0 in A or B, have no ratio; the line below counts them.
+    table    ptanalyze_formats.compare.compare's; a, b: names of the results, "": from its attrs, else A and B
+    columns  policy, quantity, ratio
+    """
+    must_have(len(table), "nothing differs", "compare results of different policies or captures")
+    rows = table[(table["ratio"] > 0) & np.isfinite(table["ratio"])]
+    must_have(len(rows), "no quantity that differs has a ratio", "see the table")
+    rows = rows.sort_values("ratio", key=lambda ratio: -np.log(ratio).abs(), kind="stable").head(MOST)
+    several, first = table["policy"].nunique() > 1, rows.iloc[0]
+    names = [f"{p}: {q}" if several else q for p, q in zip(rows["policy"], rows["quantity"], strict=True)]
+    figure, axis = row_figure(names)
+    axis.hlines(range(len(rows)), 1, rows["ratio"], color=BLUE, linewidth=2, alpha=0.5)
+    axis.plot(rows["ratio"], range(len(rows)), "o", color=BLUE, markersize=7)
+    axis.axvline(1, color=GREY, linewidth=1)
+    fitted(axis, "x", rows["ratio"])
+    texts = [f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}" for ratio in rows["ratio"]]
+    name_rows(axis, names, texts)
+    known_a, known_b = table.attrs.get("names", ("A", "B"))
+    axis.set_xlabel(f"{broken(b or known_b, 40)} / {broken(a or known_a, 40)}")
+    text = f"{len(table)} quantities differ, most of all {first['quantity']} (×{texts[0]})"
+    left_out = len(table) - len(rows)
+    return finish(figure, table, text, f"{left_out} smaller or without a ratio" if left_out else "")
+
+
 # Roofline of a page walker: walks per second over DRAM reads per walk, below the machine's ceilings.
 
 CEILINGS = {
