@@ -17,7 +17,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, new_trace
-from ptanalyze.kernels.jit import KeptCode
+from ptanalyze.kernels.jit import save_code
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
@@ -26,7 +26,7 @@ from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_stat
 
 from .changes import reseal, zipped
-from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
+from .readers import KEPT, READERS, SMALL, STREAM_CHUNKS
 
 # Small captures of every kind, and a text of every kind that is read: what is changed.
 
@@ -282,9 +282,9 @@ def host(place, *layout):
 
 
 def code(place):
-    kept = KeptCode(place, "x", KEY)
-    kept.save(KEPT)
-    return kept.path.read_bytes()
+    path = place / "code"
+    save_code(path, KEPT)
+    return path.read_bytes()
 
 
 def replicated(files):

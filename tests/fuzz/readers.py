@@ -18,7 +18,7 @@ from ptanalyze.formats.measured.machine import read_calibration, write_machine
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.kernels.jit import KeptCode
+from ptanalyze.kernels.jit import load_code
 from ptanalyze.world import stream_store
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
 from ptanalyze_formats.champsim import import_champsim
@@ -49,7 +49,7 @@ from .changes import (
 
 SMALL = "small"  # the directory that a changed file is in
 STREAM = Path(SMALL, "walks-x")
-KEY, KEPT = "k" * 32, ("machine code", b"\x90" * 50)  # of compiled code
+KEPT = ("machine code", b"\x90" * 50)  # of compiled code
 OUT = "out"  # the directory that readers write to
 STREAM_CHUNKS, STREAM_REGIONS = 3, 5
 
@@ -91,7 +91,7 @@ def decode(trace):
 
 def compiled(path):
     """Nothing of a changed file may be loaded: it is code."""
-    code = KeptCode(path.parent, *path.name.split(".")[:2]).load()
+    code = load_code(path)
     assert code in (None, KEPT), "damaged code was loaded"
 
 
@@ -152,7 +152,7 @@ dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 
 
 READERS = {
     "host": Reader((host_of, groups_in), trees_changed),
-    "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
+    "kept code": Reader((compiled,), changed, "x.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),

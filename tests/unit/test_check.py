@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from ptanalyze.formats.record import (
     seal,
 )
 from ptanalyze.formats.snapshot import Root, Slot, Vcpu
-from ptanalyze.kernels.jit import KeptCode
+from ptanalyze.kernels.jit import load_code, save_code
 from ptanalyze.world import stream_store
 from ptanalyze.world.stream_store import Writer
 from ptanalyze_formats.redact import redact
@@ -100,9 +101,9 @@ def stored_stream(place):
 def kept_code(place):
     """load() -> what stands in for compiled code, or None; its file."""
     place.chmod(0o700)
-    kept = KeptCode(place, "loop", "k" * 32)
-    kept.save(("machine code", b"\x90" * 50))
-    return kept.load, [kept.path]
+    path = place / "loop.ptcode"
+    save_code(path, ("machine code", b"\x90" * 100))
+    return partial(load_code, path), [path]
 
 
 @pytest.mark.parametrize("kept", [stored_stream, kept_code])

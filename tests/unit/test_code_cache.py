@@ -14,7 +14,7 @@ import pytest
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from ptanalyze.kernels.jit import CodeCache, KeptCode, folder_of, keep_compiled
+from ptanalyze.kernels.jit import CodeCache, folder_of, keep_compiled, load_code, save_code
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
@@ -243,16 +243,6 @@ def test_code_that_is_damaged_is_compiled_anew_and_mended(program, where):
     assert program.run() == (35, True)
 
 
-def test_the_code_of_another_key_is_not_run(program):
-    program.run()
-    program.write("hooks", HOOKS.replace("state.offset + F", "state.offset - F"))
-    (first,) = (program.folder / "kept").rglob("*.ptcode")
-    assert program.run() == (-25, False)
-    (second,) = set((program.folder / "kept").rglob("*.ptcode")) - {first}
-    os.replace(first, second)
-    assert program.run() == (-25, False)
-
-
 def test_in_a_directory_that_others_can_write_to_code_is_neither_run_nor_kept(program):
     program.run()
     (program.folder / "kept").chmod(0o770)
@@ -291,11 +281,10 @@ def test_code_of_a_module_that_was_moved_is_compiled_again(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "moved_away.py"
     module.write_text("class Signature: pass\n")
-    kept = KeptCode(tmp_path, "kernel", "key")
-    kept.save(__import__("moved_away").Signature())
-    assert kept.load() is not None
+    save_code(path := tmp_path / "kernel.ptcode", __import__("moved_away").Signature())
+    assert load_code(path) is not None
     monkeypatch.delitem(sys.modules, "moved_away")
     module.write_text(left) if left else module.unlink()
     importlib.invalidate_caches()
     shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-    assert kept.load() is None
+    assert load_code(path) is None

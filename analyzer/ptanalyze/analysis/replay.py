@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba import typeof
 
 from ..core.columns import Finding
 from ..core.errors import UsageError
@@ -17,7 +18,7 @@ from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.counts import BROADCASTS, FLUSHES, MADE, SHOOTDOWNS, Series
 from ..kernels import BALANCING, CALLS, TABLE_MOVED, Counters
-from ..kernels.jit import check_types, compile_together
+from ..kernels.jit import compile_together
 from ..kernels.replay import (
     DATA,
     FLUSH,
@@ -439,7 +440,7 @@ def start(plan: Plan, scenario: Scenario) -> PolicyRun:
         happened = (before.host_events if side else before.events)[BALANCING]
         with own_code(plan):
             states[side], (count.host_pages if side else count.pages)[:] = part.start(scenario, params)
-            check_types(states[side])
+            typeof(states[side])  # raises what Numba says of a state that compiled code cannot take
             check_placed(plan.name, states[side], scenario.machine)
             if part.setup_events:
                 part.setup_events(states[side], scenario, happened)

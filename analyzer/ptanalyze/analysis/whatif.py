@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from ..core.version import __version__
 from ..cost.price import Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
-from ..kernels.jit import compile_beside, compile_together, lacking, say_compiling
+from ..kernels.jit import compile_together, lacking, say
 from ..policies import POLICIES, Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.cache_pass import first_calls
@@ -65,11 +66,10 @@ def replay_scenario(
     _must_fit(setup.calibration, captured.snapshot)
     if captured.trace.sampled_walks:
         must_be_enough(captured)
-    passes = list(first_calls(captured.space, captured.placement, captured.machine))
-    if lacking(passes):
-        say_compiling()
+    if lacking(first_calls(captured.space, captured.placement, captured.machine)):
+        if sys.stderr.isatty():
+            say("compiling kernels, once per machine")
         compile_kernels()
-    compile_beside(passes)
     done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)

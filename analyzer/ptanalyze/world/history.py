@@ -24,7 +24,7 @@ from ..core.trace import (
     read_only,
 )
 from ..kernels import memory_manager as kernels
-from ..kernels.jit import lacking, uncompiled
+from ..kernels.jit import lacking
 from ..kernels.memory_manager import (
     BYTE,
     END,
@@ -140,7 +140,7 @@ def carry_out(w: Writer, last: int) -> None:
     """
     arguments = w, np.int64(last), np.int64(0)
     few = len(w.calls) < WORTH_COMPILING and lacking([(write_steps, lambda: arguments)])
-    write, walks = (uncompiled(write_steps), 0) if few else (write_steps, WALKS_AT_ONCE)
+    write, walks = (write_steps.py_func, 0) if few else (write_steps, WALKS_AT_ONCE)
     while w.now[kernels.CALL] < last:
         begin = int(w.now[kernels.WALKED])
         with np.errstate(over="ignore"):  # of addresses that are none
