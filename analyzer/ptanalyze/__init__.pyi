@@ -22,7 +22,6 @@ from .analysis.setup import Setup as Setup
 from .analysis.size import sizes as sizes
 from .analysis.sweep import sweep as sweep
 from .analysis.walk import walk as walk
-from .analysis.walk_map import walk_map as walk_map
 from .analysis.whatif import reads as reads
 from .analysis.whatif import replay as replay
 from .analysis.whatif import timeline as timeline
@@ -61,8 +60,8 @@ from .formats.capture import load as load
 from .formats.capture import open_capture as open_capture
 from .kernels import jit as jit
 from .show import plots as plots
+from .show import style as style
 from .show import terminal as terminal
-from .show.plots import style as style
 from .world import address_space as address_space
 from .world import reservations as reservations
 from .world import scenario as scenario

@@ -14,7 +14,6 @@ import ptanalyze as pt
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-    from pandas import DataFrame
 
     from .compare import Comparison
 
@@ -35,7 +34,7 @@ def captures_at(context: click.Context, parameter: click.Parameter, incomplete: 
 @click.argument("b", type=click.Path(), shell_complete=captures_at)
 @click.option("--exact", is_flag=True, help="Of results: exit with 1 if anything differs.")
 @pt.replay_options.replay_options
-@pt.output.output_options("changes")
+@pt.output.output_options()
 def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: Any) -> None:
     """Compare two captures of the same process or VM, or two results.
 
@@ -63,14 +62,8 @@ def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: An
     from .compare import compare_rows
 
     comparison = compare_rows(rows_of(a, options), rows_of(b, options))
-
-    def table() -> DataFrame:
-        differences = comparison.frame()
-        differences.attrs["names"] = [a, b]
-        return differences
-
     views = comparison.record, lambda: view_results(comparison, a, b)
-    pt.output.emit(pt.columns.Answer("compare", table, *views, {"comparison": table}), output)
+    pt.output.emit(pt.columns.Answer("compare", comparison.frame, *views), output)
     if exact and not comparison.exact:
         wrong = len(comparison.differences)
         raise pt.errors.CaptureError(b, "quantities that differ", wrong, f"from {a}")
@@ -135,11 +128,6 @@ def of_tables(before: str, after: str) -> pt.columns.Answer:
     changes = diff(*captures)
     levels, moves = by_level(changes), by_node(changes)
 
-    def table() -> DataFrame:
-        frame = table_pages(changes)
-        frame.attrs["provenance"] = {"capture": f"from {Path(before).name} to {Path(after).name}"}
-        return frame
-
     def view() -> Iterator[pt.columns.Section]:
         pages = table_pages(changes).groupby("what")["table_pages"].sum()
         total, other = pages.sum(), pages.get("other node", 0)
@@ -159,5 +147,5 @@ def of_tables(before: str, after: str) -> pt.columns.Answer:
         yield pt.terminal.next_steps({"local and remote entries now": then})
 
     return pt.columns.Answer(
-        "diff", table, lambda: {"tables": levels, "moves": moves}, view, {"changes": table}
+        "diff", lambda: table_pages(changes), lambda: {"tables": levels, "moves": moves}, view
     )

@@ -49,7 +49,7 @@ def command() -> None:
     default=None,
     help="Number of repetitions per pair of CPUs. Default: 7.",
 )
-@pt.output.output_options("latency", file=False)
+@pt.output.output_options(file=False)
 def measure_command(
     matrix_file: str | None,
     cpus: str | None,
@@ -86,7 +86,7 @@ def measure_command(
     record = {"cpus": matrix.cpus, "ns": matrix.ns, "topology": result, "no_groups": why_not}
 
     def table() -> DataFrame:
-        return pairs_of_cpus(matrix, result)
+        return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus)
 
     pt.output.emit(
         pt.columns.Answer(
@@ -94,7 +94,6 @@ def measure_command(
             table,
             lambda: record,
             lambda: measured(matrix, result, why_not),
-            {"latency": table},
         ),
         output,
     )
@@ -126,7 +125,7 @@ def measure_command(
     show_default=True,
     help="Number of bursts of 20,000 reads per pair of nodes.",
 )
-@pt.output.output_options("latency", file=False)
+@pt.output.output_options(file=False)
 def latency_command(
     latency_file: str | None, mebibytes: int | None, bursts: int, output: pt.output.Output
 ) -> None:
@@ -161,7 +160,6 @@ def latency_command(
             table,
             json,
             lambda: pt.terminal.matrices("ns per read", latency.nodes, states),
-            {"latency": table},
         ),
         output,
     )
@@ -190,7 +188,7 @@ def latency_command(
     is_flag=True,
     help="Compare the groups with this machine's, as the kernel sees them.",
 )
-@pt.output.output_options("latency")
+@pt.output.output_options()
 def groups_command(
     file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: pt.output.Output
 ) -> None:
@@ -211,20 +209,12 @@ def groups_command(
     result = described(matrix, best, others, kernel)
 
     def table() -> DataFrame:
-        return pairs_of_cpus(matrix, result)
+        return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus)
 
     pt.output.emit(
-        pt.columns.Answer(
-            "topology groups", table, lambda: result, lambda: [groups(result)], {"latency": table}
-        ),
+        pt.columns.Answer("topology groups", table, lambda: result, lambda: [groups(result)]),
         output,
     )
-
-
-def pairs_of_cpus(matrix: LatencyMatrix, result: Mapping[str, Any] | None) -> DataFrame:
-    """Latencies of all pairs, the groups in attrs."""
-    members = [] if result is None else [group["cpus"] for group in result["groups"]]
-    return pt.analysis.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", members)
 
 
 def grouped(matrix: LatencyMatrix, kernel: dict[str, Groups]) -> tuple[dict[str, Any] | None, str | None]:

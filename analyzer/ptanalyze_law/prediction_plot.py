@@ -14,7 +14,8 @@ def prediction_plot(table: DataFrame) -> Figure:
     columns  placement, low, middle, high (ratios), measured
     """
     pt.style.must_have(len(table), "no placement", "name a placement")
-    figure, axis = pt.style.row_figure(table["placement"])
+    figure = pt.style.row_figure(table["placement"])
+    axis = figure.subplots()
     at = table.reset_index(drop=True).index
     axis.hlines(at, table["low"], table["high"], color=pt.style.BLUE, linewidth=5, alpha=0.35)
     for measured, look, name in ((False, "o", "predicted"), (True, "s", "measured")):

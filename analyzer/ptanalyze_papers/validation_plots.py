@@ -40,7 +40,8 @@ def validation(table: DataFrame) -> Figure:
     parts = ["paper", "kind"] if several else ["where", "quantity"]
     names = rows[parts[0]].str.cat(rows[parts[1]], sep=": ")
     names = names if several else names + ["\N{ZERO WIDTH SPACE}" * k for k in range(len(rows))]
-    figure, axis = pt.style.row_figure(names.unique(), 2.2)
+    figure = pt.style.row_figure(names.unique(), 2.2)
+    axis = figure.subplots()
     for share, colour, label in BANDS:
         axis.axvspan(1 - share, 1 + share, color=colour, linewidth=0, zorder=0, label=label)
     axis.axvline(1, color=pt.style.BLACK, linewidth=1, zorder=1)
@@ -56,7 +57,7 @@ def validation(table: DataFrame) -> Figure:
     axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axis.xaxis.set_minor_formatter(NullFormatter())
     pt.style.name_rows(axis, names.unique())
-    pt.style.legend_above(axis)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
     bounds = table.loc[table["bound"] != "", "holds"]
     left_out = len(table) - len(rows) - len(bounds)
     held = f"{int(bounds.eq(True).sum())} of {len(bounds)} published bounds hold" if len(bounds) else ""

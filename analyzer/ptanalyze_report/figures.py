@@ -192,8 +192,6 @@ def where(study: Study) -> Draws:
         data = matrix("reads-data", "Page-table reads from DRAM, by reader and server", served, count)
         nearest = min(study.rows, key=remote_share)["policy"]
         yield partial(picture, "reads", chosen(study, reads, nearest, most=3), data)
-    if study.heat is not None:
-        yield partial(picture, "walk-map", study.heat)
     if study.tables is not None and study.tables["node"][~study.tables["tracers"]].nunique() > 1:
         own = study.tables[~study.tables["tracers"]].astype({"dimension": str})
         pages = own.groupby(["dimension", "level", "node"]).size().unstack(fill_value=0)
@@ -217,14 +215,12 @@ def change(study: Study) -> Draws:
         yield partial(picture, "sizes", study.curve.frame, data)
     if study.frame["walks"].max():
         yield partial(picture, "speedup", study.frame)
-        yield partial(picture, "pareto", study.frame)
-    yield partial(picture, "footprint", study.frame)
     if study.leaves["count"].sum():
         yield partial(picture, "locality-policies", chosen(study, study.leaves))
 
 
 def deeper(study: Study) -> Draws:
-    """For some captures only: cache lines of a VM, locality over time, ceilings of a walker."""
+    """For some captures only: cache lines of a VM, locality over time."""
     if study.cache_lines is not None and study.cache_lines["count"].sum():
         lines = study.cache_lines.set_index(["state", "lines", "ept_lines"])[["count"]]
         data = matrix("fragmentation-data", "ePT cache lines per gPT cache line", lines, count)
@@ -236,8 +232,6 @@ def deeper(study: Study) -> Draws:
         shares = over_time.set_index([until, "policy"])["leaf_LL_share"].unstack(sort=False)
         data = matrix("timeline-data", f"{study.local} walks in each window", shares, percent)
         yield partial(picture, "timeline", over_time, data)
-    if study.traced and study.frame["dram_reads_per_walk"].max():
-        yield partial(picture, "roofline", study.frame)
 
 
 # Tables that no figure shows.
@@ -255,18 +249,15 @@ def walkers(study: Study) -> Iterator[Grid]:
             continue
         rows = rows.assign(share=rows["count"] / rows["count"].sum(), near=rows["near"] / rows["count"])
         named = [
-            {**row, "name": pt.style.vma_name(str(row["group"]))}
+            {**row, "name": pt.plots.vma_name(str(row["group"]))}
             for row in rows.reset_index().to_dict("records")
         ]
         columns = {
             "name": Column(by, "", word),
-            "group": Column("Addresses", "", lambda group: word(group.partition(" ")[0])),
             "count": Column("Walks", "of the whole trace", count),
             "share": Column("Share", "of those counted", percent),
             "near": Column(study.local, "of its walks", percent),
         }
-        if by != "VMA":
-            del columns["group"]
         caption = f"Walks by {by}, tables as captured; the {len(named[:MOST])} with most of {len(named)}"
         yield grid(f"walkers-{by.lower()}", caption, columns, named[:MOST])
 

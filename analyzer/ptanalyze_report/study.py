@@ -33,7 +33,6 @@ class Study:
     classes     classify's: leaf entries, where page tables were captured, and walks below each other
     tables      page_tables'; None without page tables
     cache_lines fragmentation's, before and after; None for a native capture
-    heat        walk_map's; None without page tables or trace
     walkers     {"VMA", "thread": classify's of walks}; {} without page tables or trace
     curve       of larger runs, where the caches hold the leaf entries of the captured one; None elsewhere
     """
@@ -55,7 +54,6 @@ class Study:
     classes: DataFrame
     tables: DataFrame | None = None
     cache_lines: DataFrame | None = None
-    heat: DataFrame | None = None
     walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     curve: pt.analysis.SizeCurve | None = None
 
@@ -218,7 +216,6 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
     nested = snapshot and not capture.snapshot.native
     curve = pt.analysis.needed_curve(capture, (), setup, replayed)
     answer = next(view(advised.report, pt.columns.Section(), curve=curve))
-    heat = pt.walk_map(capture, setup) if traced and snapshot else None
     by = {"VMA": "vma", "thread": "thread"} if traced and snapshot else {}
     return Study(
         name=name,
@@ -238,7 +235,6 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
         classes=classes(capture, advised, traced),
         tables=pt.page_tables(capture) if snapshot else None,
         cache_lines=pt.fragmentation(capture, after=True, machine=setup.machine) if nested else None,
-        heat=heat if heat is not None and heat["walks"].sum() else None,
         walkers={name: pt.classify(capture, weight="walks", by=key, setup=setup) for name, key in by.items()},
         curve=curve,
     )

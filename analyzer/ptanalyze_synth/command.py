@@ -187,7 +187,7 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 @click.option(
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
-@pt.output.output_options("tables", "map", file=False)
+@pt.output.output_options("map", file=False)
 def command(directory: str | None, trace: bool, output: pt.output.Output, **asked: Any) -> None:
     """Generate a capture of a synthetic workload: page tables and trace by a model of Linux's allocation.
 
@@ -215,7 +215,7 @@ def command(directory: str | None, trace: bool, output: pt.output.Output, **aske
         table,
         lambda: {"tables": rows, "accesses": accesses},
         lambda: [pt.columns.Section("Page tables", rows)],
-        dict.fromkeys(("tables", "map"), table),
+        {"map": table},
     )
     pt.output.emit(answer, output)
     if warning := left_to_chance(process.plan):

@@ -35,15 +35,11 @@ def figures(page, chapter=""):
 
 
 def test_figures_are_there_when_their_data_are(native_page, untraced_page, all_page):
-    common = {"locality", "map", "footprint"}
-    walked = {"walk-map", "speedup", "pareto", "locality-policies", "sizes"}
-    assert figures(native_page) == common | walked | {
-        "timeline",
-        "roofline",
-    }  # a split reads DRAM
+    common = {"locality", "map", "speedup", "locality-policies"}
+    assert figures(native_page) == common | {"sizes", "timeline"}
     for chapter, more in (("c0-", "timeline"), ("c1-", "fragmentation"), ("c2-", "timeline")):
-        assert figures(all_page, chapter) - {"roofline"} == common | walked | {more}
-    assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
+        assert figures(all_page, chapter) == common | {"sizes", more}
+    assert figures(untraced_page) == common | {"reads"}
 
 
 def test_the_advice_is_the_terminals(native_study, native_page):

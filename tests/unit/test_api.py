@@ -225,4 +225,3 @@ def test_captures_and_answers_show_themselves_in_a_notebook(native, tmp_path):
     advised = ptanalyze.advise(native)
     assert html.escape(advised.sentence) in advised._repr_html_() and "<table" in advised._repr_html_()
     assert f"{advised.replayed.frame['speedup'].max():,.3f}" in advised.replayed._repr_html_()
-    assert "<table" in ptanalyze.walk_map(native)._repr_html_()

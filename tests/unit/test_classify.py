@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pandas import DataFrame
 from test_walker import every_touch_walks
 
-import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
 from ptanalyze.analysis.walk import explain
-from ptanalyze.analysis.walk_map import rows_of
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show.classify import sentence
-from ptanalyze.show.plots.style import vma_names
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 
@@ -265,69 +261,6 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
     share, expected, correlation = found["all", 0]
     assert (share, expected) == (local_local, independent)
     assert correlation == phi if phi is not None else correlation != correlation
-
-
-# Walks by address and time: every walk once, in its VMA and its window; and names of VMAs.
-
-SETUP = {"windows": 7, "cold": True}
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory):
-    place = tmp_path_factory.mktemp("map") / "app"
-    return ptanalyze.synth(place, "16M", threads=4, accesses=4000, init_trace=False)
-
-
-@pytest.mark.parametrize("rows", [1, 5, 48, 5000])
-def test_each_walk_is_in_its_window_and_its_vma_once(capture, rows):
-    table = ptanalyze.walk_map(capture, rows=rows, **SETUP)
-    windows = table["walks"].to_numpy().reshape(-1, 7).sum(axis=0)
-    known = ptanalyze.timeline(capture, ["linux"], **SETUP)
-    known = known[known["policy"] == "linux"]
-    assert table["time_ns"].tolist() == known["time_ns"].tolist() * table["start"].nunique()
-    assert windows.tolist() == known["walks"].tolist() and windows.sum() > 1000
-    by_vma = ptanalyze.classify(capture, weight="walks", by="vma").groupby("group")["count"].sum()
-    if rows >= len(by_vma):
-        assert table.groupby("vma")["walks"].sum().to_dict() == by_vma[by_vma > 0].to_dict()
-    assert table["start"].nunique() <= rows and (table["start"] < table["end"]).all()
-
-
-def test_rows_are_shared_by_the_size_of_vmas_and_none_crosses_one():
-    vma = np.repeat([3, 5, 9], [100, 1, 20])
-    row = rows_of(vma, 12)
-    assert row.max() < 12 and (np.diff(row) >= 0).all() and set(np.diff(row)) <= {0, 1}
-    assert all(len(set(vma[row == one])) == 1 for one in set(row.tolist()))
-    assert rows_of(np.arange(50), 12).max() == 11, "more VMAs than rows share rows"
-
-
-def mapped(walks):
-    """A table of walk_map with two windows, of {VMA: walks of each of its rows in the first window}."""
-    rows = [(vma, count) for vma, counts in walks.items() for count in counts]
-    return DataFrame(
-        {
-            "start": np.repeat(np.arange(len(rows), dtype=np.uint64) * 4096, 2),
-            "vma": [vma for vma, _ in rows for _ in range(2)],
-            "time_ns": [6_000_000_000, 12_000_000_000] * len(rows),
-            "walks": [n for _, count in rows for n in (count, 0)],
-        }
-    )
-
-
-def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():
-    groups = [
-        "1000-3000 /usr/lib/libc.so.6",
-        "5000-7000",
-        "7000-9000",
-        "a000-2a000",
-        "b000-c000 [heap]",
-        "thread 7",
-    ]
-    names = [name.replace("\N{NO-BREAK SPACE}", " ") for name in vma_names(groups).values()]
-    sizes = {f"0-{size:x}": size for size in (4096, 1020 << 10, 1 << 20, 3 << 29, 3 << 40, 1 << 52)}
-    said = [name.replace("\N{NO-BREAK SPACE}", " ").partition(" ")[2] for name in vma_names(sizes).values()]
-    assert said == ["4 KiB", "1020 KiB", "1 MiB", "1.5 GiB", "3 TiB", "4096 TiB"]
-    alike = ["anonymous 8 KiB at 5000", "anonymous 8 KiB at 7000"]
-    assert names == ["libc.so.6", *alike, "anonymous 128 KiB", "[heap]", "thread 7"]
 
 
 VA = 0x7F12_3456_7000

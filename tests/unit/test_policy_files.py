@@ -15,7 +15,7 @@ import ptanalyze
 import ptanalyze_policies
 from ptanalyze import policies
 from ptanalyze.policies import label, plan_for
-from ptanalyze.show.plots.style import policy_labels
+from ptanalyze.show.style import policy_labels
 
 # Policies from outside that fail, each in its own way: one line says which and where, and harms no other.
 

@@ -23,13 +23,10 @@ def pictures(place):
         "local and remote leaf entries, from each socket",
         plots.locality(ptanalyze.classify(vm)),
     )
-    yield "info --plot-kind map", "every table page, by address, level and node", plots.page_table_map(pages)
+    yield "info", "every table page, by address, level and node", plots.page_table_map(pages)
     yield "walk", "one translation, read by read", plots.walk(ptanalyze.walk(vm, low))
-    yield "report", "which memory is walked when", plots.walk_map(ptanalyze.walk_map(vm))
-    yield "whatif", "speed-ups with their intervals", plots.speedup(found.frame)
-    yield "whatif --plot-kind price", "speed-up against memory", plots.pareto(found.frame)
+    yield "whatif", "speed-ups with their intervals, and memory", plots.speedup(found.frame)
     yield "whatif --plot-kind reads", "which node serves whom", plots.reads(found.reads)
-    yield "whatif --plot-kind footprint", "memory of page tables", plots.footprint(found.frame)
     yield "timeline", "locality over time", plots.timeline(found.timeline)
     lines = ptanalyze.fragmentation(vm, after=True)
     yield "fragmentation", "how scattered the host's entries are", plots.fragmentation(lines)

@@ -62,13 +62,12 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
-    """Latencies of page-table reads: {"name", "ghz", "cached_cycles", *_ns of DRAM reads}.
+    """Latencies of page-table reads: {"name", "ghz", *_ns of DRAM reads}.
 
     Local is the mean over nodes of their own memory, remote the mean over pairs of nodes, contended the same
     under load; None where the machine has one node, or its file no contended latencies.
     """
     limits: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
-    limits["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
     idle = machine.table_cycles() / machine.ghz
     loaded = None if machine.latency.contended is None else machine.table_cycles(contended=True) / machine.ghz
     limits["local_ns"] = float(np.diagonal(idle).mean())
@@ -100,13 +99,11 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
     return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
 
 
-def latency_frame(
-    matrices: Mapping[str, Any], ids: Sequence[int], of: str = "node", groups: Sequence[Sequence[int]] = ()
-) -> DataFrame:
+def latency_frame(matrices: Mapping[str, Any], ids: Sequence[int]) -> DataFrame:
     """Square matrices of latencies as rows: state, reader, server, latency_ns (NaN where not measured).
 
     matrices  {state, e.g. "idle": [reader][server] in ns, or None}
-    ids       nodes or CPUs (`of`) of rows and columns; `groups` of them, if any
+    ids       nodes or CPUs of rows and columns
     """
     rows = [
         (state, reader, server, float(ns))
@@ -115,8 +112,7 @@ def latency_frame(
         for reader, row in zip(ids, matrix, strict=True)
         for server, ns in zip(ids, row, strict=True)
     ]
-    table = DataFrame(rows, columns=["state", "reader", "server", "latency_ns"])
-    return described(table, of=of, groups=[list(group) for group in groups])
+    return described(DataFrame(rows, columns=["state", "reader", "server", "latency_ns"]))
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:

@@ -239,7 +239,7 @@ def whatif(
     """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
     Columns: result.Result.row; shares are of walks. speedup_low, speedup and speedup_high are NaN without a
-    trace. attrs["machine"]: latencies, for plots.roofline.
+    trace. attrs["machine"]: its latencies.
     """
     return replay(capture, policies, setup, **options).frame
 

@@ -28,7 +28,7 @@ from .replay_options import (
 @sizes_option
 @full_option
 @replay_options
-@output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline", "sizes")
+@output_options("speedup", "locality", "reads", "sizes")
 def command(
     capture: str | None,
     names: tuple[str, ...],

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .info import table_pages
 from .options import capture_argument, open_or_default, steps
 from .output import Output, emit, output_options
 from .replay_options import option
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 @option("machine")
 @option("threads_on")
 @option("jobs")
-@output_options("locality", "map")
+@output_options("locality")
 def command(
     capture: str | None,
     weights: tuple[str, ...],
@@ -105,7 +104,7 @@ def command(
             table,
             lambda: [as_record(*one) for one in found],
             shown,
-            {"locality": table, "map": lambda: table_pages(opened)},
+            {"locality": table},
         ),
         output,
     )

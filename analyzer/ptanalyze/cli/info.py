@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("info")
 @capture_argument
-@output_options("tables", "map")
+@output_options("map")
 def command(capture: str | None, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
@@ -30,7 +30,7 @@ def command(capture: str | None, output: Output) -> None:
     Examples:
       ptanalyze info app
       ptanalyze info postgres --csv
-      ptanalyze info app --plot map.png --plot-kind map
+      ptanalyze info app --plot map.png
     """
     from ..capture.describe import describe
     from ..core.columns import Answer, described
@@ -50,7 +50,7 @@ def command(capture: str | None, output: Output) -> None:
             table,
             lambda: sections,
             lambda: view(sections, steps(capture, following(opened))),
-            dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
+            {"map": lambda: table_pages(opened)},
         ),
         output,
     )

@@ -43,7 +43,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     help="With --from-host: measure latencies between nodes, idle and loaded, and page walks over near and "
     "far tables, in about a minute. Default: not measured.",
 )
-@output_options("latency")
+@output_options()
 def command(
     name: str | None,
     host_file: str | None,
@@ -52,8 +52,6 @@ def command(
     output: Output,
 ) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
-
-    --plot draws the latencies of one machine, from node to node.
 
     \b
     Examples:
@@ -111,13 +109,9 @@ def single(machine: Machine) -> Answer:
         from ..analysis.frames import latency_frame
 
         matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
-        found = latency_frame(matrices, range(machine.nodes))
-        found.attrs["provenance"] = {"machine": machine.name}
-        return found
+        return latency_frame(matrices, range(machine.nodes))
 
-    return Answer(
-        "machine", table, lambda: msgspec.to_builtins(machine), lambda: view(machine), {"latency": table}
-    )
+    return Answer("machine", table, lambda: msgspec.to_builtins(machine), lambda: view(machine))
 
 
 def view(machine: Machine) -> Iterator[Section]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -21,22 +22,14 @@ TABLES = ("json", "csv")
 PLOTS = ("png", "svg", "pdf")
 KINDS = {  # of --plot-kind: what they show
     "locality": "Local-Local ... Remote-Remote by socket",
-    "tables": "page tables by level and node",
     "map": "page tables by address, level and node",
-    "speedup": "estimated speed-ups with intervals",
+    "speedup": "estimated speed-ups with intervals, and memory",
     "reads": "reads by reader's and serving node",
-    "pareto": "speed-up over extra memory",
-    "footprint": "bytes of page tables",
-    "roofline": "walks per second over DRAM reads per walk",
     "sizes": "speed-ups by the size of the run",
     "validation": "ours over published",
     "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
 }
-FUNCTIONS = {
-    "tables": "table_pages",
-    "map": "page_table_map",
-    "sizes": "curve",
-}  # of show.plots, where they differ from the kind
+FUNCTIONS = {"map": "page_table_map", "sizes": "curve"}  # of show.plots, where they differ from the kind
 
 
 @dataclass(frozen=True)
@@ -173,8 +166,8 @@ def draw(answer: Answer, path: str, kind: str | None) -> None:
     from matplotlib.figure import Figure
 
     from ..core.errors import UsageError
-    from ..show import plots
 
+    plots = import_module("..show.plots", __package__)  # by name: it names policies, so it reaches them all
     if not answer.plots:
         raise UsageError("--plot: this answer has no plot: --csv or --json write its numbers")
     kind = next(iter(answer.plots)) if kind is None else kind

@@ -258,7 +258,9 @@ def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Ca
             raise UsageError("--plot-kind sizes: name them, --sizes 4,16,64,256")
         return curve.frame
 
-    tables: dict[str, Callable[[], DataFrame]] = dict.fromkeys(
-        ("speedup", "pareto", "footprint", "roofline"), lambda: replayed.frame
-    )
-    return tables | {"locality": lambda: replayed.leaves, "reads": lambda: replayed.reads, "sizes": sizes}
+    return {
+        "speedup": lambda: replayed.frame,
+        "locality": lambda: replayed.leaves,
+        "reads": lambda: replayed.reads,
+        "sizes": sizes,
+    }

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @sizes_option
 @full_option
 @replay_options
-@output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline", "sizes")
+@output_options("speedup", "locality", "reads", "sizes")
 def command(
     capture: str | None,
     names: tuple[str, ...],

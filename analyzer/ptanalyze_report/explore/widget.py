@@ -13,7 +13,7 @@ import numpy as np
 import traitlets
 
 import ptanalyze as pt
-from ptanalyze.show.plots.table_maps import extents, page_table_map
+from ptanalyze.show.plots import extents, page_table_map
 
 # Tables of one dimension side by side: what a view of them shows, in columns.
 
@@ -252,7 +252,8 @@ def looks(tables: TableMap) -> dict[str, tuple[str, str]]:
     """{node: (colour, name)}."""
     nodes = sorted(set(tables.tree.node[tables.own].tolist()) | {-1})
     return {
-        str(node): (look[0], pt.style.node_named(node)) for node, look in pt.style.node_looks(nodes).items()
+        str(node): (colour, pt.style.node_named(node))
+        for node, colour in pt.style.node_colours(nodes).items()
     }
 
 

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from io import BytesIO
 from itertools import cycle
@@ -21,12 +20,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from pandas import DataFrame, Series
 
-from ...core.columns import COLD, UNTRACED
-from ...core.errors import UsageError, printable
-from ...core.trace import threads_placed
-from ...formats.atomic import atomic_write, must_be_writable
-from ...policies import BOUND, label
-from ...world.address_space import NO_VMA
+from ..core.columns import COLD, UNTRACED
+from ..core.errors import UsageError, printable
+from ..core.trace import threads_placed
+from ..formats.atomic import atomic_write, must_be_writable
+from ..policies import BOUND, label
 
 # Okabe and Ito, Color Universal Design, 2008
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -34,7 +32,6 @@ YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
 NODES = (BLUE, YELLOW, VERMILION, SKY, BLACK, ORANGE, GREEN, PURPLE)  # the first four differ in grey
-HATCHES = ("", "///", "...", "xxx")
 MARKERS = "osD^vPX<>pdhH8*"
 CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
     "Local-Local": (GREEN, ""),
@@ -154,11 +151,10 @@ def finish(figure: Figure, table: DataFrame, title: str, *more: str) -> Figure:
 # Rows of a plot, from the top: names on the left, numbers on the right.
 
 
-def row_figure(names: Sequence[str], height: float = 1.8) -> tuple[Figure, Axes]:
-    """A Figure of a row for each name, with `height` inches for all that is beside them."""
+def row_figure(names: Sequence[str], height: float = 1.8) -> Figure:
+    """An empty Figure for a row for each name, with `height` inches for all that is above and below them."""
     lines = [1 + broken(name, NAME).count("\n") for name in names]
-    figure = new_figure(height + sum(max(ROW, 0.2 * count) for count in lines))
-    return figure, figure.subplots()
+    return new_figure(height + sum(max(ROW, 0.2 * count) for count in lines))
 
 
 def name_rows(axis: Axes, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
@@ -170,27 +166,6 @@ def name_rows(axis: Axes, names: Sequence[str], numbers: Sequence[str] = ()) -> 
         side.set_ylim(len(texts) - 0.5, -0.5)
         side.tick_params(axis="y", length=0)
         side.grid(False, axis="y")
-
-
-def stacked_bars(
-    axis: Axes, parts: DataFrame, looks: Mapping[Any, tuple[str, str]], numbers: Sequence[str] = ()
-) -> None:
-    """A bar per row of `parts` and its columns beside each other in it, of looks {column: (colour, hatching)}
-    and with a legend above; numbers: to the right of the rows."""
-    left = np.zeros(len(parts))
-    for kind, (colour, hatch) in looks.items():
-        if kind in parts and parts[kind].any():
-            how = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": kind}
-            axis.barh(range(len(parts)), parts[kind], left=left, height=0.8, **how)
-            left = left + parts[kind].to_numpy()
-    axis.set_xlim(0, left.max())
-    name_rows(axis, [str(name) for name in parts.index], numbers)
-    axis.grid(False)
-    legend_above(axis)
-
-
-def legend_above(axis: Axes) -> None:
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
 
 
 def legend_beside(axis: Axes, **more: Any) -> None:
@@ -220,7 +195,7 @@ def fitted(axes: Axes, side: Literal["x", "y"], ratios: Iterable[float], beside:
     axes.set(**{f"{side}lim": (min(low, 1 - beside), max(high, 1 + beside))})
 
 
-# Looks of series and nodes.
+# Looks of series, colours of nodes.
 
 
 def looks(labels: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -228,26 +203,20 @@ def looks(labels: Sequence[str]) -> list[tuple[str, str, str]]:
     return list(zip(labels, cycle(SERIES), cycle(MARKERS), strict=False))
 
 
-def node_looks(nodes: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """{node: (colour, hatching)}, hatched only if there are more than four; unknown (-1) is grey.
-
-    Beyond eight distinct colours: a colour scale, dark to light, that is even in grey, too.
-    """
+def node_colours(nodes: Iterable[int]) -> dict[int, str]:
+    """{node: colour}; unknown (-1) is grey. Beyond eight nodes a scale, dark to light, even in grey, too."""
     every = list(nodes)
     count = max(every, default=0) + 1
     scale = matplotlib.colormaps["cividis"].resampled(max(count, 2))
-    by_node = {}
-    for node in every:
-        colour = NODES[node % len(NODES)] if count <= len(NODES) else to_hex(scale(node))
-        by_node[node] = (GREY, "...") if node < 0 else (colour, HATCHES[node // 4 % len(HATCHES)])
-    return by_node
+    colours = NODES if count <= len(NODES) else [to_hex(scale(node)) for node in range(count)]
+    return {node: GREY if node < 0 else colours[node] for node in every}
 
 
 def node_named(node: int) -> str:
     return "unknown" if node < 0 else f"node {node}"
 
 
-# Names of policies and of VMAs for people.
+# Names of policies for people.
 
 
 def policy_labels(table: DataFrame) -> Series:
@@ -277,47 +246,6 @@ def broken(label: str, width: int = 18) -> str:
     """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere."""
     parts = label.replace("+", "+ ").replace(":", ": ")
     return fill(parts, width).replace("+ ", "+").replace(": ", ":")
-
-
-def binary_unit(most: float) -> tuple[float, str]:
-    """(bytes, name) of a binary unit that shows `most` bytes in few digits."""
-    for power, name in ((3, "GiB"), (2, "MiB")):
-        if most >= 2 * 1024**power:
-            return float(1024**power), name
-    return 1024.0, "KiB"
-
-
-UNITS = ("KiB", "MiB", "GiB", "TiB")
-SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")
-
-
-def vma_names(groups: Iterable[str]) -> dict[str, str]:
-    """{group of a table: its name}: "libc.so.6", "[heap]", "anonymous 61.3 MiB"; other groups as they are.
-
-    Names that several VMAs share get the VMA's first address.
-    """
-    names = {group: vma_name(group) for group in groups}
-    shared = Counter(names.values())
-    return {
-        group: name if shared[name] == 1 else f"{name} at {group.partition('-')[0]}"
-        for group, name in names.items()
-    }
-
-
-def vma_name(group: str) -> str:
-    if group == NO_VMA:
-        return "memory not mapped at the dump"
-    match = SPAN.fullmatch(group)
-    if match is None:
-        return group
-    start, end, file = match.groups()
-    if file:
-        return str(file).rpartition("/")[2] or str(file)
-    size = int(end, 16) - int(start, 16)
-    power = min(max(size.bit_length() - 1, 10) // 10, len(UNITS))
-    count = size / 1024**power
-    digits = f"{count:.3g}" if count < 1000 else f"{count:.0f}"
-    return f"anonymous {digits}\N{NO-BREAK SPACE}{UNITS[power - 1]}"
 
 
 WEIGHTS = {  # what pages count by
