@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from naive.strip import REACH, keep
 from ptanalyze.capture.vm.join import join
-from ptanalyze.core.errors import Strip, bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
@@ -117,12 +118,12 @@ def without_calls_outside(trace):
     return replace(trace, events=trace.events[~(outside & np.isin(kind, CALLS))])
 
 
-def write_trace(path, trace, strip=Strip.OFF):
+def write_trace(path, trace, strip=False):
     """Write a Trace; reading it again gives the same chunks, events, touches and regions.
 
-    strip  without the touches that it leaves out of each chunk
+    strip  without the touches of each chunk that change no TLB
     """
-    with new_trace(path, strip=strip, **trace.facts) as writer:
+    with new_trace(path, **{**trace.facts, **({"stripped": REACH} if strip else {})}) as writer:
         events = iter(trace.events)
         event = next(events, None)
         for batch in trace.batches(BATCH):
@@ -133,17 +134,20 @@ def write_trace(path, trace, strip=Strip.OFF):
                 while event is not None and event["chunk"] <= number:
                     write_event(writer, event)
                     event = next(events, None)
-                write_chunk(writer, trace.chunks[number], page, batch, start)
+                write_chunk(writer, trace.chunks[number], page, batch, start, strip)
         while event is not None:
             write_event(writer, event)
             event = next(events, None)
 
 
-def write_chunk(writer, chunk, page, batch, start):
+def write_chunk(writer, chunk, page, batch, start, strip):
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
     page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
+    kept = keep(page, write, count) if strip else slice(None)
     writer.chunk(
-        *writer.stripped(page, write, count),
+        page[kept],
+        write[kept],
+        count[kept],
         thread=chunk["thread"],
         cpu=chunk["cpu"],
         time=chunk["time"],
@@ -161,7 +165,7 @@ def write_event(writer, event):
 
 def stripped(trace, path):
     """The trace written again without what can be left out, chunk by chunk."""
-    write_trace(path, trace, strip=Strip.ON)
+    write_trace(path, trace, strip=True)
     return read_trace(path)
 
 

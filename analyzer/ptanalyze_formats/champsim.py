@@ -43,9 +43,7 @@ def is_sound(records: np.ndarray) -> np.ndarray:
     return sound
 
 
-def import_champsim(
-    source: str | PathLike[str], out: str | PathLike[str], *, strip: pt.errors.Strip = pt.errors.Strip.ON
-) -> int:
+def import_champsim(source: str | PathLike[str], out: str | PathLike[str]) -> int:
     """Write the trace of `source` (.champsimtrace, also .xz or .gz) to `out`; returns the accesses.
 
     An instruction counts as a nanosecond. Its loads come before its stores; sizes are not recorded, so no
@@ -53,7 +51,7 @@ def import_champsim(
     """
     done = 0
     facts = {"tracer": "ChampSim, 1 ns = 1 instruction", "instructions": True}
-    with open_compressed(source) as file, pt.formats.new_trace(out, strip=strip, **facts) as writer:
+    with open_compressed(source) as file, pt.formats.new_trace(out, **facts) as writer:
         writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block in blocks(file, source):
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)

@@ -76,9 +76,7 @@ def trace_files(source: str | PathLike[str]) -> list[Path]:
     return sorted(file for file in inside.iterdir() if file.name.endswith((".trace.zip", ".trace.gz")))
 
 
-def import_drmemtrace(
-    source: str | PathLike[str], out: str | PathLike[str], *, strip: pt.errors.Strip = pt.errors.Strip.ON
-) -> int:
+def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> int:
     """Write the trace of `source` (a directory of traces, or one file) to `out`; returns the accesses.
 
     Loads and stores become touches, those across pages touches of each; prefetches and what the kernel did
@@ -90,7 +88,7 @@ def import_drmemtrace(
         raise pt.errors.CaptureError(source, "files", "none", "no *.trace.zip or *.trace.gz inside")
     threads: dict[int, int] = {}
     begun = None
-    with pt.formats.new_trace(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
+    with pt.formats.new_trace(out, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
         for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             if segment.time - begun >= LONGEST:

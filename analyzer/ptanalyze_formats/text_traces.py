@@ -15,12 +15,7 @@ SHORTEST_LINE = 6
 WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, blank, address, comma, size)"
 
 
-def import_lackey(
-    source: str | PathLike[str] | IO[bytes],
-    out: str | PathLike[str],
-    *,
-    strip: pt.errors.Strip = pt.errors.Strip.ON,
-) -> int:
+def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
@@ -29,7 +24,7 @@ def import_lackey(
     """
     instructions = 0
     facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}
-    with open_input(source) as (file, name), pt.formats.new_trace(out, strip=strip, **facts) as writer:
+    with open_input(source) as (file, name), pt.formats.new_trace(out, **facts) as writer:
         writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE
@@ -52,12 +47,7 @@ PINATRACE_SHORTEST_LINE = 11
 PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS, then nothing or a size and a value)"
 
 
-def import_pinatrace(
-    source: str | PathLike[str] | IO[bytes],
-    out: str | PathLike[str],
-    *,
-    strip: pt.errors.Strip = pt.errors.Strip.ON,
-) -> int:
+def import_pinatrace(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     It has no threads or times: all of it is thread 0, and the touch of a page counts as a nanosecond. Where
@@ -67,7 +57,7 @@ def import_pinatrace(
     done = 0
     with (
         open_input(source) as (file, name),
-        pt.formats.new_trace(out, strip=strip, tracer="pinatrace, 1 ns = 1 access") as writer,
+        pt.formats.new_trace(out, tracer="pinatrace, 1 ns = 1 access") as writer,
     ):
         writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
         for block, before in blocks(file, name):

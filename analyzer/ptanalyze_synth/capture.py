@@ -69,7 +69,7 @@ def must_fit(plan: Plan, directory: Path) -> None:
     tables = float(np.count_nonzero(~plan.huge))
     if plan.nested:
         tables += plan.regions * growth(plan.asked.fragmentation) * (1 - (plan.asked.host_thp or 0))
-    need = int(tables * pt.formats.TABLE_BYTES * SLACK)
+    need = int(2 * tables * pt.snapshot.ENTRIES_PER_TABLE * 8 * SLACK)  # as they are made, and as a file
     if need > free:
         raise pt.UsageError(
             f"{directory.parent}: about {pt.errors.show_size(need)} of page tables do not fit, "
@@ -91,7 +91,7 @@ def trace_facts(asked: Parameters) -> dict[str, Any]:
 
 
 def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
-    """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
+    """Write everything but the trace; returns the Snapshot."""
     space, topology = state.space, topology_of(plan, state.frames.host, plan.asked.nodes)
     facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
     if plan.asked.scale > 1:
@@ -107,9 +107,9 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     guest = tree_of(space.guest, state.guest, behind, topology, plan.asked.levels, "x86")
     vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], pt.snapshot.VMA_DTYPE)
     snapshot = pt.Snapshot(guest, vmas, ("",), topology, host, facts)
-    write_tree(directory, "gpt", space.guest, guest)
+    pt.formats.write_tree(directory, "gpt", guest)
     if host is not None:
-        write_tree(directory, "ept", space.host, host)
+        pt.formats.write_tree(directory, "ept", host)
         pt.formats.write_vm(directory, host_dump(plan, state.frames, host, topology))
     with pt.formats.atomic_write(directory / "maps") as out:
         out.write(pt.formats.format_maps(vmas, ("",)).encode())
@@ -148,7 +148,7 @@ def tree_of(
     levels: int,
     encoding: str,
 ) -> pt.snapshot.Tree:
-    """Tree of the tables that were made; its entries stay where they are until write_tree."""
+    """Tree of the tables that were made."""
     kept = np.flatnonzero(radix.frame >= 0)
     number = np.cumsum(radix.frame >= 0) - 1
     parent = layout.parent[kept]
@@ -156,13 +156,7 @@ def tree_of(
     node = topology.node_of_frame(behind[kept])
     flags = np.zeros(len(kept), np.uint8)
     columns = layout.base[kept], radix.frame[kept], parent, node, layout.level[kept], flags
-    return pt.snapshot.Tree(radix.entries, *columns, levels, encoding)
-
-
-def write_tree(directory: Path, name: str, radix: Radix, tree: pt.snapshot.Tree) -> None:
-    pt.formats.keep_tables(radix.entries, np.flatnonzero(radix.frame >= 0))
-    pt.formats.close_entries(directory, name, tree)
-    pt.formats.write_records(directory, name, tree)
+    return pt.snapshot.Tree(radix.entries[kept], *columns, levels, encoding)
 
 
 def vm_facts(plan: Plan, space: Space, seen: pt.snapshot.Topology) -> dict[str, Any]:

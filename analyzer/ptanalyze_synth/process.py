@@ -1,5 +1,6 @@
 """The modelled process from its first fault to its last access."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
@@ -151,7 +152,7 @@ def new_state(plan: Plan, directory: Path) -> State:
     regions = (START >> 21) + np.arange(plan.regions)
     guest = lay_out(regions, plan.huge, asked.levels)
     key = [int(k) for k in plan.rng(3).integers(0, 1 << 32, 3)]
-    radix = new_radix(directory, "gpt", guest, guest.leaf, plan.huge, X86)
+    radix = new_radix(directory, guest, guest.leaf, plan.huge, X86)
     span = frames.guest or frames.host
     memory = new_memory(span, frames.guest_nodes, frames.room, frames.freed, plan.policy, key[0])
     host, nested = None, empty_radix()
@@ -189,13 +190,14 @@ def new_host(plan: Plan, directory: Path, memory: Memory) -> tuple[Layout, Radix
     layout = lay_out(regions, draws[regions], plan.asked.levels)
     leaf = np.full(size, -1, np.int32)
     leaf[regions] = layout.leaf
-    return layout, new_radix(directory, "ept", layout, leaf, draws, EPT)
+    return layout, new_radix(directory, layout, leaf, draws, EPT)
 
 
 def new_radix(
-    directory: Path, name: str, layout: Layout, leaf: np.ndarray, huge: np.ndarray, flags: tuple[int, ...]
+    directory: Path, layout: Layout, leaf: np.ndarray, huge: np.ndarray, flags: tuple[int, ...]
 ) -> Radix:
-    entries = pt.formats.reserve_entries(directory, name, len(layout))
+    with tempfile.TemporaryFile(dir=directory) as file:
+        entries = pt.formats.map_new(file, "<u8", (len(layout), pt.snapshot.ENTRIES_PER_TABLE))
     made = np.full(len(layout), -1, np.int64)
     return Radix(entries, made, layout.parent, layout.slot, leaf, huge, *(np.uint64(f) for f in flags))
 

@@ -11,8 +11,9 @@ from io import StringIO
 import numpy as np
 
 from captures import write_bits, write_rounds
+from naive.strip import REACH
 from ptanalyze.cli import run
-from ptanalyze.core.errors import Strip, bundled
+from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
@@ -80,11 +81,11 @@ def pages():
     ]
 
 
-def trace_into(path, touched, roi=False, strip=Strip.OFF):
+def trace_into(path, touched, roi=False, stripped=()):
     """A trace of four threads, a dozen chunks and every kind of call."""
     rng = np.random.default_rng(len(touched))
     facts = {"tracer": "fuzz", "instructions": True, "pid": 1234, "command": "./x y"}
-    with new_trace(path, strip=strip, **facts) as writer:
+    with new_trace(path, stripped=stripped, **facts) as writer:
         for k in range(4):
             parent = 0 if k else UNKNOWN_THREAD
             writer.event(Event.THREAD_START, 1234 + k, parent, thread=k, time=k)
@@ -151,7 +152,7 @@ def captures(place):
     vm(place / "vm")
     vm(place / "vm-ept", "ept", 5)
     with new_capture(place / "trace") as inside:
-        trace_into(inside / "trace.ptt", TOUCHED, roi=True, strip=Strip.ON)
+        trace_into(inside / "trace.ptt", TOUCHED, roi=True, stripped=REACH)
         seal(inside, "trace", {})
     return {path.name: contents(path) for path in sorted(place.iterdir())}
 

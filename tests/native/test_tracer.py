@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from captures import without_calls_outside, write_event
 from naive import decode as naive
+from naive.strip import REACH
 from native import tracing
 from native.dumping import make
 from native.tracing import PAGES, ROOT, counts, run, touched_once, traced, wait_written
@@ -31,8 +32,6 @@ from ptanalyze.formats import trace
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.formats.trace_writer import new_trace
-from ptanalyze.kernels import trace_codec as strip_kernel
-from ptanalyze.kernels.trace_codec import REACH
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze.world.tlb_filter import TlbFilter
@@ -417,7 +416,7 @@ def stays_exact(library, accesses, room=CHUNK):
 def test_the_header_names_the_arrays_that_the_tests_check(library):
     n = ctypes.c_size_t.in_dll(library, "reaches").value
     rows = np.ctypeslib.as_array((ctypes.c_uint16 * (4 * n)).in_dll(library, "reach")).reshape(n, 4)
-    assert [tuple(row) for row in rows[:, :3].tolist()] == SMALL_REACHES == list(strip_kernel.REACH)
+    assert [tuple(row) for row in rows[:, :3].tolist()] == SMALL_REACHES == list(REACH)
     assert not rows[:, 3].any()
 
 

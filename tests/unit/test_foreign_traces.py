@@ -63,7 +63,7 @@ def write(path, *members, ends=True):
 
 
 def imported(tmp_path, source):
-    import_drmemtrace(source, tmp_path / "t.ptt", strip=False)
+    import_drmemtrace(source, tmp_path / "t.ptt")
     return read_trace(tmp_path / "t.ptt")
 
 
@@ -125,16 +125,6 @@ def test_every_instruction_counts_once_wherever_the_loads_are(tmp_path):
     records += [load_from(3), *run, *at(3), *run]
     trace = imported(tmp_path, write(tmp_path / "a.trace.zip", [*records, load_from(4), load_from(5), *run]))
     assert trace.chunks["instructions"].sum() == 8 * 3
-
-
-def test_stripping_keeps_all_accesses_and_instructions(tmp_path):
-    records = [*begin(7), *at(1), *[(INSTR, 4, 0), load_from(1), (INSTR, 4, 0), load_from(2)] * 500]
-    whole = imported(tmp_path, write(tmp_path / "a.trace.zip", records))
-    import_drmemtrace(tmp_path / "a.trace.zip", tmp_path / "s.ptt")
-    less = read_trace(tmp_path / "s.ptt")
-    assert less.accesses == whole.accesses == 1000
-    assert less.chunks["instructions"].sum() == whole.chunks["instructions"].sum() == 1000
-    assert len(rows(less)) < len(rows(whole)) / 10
 
 
 def test_a_core_that_changes_its_thread_is_followed(tmp_path):
@@ -272,7 +262,7 @@ def test_champsims_loads_come_before_its_stores(tmp_path, pack):
     ending = {lzma.compress: ".xz", gzip.compress: ".gz"}.get(pack, "")
     file = tmp_path / f"a.champsimtrace{ending}"
     file.write_bytes(pack(RECORDS.tobytes()))
-    assert import_champsim(file, tmp_path / "t.ptt", strip=False) == 5
+    assert import_champsim(file, tmp_path / "t.ptt") == 5
     trace = read_trace(tmp_path / "t.ptt")
     assert pages(trace) == [(5, False), (9, False), (5, True), (7, True), (8, True)]
     assert recognise(file) == "champsim"
@@ -322,7 +312,7 @@ def test_damaged_compression_is_refused(tmp_path):
 
 @pytest.mark.twin
 def test_pinatraces_lines_become_touches(tmp_path):
-    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt", strip=False) == 3
+    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt") == 3
     assert pages(read_trace(tmp_path / "t.ptt")) == [(0x7FFE1, True), (5, False)]
 
 
@@ -336,7 +326,7 @@ ODD_LINES = [
 
 @pytest.mark.twin
 def test_accesses_with_sizes_reach_into_second_pages(tmp_path):
-    assert import_pinatrace(io.BytesIO(SIMPLE), tmp_path / "t.ptt", strip=False) == 7
+    assert import_pinatrace(io.BytesIO(SIMPLE), tmp_path / "t.ptt") == 7
     found = [(0x7FFD5A001, True), (0x7FFD5A002, False), (0x7FFD5A003, False), (0x7FFD5A004, False)]
     assert pages(read_trace(tmp_path / "t.ptt")) == [*found, (0x7FFD5A003, True), (0x7FFD5A004, True)]
     (tmp_path / "a").write_bytes(SIMPLE)

@@ -11,22 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from captures import same_walks, stripped, walks, write_trace
-from naive.walker import NaiveTlb, SetAssoc, joined_groups, naive_fold
+from captures import same_walks, stripped, write_trace
+from naive.walker import NaiveTlb, joined_groups, naive_fold
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
-from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Batches, Event, Piece, Touches, WalkStream
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.trace import read_index, read_trace, trace_of
-from ptanalyze.kernels.trace_codec import REACH, keep
+from ptanalyze.formats.trace import read_index, trace_of
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
 from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb
-from ptanalyze.world.traced_program import bare_snapshot
-from ptanalyze_formats.text_traces import import_lackey
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.
@@ -541,71 +538,6 @@ def test_a_shootdown_of_up_to_33_pages_spares_the_others_and_a_longer_one_flushe
 
 # What is left out of a trace changes no TLB, no walk and no count; a TLB that it would change is refused.
 
-LARGER = ((1, 32, 4), (1, 48, 5), (2, 16, 4), (2, 8, 5))
-GIB_PAGES, REGION = 1 << 18, 1 << 9  # in pages
-STRIP_PAGES = st.one_of(
-    st.integers(0, 7).map(lambda k: 5 + 16 * k),
-    st.integers(0, 120),
-    st.integers(0, 10).map(lambda k: 4 * REGION * k + 3 * k),
-    st.integers(0, 90).map(lambda k: (k * 37 % 101) * REGION + k),
-    st.integers(0, 70).map(lambda k: k * GIB_PAGES + k % 16 * REGION + 11 * k),
-)
-
-
-def after(pages, array):
-    """(positions of the misses among `pages`, the array's sets at the end)."""
-    size, sets, ways = array
-    lru = SetAssoc(sets, ways)
-    entries = [page >> 9 * (size - 1) for page in pages]
-    misses = [at for at, entry in enumerate(entries) if not lru.touch(entry, entry)]
-    return misses, [list(row) for row in lru.sets]
-
-
-def stays_exact(page, write):
-    count = np.ones(len(page), np.int64)
-    kept = keep(np.array(page, np.int64), np.array(write, bool), count)
-    left = np.flatnonzero(kept)
-    for array in REACH + LARGER:
-        misses, held = after(page, array)
-        found, holds = after([page[at] for at in left], array)
-        assert [int(left[at]) for at in found] == misses and holds == held, array
-    for number in set(page):
-        mine = [at for at in range(len(page)) if page[at] == number]
-        assert sum(int(count[at]) for at in mine if kept[at]) == len(mine)
-        stores = [at for at in mine if write[at]]
-        assert not stores or kept[stores[0]]
-    return kept
-
-
-@pytest.mark.twin
-@settings(deadline=None)
-@given(touches=st.lists(st.tuples(STRIP_PAGES, st.booleans()), max_size=300))
-def test_misses_of_every_array_and_what_it_holds_are_those_of_all_touches(touches):
-    stays_exact([page for page, _ in touches], [write for _, write in touches])
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("step", [1, 16, 4 * REGION, 37 * REGION + 1, GIB_PAGES + REGION + 1])
-def test_drifting_sets_of_hot_pages_stay_exact(step):
-    rng = np.random.default_rng(step)
-    for hot in (3, 5, 20, 70):
-        base = rng.integers(0, 200, 2500) // 50 * hot + rng.zipf(1.3, 2500) % hot
-        page = np.where(rng.integers(0, 6, 2500) == 0, 7000 + np.arange(2500) // 3, base) * step
-        stays_exact(page.tolist(), (rng.integers(0, 3, 2500) == 0).tolist())
-
-
-@pytest.mark.twin
-def test_of_a_loop_over_few_pages_little_remains():
-    assert stays_exact([1, 2, 900, 77777] * 100, [False] * 400).sum() == 8
-
-
-@pytest.mark.twin
-def test_no_record_stands_for_more_accesses_than_the_format_can_say():
-    count = np.full(9, (1 << 18) - 1, np.int64)
-    assert keep(np.array([1, 2, 1, 2, 1, 2, 1, 2, 1], np.int64), np.zeros(9, bool), count).all()
-    assert count.max() == (1 << 18) - 1
-
-
 GB = 1 << 30
 
 
@@ -658,24 +590,6 @@ def test_an_array_for_pages_that_the_trace_lacks_may_have_any_shape(tmp_path):
     short = stripped(trace, tmp_path / "trace.ptt")
     space = address_space(build_snapshot([(GB, 9)]), trace.regions)
     assert len(TlbFilter(short, space, place(trace, 1, 1), small_tlb((64, 4), (16, 4), (3, 1))).first()) == 2
-
-
-@pytest.mark.twin
-def test_an_imported_trace_is_stripped_and_has_the_same_walks(tmp_path):
-    rng = np.random.default_rng(9)
-    text = b"".join(
-        b"I  400000,4\n L %x,8\n S 7ff0000000,8\n" % (0x10000 + 4096 * int(k))
-        for k in rng.zipf(1.3, 5000) % 3000
-    )
-    (tmp_path / "text").write_bytes(text)
-    for name, strip in (("whole", False), ("short", True)):
-        assert import_lackey(tmp_path / "text", tmp_path / name, strip=strip) == 10_000
-    whole, short = read_trace(tmp_path / "whole"), read_trace(tmp_path / "short")
-    assert whole.facts["stripped"] == () and short.facts["stripped"] == REACH
-    assert short.touches < whole.touches / 3 and short.accesses == whole.accesses
-    machine = load_machine(machine_names()[0])
-    expected, found = (walks(trace, bare_snapshot(trace), machine) for trace in (whole, short))
-    assert found.page.tolist() == expected.page.tolist() and found.hits.tolist() == expected.hits.tolist()
 
 
 # Both kernels, and a TLB that is split by set: the same walks on every machine of the package.

@@ -280,28 +280,6 @@ def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, val
         read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
 
 
-@pytest.mark.twin
-@pytest.mark.parametrize(
-    ("version", "fields", "how"),
-    [
-        (3, {"sample": b"sets:1/8"}, "as a sample (sets:1/8)"),
-        (3, {"every": 10**10, "window": 10**9}, "in windows (1s of 10s)"),
-        (4, {"second": (128, 16, 64, 0)}, "with touches left out that hit in the second-level TLB"),
-    ],
-)
-def test_a_trace_of_a_part_is_refused_in_a_sentence_that_says_how_it_was_recorded(
-    tmp_path, good, version, fields, how
-):
-    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
-    header["version"] = version
-    for field, value in fields.items():
-        header[field] = value
-    with pytest.raises(CaptureError) as error:
-        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
-    assert f"recorded {how}" in str(error.value) and "\n" not in str(error.value)
-    assert str(error.value).endswith("which this version does not replay; record it whole")
-
-
 def frame(payload, **fields):
     head = np.zeros(1, FRAME_DTYPE)
     head["magic"], head["kind"], head["bytes"] = trace_codec.FRAME_MAGIC, 1, len(payload)

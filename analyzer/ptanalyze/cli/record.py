@@ -178,12 +178,11 @@ def command(
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record
     from ..capture.live.tracers import Options
-    from ..core.errors import Strip
     from ..formats.atomic import caller
     from ..show.terminal import Progress, accesses, size
 
     output = output or free_name(command[0])
-    options = Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region)
+    options = Options(strip=strip == "on", seconds=seconds or 0, **region)
     if then == "end" and not options.ends_once:
         raise UsageError(
             "--then end: the region lasts until the program ends, or may begin again; give --for, "

@@ -13,7 +13,6 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from enum import IntEnum
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -228,16 +227,6 @@ def bundled(kind: str) -> Path:
     if installed.is_dir():
         return installed
     return CHECKOUT / {"models": "models", "samples": "dumps/samples"}[kind]
-
-
-# What a recorder or an importer leaves out of a trace.
-
-
-class Strip(IntEnum):
-    """ON: touches that change no TLB (kernels/trace_codec.py)."""
-
-    OFF = 0
-    ON = 1
 
 
 # The node of what lies on none that is known; without NumPy, which a survey of the host does not load.

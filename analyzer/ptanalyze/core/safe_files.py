@@ -12,7 +12,6 @@ import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -196,10 +195,8 @@ def _remove(path: Path) -> None:
 
 POLYNOMIAL = 0xEDB88320
 ONES = 0xFFFFFFFF
+ONE, BYTE = 1 << 31, 1 << 23  # x^0 and x^8: the highest bit of a register is the lowest power
 BLOCK = 1 << 22
-BIT = -3  # a bit is 2^-3 bytes
-
-Matrix = tuple[int, ...]  # over GF(2): the column for each bit of a register
 
 
 def crc_of(file: BufferedReader) -> int:
@@ -236,31 +233,24 @@ def pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def crc_of_zeros(count: int, crc: int = 0) -> int:
-    """CRC-32 of what `crc` is of and `count` zeros behind it; as zlib's crc32_combine, by squaring."""
-    register, power = crc ^ ONES, 0
-    while count >> power:
-        if count >> power & 1:
-            register = _times(_zeros(power), register)
-        power += 1
-    return register ^ ONES
+    """CRC-32 of what `crc` is of and `count` zeros behind it: times x^(8 count), by squaring."""
+    power, square = ONE, BYTE
+    while count:
+        if count & 1:
+            power = _times(power, square)
+        square, count = _times(square, square), count >> 1
+    return _times(power, crc ^ ONES) ^ ONES
 
 
-@cache
-def _zeros(power: int) -> Matrix:
-    """What 2^power bytes of zeros do to the register."""
-    if power == BIT:
-        return (POLYNOMIAL, *(1 << n for n in range(31)))
-    half = _zeros(power - 1)
-    return tuple(_times(half, column) for column in half)
-
-
-def _times(matrix: Matrix, register: int) -> int:
-    result = 0
-    for column in matrix:
-        if register & 1:
-            result ^= column
-        register >>= 1
-    return result
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials over GF(2), modulo that of CRC-32."""
+    product = 0
+    while a:
+        if a & ONE:
+            product ^= b
+        a = a << 1 & ONES
+        b = b >> 1 ^ (POLYNOMIAL if b & 1 else 0)
+    return product
 
 
 # JSON and TOML to plain values and msgspec structs.

@@ -1,7 +1,6 @@
 """Files appear whole or not at all: written without a name, synced, then named, readable by their owner."""
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -52,15 +51,11 @@ def named(said: Any, out: Path, inside: Path) -> Any:
     return said.replace(str(inside), str(out))
 
 
-FILES = "/proc/self/fd"
-UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_TMPFILE here, open(2)
-
-
 @contextmanager
 def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = False) -> Iterator[IO[Any]]:
     """An open file that becomes `path` (0600) when the block ends, and vanishes if it raises.
 
-    Where the file system has O_TMPFILE nothing is there before, else a file whose name cannot be guessed.
+    Until then its name cannot be guessed.
 
     given  somebody typed `path`: a device or pipe there, such as /dev/stdout, is written to. Else what is
            there is replaced: in a capture it may be a stranger's link to a disk. Under sudo the file is
@@ -80,12 +75,9 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
             if given and (owner := caller()):
                 os.fchown(file.fileno(), *owner)
             os.fsync(file.fileno())
-            if temporary is None:
-                temporary = _named(file.fileno(), path)
             os.replace(temporary, path)
     except BaseException as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in FULL and not isinstance(error.filename, str):
             raise OSError(error.errno, f"cannot write: {os.strerror(error.errno)}", str(path)) from None
         raise
@@ -101,14 +93,8 @@ def _is_no_file(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _new_file(path: Path) -> tuple[int, Path | None]:
-    """(open file, its name or None): locked, so that no cleanup removes it."""
-    if os.path.exists(FILES):
-        try:
-            return os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
-        except OSError as error:
-            if error.errno not in UNNAMED:
-                raise
+def _new_file(path: Path) -> tuple[int, Path]:
+    """(open file, its name): locked, so that no cleanup removes it."""
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
     while True:
         temporary = path.with_name(unfinished_name(path.name))
@@ -116,19 +102,6 @@ def _new_file(path: Path) -> tuple[int, Path | None]:
         if hold(fd, temporary):
             return fd, temporary
         os.close(fd)
-
-
-def _named(fd: int, path: Path) -> Path:
-    """Give the file a name beside `path`: linkat(2) alone cannot replace a file."""
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    temporary = path.with_name(unfinished_name(path.name))
-    files = os.open(FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # only with a directory does Python pass AT_SYMLINK_FOLLOW
-        os.link(str(fd), temporary, src_dir_fd=files)
-    finally:
-        os.close(files)
-    return temporary
 
 
 def sync_directory(directory: str | PathLike[str]) -> None:

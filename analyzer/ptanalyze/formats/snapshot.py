@@ -46,7 +46,7 @@ from ..core.snapshot import (
     Topology,
     Tree,
 )
-from .atomic import atomic_write, map_new
+from .atomic import atomic_write
 from .record import decode_facts, decode_record, write_record
 
 TABLES_MAGIC = b"PTTABLES"
@@ -198,9 +198,8 @@ def validate_each(path: Path, records: np.ndarray, levels: int) -> None:
 
 
 def validate(path: Path, records: np.ndarray, levels: int) -> None:
-    """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
+    """CaptureError unless the records, each sound by itself, form depth-first trees."""
     level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
-    validate_each(path, records, levels)
     expected = enclosing_tables(level, levels)
     reject(path, "parent", parent, parent != expected, "not the table before it one level up")
     span = np.int64(1) << (3 + 9 * level)  # bytes per entry
@@ -242,42 +241,6 @@ def reject(path: Path, field: str, values: np.ndarray, wrong: np.ndarray, why: s
     if wrong.any():
         at = int(np.argmax(wrong))
         raise CaptureError(path, f"{field} of table {at}", values[at], why)
-
-
-# `NAME.entries` filled in place, in any order, by a writer that knows the largest number of tables.
-
-TABLE_BYTES = ENTRIES_PER_TABLE * 8
-TABLES_STREAM_BLOCK = 4096  # tables moved at a time: 16 MiB
-
-
-def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
-    """uint64[room, 512], all zero: the writable map of a new `name`.entries (0600), with its blocks on disk.
-
-    The directory must not be in use yet (record.new_capture); close_entries completes the file. OSError
-    if the disk is full.
-    """
-    path = Path(directory) / f"{name}.entries"
-    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    with os.fdopen(fd, "r+b") as file:
-        return np.asarray(map_new(file, "<u8", (room, ENTRIES_PER_TABLE), ENTRIES_HEADER))
-
-
-def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:
-    """Move tables `kept` (int64[n], ascending) to the front of uint64[room, 512], in place, in blocks."""
-    moved = np.flatnonzero(kept != np.arange(len(kept)))
-    for start in range(moved[0] if len(moved) else len(kept), len(kept), TABLES_STREAM_BLOCK):
-        end = min(start + TABLES_STREAM_BLOCK, len(kept))
-        entries[start:end] = entries[kept[start:end]]
-
-
-def close_entries(directory: str | PathLike[str], name: str, tree: Tree) -> None:
-    """Cut the file to the tables of `tree`, write its header, sync."""
-    with open(Path(directory) / f"{name}.entries", "r+b") as file:
-        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)
-        file.write(head.ljust(ENTRIES_HEADER, b"\0"))
-        file.truncate(ENTRIES_HEADER + len(tree) * TABLE_BYTES)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # `maps`: the text of /proc/PID/maps, byte for byte, as a VMA array.
@@ -345,49 +308,30 @@ class NodeRecord(Strict):
     frames: tuple[tuple[int, int], ...] = ()
 
 
-class Signature(Strict):
-    """Counters that move when an address space changes; null where the kernel has none."""
+class Quiescence(msgspec.Struct):
+    """Whether the counters that move when an address space changes stood still; null where there are none."""
 
-    minflt: int
-    majflt: int
-    mm_lock_seq: int | None = None
-    pgtables_bytes: int | None = None
-
-
-class Quiescence(Strict):
-    before: Signature
-    after: Signature
+    before: dict[str, int | None]
+    after: dict[str, int | None]
     quiet: bool
 
 
-class Completeness(Strict):
+class Completeness(msgspec.Struct):
     """Table pages read compared with mm->pgtables_bytes, which counts levels 1 to 3."""
 
     tables: int
     counted_by_kernel: int | None
     huge_leaves: int
-    difference: int | None
     explained: bool
     explanation: str
 
 
-class Reading(Strict):
-    """Tables that were not read cleanly, and interior entries cleared because their table was gone."""
-
-    changed: int
-    torn: int
-    fault: int
-    bad_type: int
-    dropped: int
-
-
-class Verified(Strict):
-    """Leaves compared with /proc/PID/pagemap, in 4 KiB pages."""
+class Verified(msgspec.Struct):
+    """Leaves compared with /proc/PID/pagemap, in 4 KiB pages, some of which it hides (VM_PFNMAP: [vvar])."""
 
     checked: int
     mismatched: int
-    hidden: int  # mapped, but pagemap hides VM_PFNMAP areas such as [vvar]
-    examples: tuple[str, ...] = ()
+    hidden: int
 
 
 class Sides(msgspec.Struct, kw_only=True):
@@ -397,20 +341,6 @@ class Sides(msgspec.Struct, kw_only=True):
     guest_nodes: tuple[Any, ...] | None = None
     numa_oblivious: bool | None = None
     seconds_apart: float | None = None
-
-
-class ReplicaTree(Strict):
-    """A tree: the name of its files, and the nodes whose CPUs walk it."""
-
-    name: Annotated[str, Meta(pattern=r"^gpt(-node\d{1,3})?$")]
-    nodes: tuple[int, ...]
-
-
-class ReplicaRecord(Strict):
-    """`owners`: [first byte, one past the last, node] of each area; null where the kernel knows none."""
-
-    trees: Annotated[tuple[ReplicaTree, ...], Meta(min_length=2)]
-    owners: tuple[tuple[int, int, int], ...] | None = None
 
 
 class NativeTime(Strict):
@@ -426,36 +356,23 @@ class NativeTime(Strict):
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """The facts a dumper records; an importer may leave any of them out and add others."""
+    """The facts of a dumper that something reads; it may leave any of them out, and add others."""
 
     pid: int | None = None
-    comm: str | None = None
-    uid: int | None = None
+    kernel: str | None = None
     huge_pages: str | None = (
         None  # transparent ones: "always", "madvise", "never", "forbidden" to the process
     )
-    kernel: str | None = None
-    cpu: str | None = None
-    time: datetime | None = None  # UTC
-    uptime_s: float | None = None  # of the kernel, at that time
-    process_s: float | None = None  # for which the process had run then
-    duration_s: float | None = None
-    method: str | None = None  # "bpf", "pagemap", or the importer
+    uptime_s: float | None = None  # of the kernel, when the dump was made
+    process_s: float | None = None  # for which the process or VMM had run then
     quiescence: Quiescence | None = None
     completeness: Completeness | None = None
-    reading: Reading | None = None
-    retries: int | None = None
-    stopped: bool | None = None
-    streamed: bool | None = None
-    page_type: str | None = None
-    node_source: str | None = None
     unknown: tuple[str, ...] = ()  # columns that hold no data
     native: NativeTime | None = None
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
     scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # Snapshot.scale
     vm: Sides | None = None
-    replicas: ReplicaRecord | None = None
 
 
 class SnapshotRecord(Strict):
@@ -478,10 +395,6 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION)
     facts = decode_facts(path, record.facts, Facts, FORMAT)
     guest = read_tree(directory, "gpt")
-    for field in ("levels", "encoding"):
-        if getattr(record, field) != getattr(guest, field):
-            why = f"gpt.tables says {getattr(guest, field)}"
-            raise CaptureError(directory / SNAPSHOT_FILE, field, getattr(record, field), why)
     vmas, names = parse_maps(read_bytes(directory / "maps", MOST_MAPS), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
@@ -611,34 +524,6 @@ class Root(Strict):
     why: str = ""
 
 
-class KvmCounters(Strict):
-    """Counters that move when KVM changes its tables, e.g. {"mmu_notifier_seq": 9, "tdp_mmu_pages": 130}."""
-
-    before: dict[str, int]
-    after: dict[str, int]
-    quiet: bool
-
-
-class VmFacts(msgspec.Struct, kw_only=True):
-    """The facts a dumper records; it may leave any of them out and add others."""
-
-    pid: int | None = None
-    comm: str | None = None
-    uid: int | None = None
-    kernel: str | None = None
-    cpu: str | None = None
-    time: datetime | None = None  # UTC
-    uptime_s: float | None = None  # of the host, at that time
-    process_s: float | None = None  # for which the VMM had run then
-    duration_s: float | None = None
-    method: str | None = None  # "bpf"
-    quiescence: KvmCounters | None = None
-    reading: Reading | None = None
-    retries: int | None = None
-    stopped: bool | None = None
-    unknown: tuple[str, ...] = ()  # columns that hold no data
-
-
 class VmRecord(Strict):
     format: str
     version: int
@@ -668,12 +553,8 @@ def read_vm(directory: str | PathLike[str]) -> HostDump:
     a missing file."""
     path = Path(directory) / VM_FILE
     record = decode_record(path, read_bytes(path), VmRecord, VM_FORMAT, VM_VERSION)
-    facts = decode_facts(path, record.facts, VmFacts, VM_FORMAT)
+    facts = decode_facts(path, record.facts, Facts, VM_FORMAT)
     tree = read_tree(directory, NAME)
-    for field in ("levels", "encoding"):
-        if getattr(record, field) != getattr(tree, field):
-            why = f"{NAME}.tables says {getattr(tree, field)}"
-            raise CaptureError(path, field, getattr(record, field), why)
     check_slots(path, record.slots)
     check_roots(path, record.roots, tree)
     topology = topology_of(path, record.nodes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import CaptureError, printable
+from ..core.errors import CaptureError
 from ..core.safe_files import open_inside
 from ..core.trace import (
     CHUNK_DTYPE,
@@ -34,8 +34,7 @@ from .atomic import atomic_write
 
 MAGIC = b"PTTRACE\n"
 VERSION = 2
-OLD = (1,)  # never stripped, else the same
-RETIRED = (3, 4)  # of a part of the accesses: see "sample" and "every" of the header; filtered twice
+OLD = 1  # never stripped, else the same
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
@@ -67,11 +66,9 @@ HEADER_DTYPE = np.dtype(
         ("command", "S1024"),
         ("rules", "S2808"),
         ("lost_threads", "<u8"),
-        ("sample", "S16"),
-        ("every", "<u8"),
-        ("window", "<u8"),
+        ("unused", "S32"),
         ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 7),
-        ("second", [("sets", "<u2"), ("one_in", "<u2"), ("run", "<u2"), ("zero", "<u2")]),
+        ("more", "S8"),
     ]
 )
 FRAME_DTYPE = np.dtype(
@@ -115,20 +112,14 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
     header: np.void = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
     expect = {"magic": MAGIC, "byte_order": BYTE_ORDER, "version": VERSION, "header_bytes": HEADER_BYTES}
     for name, value in expect.items():
-        if header[name] != value and not (name == "version" and header[name] in (*OLD, *RETIRED)):
-            raise CaptureError(
-                path, name, header[name], f"expected {value}; not a trace that this release reads"
-            )
+        if header[name] != value and not (name == "version" and header[name] == OLD):
+            why = f"expected {value}; record it again, whole: this release reads no other trace"
+            raise CaptureError(path, name, header[name], why)
     blank = data[:HEADER_BYTES].copy().view(HEADER_DTYPE)
     blank["crc"] = 0
     crc = zlib.crc32(blank.tobytes())
     if crc != header["crc"]:
         raise CaptureError(path, "header crc", f"{header['crc']:08x}", f"the header's bytes give {crc:08x}")
-    if header["version"] in RETIRED:
-        raise CaptureError(
-            path, "version", header["version"],
-            f"recorded {retired(header)}, which this version does not replay; record it whole",
-        )  # fmt: skip
     if header["guest_base"] > HIGHEST:
         raise CaptureError(path, "guest_base", hex(header["guest_base"]), "beyond 57-bit addresses")
     if header["ended"] > ENDED_IMPORTED:
@@ -179,15 +170,6 @@ def facts_of(header: np.void, lost: int) -> dict[str, Any]:
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
     return facts
-
-
-def retired(header: np.void) -> str:
-    """How a trace of a RETIRED version was recorded."""
-    if header["every"]:
-        return f"in windows ({header['window'] / 1e9:g}s of {header['every'] / 1e9:g}s)"
-    if sample := header["sample"].decode("ascii", "replace"):
-        return f"as a sample ({printable(sample)})"
-    return "with touches left out that hit in the second-level TLB (--strip l2)"
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:

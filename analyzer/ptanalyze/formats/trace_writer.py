@@ -8,9 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..core.errors import Strip
 from ..kernels import trace_codec
-from ..kernels.trace_codec import REACH, keep
 from .atomic import atomic_write
 from .trace import (
     BYTE_ORDER,
@@ -35,27 +33,21 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def new_trace(
-    path: str | PathLike[str], *, strip: Strip = Strip.OFF, **facts: Any
-) -> Iterator["TraceWriter"]:
+def new_trace(path: str | PathLike[str], **facts: Any) -> Iterator["TraceWriter"]:
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
-
-    strip  which touches accesses_of leaves out
     """
     with atomic_write(path) as file:
-        writer = TraceWriter(file, strip)
+        writer = TraceWriter(file)
         yield writer
-        if strip:
-            facts["stripped"] = REACH
         writer.finish(facts | writer.facts)
 
 
 class TraceWriter:
     """Writes trace.ptt, frame by frame; `new_trace` opens one."""
 
-    def __init__(self, file: IO[bytes], strip: Strip = Strip.OFF) -> None:
-        self.file, self.strip = file, strip
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
         self.facts: dict[str, Any] = {}
@@ -111,23 +103,15 @@ class TraceWriter:
             part = slice(start, start + CHUNK_TOUCHES)
             at = first[start]
             after = first[part.stop] if part.stop < len(first) else len(page) - 1
-            touched, times = page[first[part]], count[part]
             self.chunk(
-                *self.stripped(touched, write[part], times),
+                page[first[part]],
+                write[part],
+                count[part],
                 thread=thread,
                 cpu=-1 if cpu is None else cpu[at],
                 time=time[at],
                 instructions=0 if instructions is None else instructions[after] - instructions[at],
             )
-
-    def stripped(
-        self, page: np.ndarray, write: np.ndarray, count: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(page, write, count) of what a chunk keeps."""
-        if self.strip:
-            kept = keep(page, write, count)
-            page, write, count = page[kept], write[kept], count[kept]
-        return page, write, count
 
     def event(
         self,

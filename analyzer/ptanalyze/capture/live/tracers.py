@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from ...core.errors import Strip, UsageError
+from ...core.errors import UsageError
 from .locate import first, named, native, packaged
 
 # Choose QEMU's user mode, and the build of the plugin that it takes.
@@ -87,7 +87,7 @@ class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
-    ends, 0 none; strip  what touches to leave out"""
+    ends, 0 none; strip  leave out touches that change no TLB"""
 
     start_symbol: str = ""
     end_symbol: str = ""
@@ -98,7 +98,7 @@ class Options:
     max_bytes: int = 0
     seconds: float = 0
     instructions: bool = True
-    strip: Strip = Strip.ON
+    strip: bool = True
 
     @property
     def marked(self) -> bool:
@@ -138,8 +138,8 @@ class Options:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
             if value:
                 yield key, "on" if value is True else value
-        if self.strip != Strip.ON:
-            yield "strip", Strip(self.strip).name.lower()  # True and False too
+        if not self.strip:
+            yield "strip", "off"
 
 
 def find_program(command: Sequence[str]) -> str:
