@@ -30,7 +30,7 @@ from .contract import (
     parameters,
     share_out,
 )
-from .static_replicas import AS_CAPTURED, BIND, NOWHERE, State
+from .static_replicas import AS_CAPTURED, BIND, MISPLACED, State
 from .table import POLICIES, outside_points
 
 ACTED_ON = {  # in words, in a VM and without one
@@ -200,7 +200,7 @@ def check_placed(policy: str, state: Any, machine: Machine) -> None:
     for placed in fixed(state):
         what = "start placed a table on"
         for anywhere in (placed.home, placed.again, placed.serve):
-            check_nodes(policy, what, anywhere, machine, NOWHERE)
+            check_nodes(policy, what, anywhere, machine, MISPLACED)
         bound = placed.rule[1:2] if placed.rule[0] == BIND else placed.rule[:0]
         for named in (placed.copies, placed.turns, bound):
             check_nodes(policy, what, named, machine)

@@ -1,7 +1,7 @@
-"""What the policies share that keep every table page in a fixed set of copies, whoever asks for it.
+"""Hooks and states of policies that keep every table page in a fixed set of copies, whoever asks for it.
 
 One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
-vmitosis-replicate. The same for the guest's tables and for the host's.
+vmitosis-replicate. The same for the guest's tables and for the host's; all share a compiled loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,7 @@ from ..kernels.replay import (
     HINT,
     HOST_DATA,
     MOVE,
+    RUN,
     TABLE_DATA,
     UPDATE,
     freed_table,
@@ -44,20 +45,22 @@ from .contract import (
     must_exist,
 )
 
-NOWHERE, MOVED = -1, -2
-FIRST_TOUCH, INTERLEAVE, BIND, FOLLOW, SKIPPING = range(5)  # FOLLOW: mitosis.follow
+NOWHERE, MOVED, MISPLACED = -1, -2, -3
+FIRST_TOUCH, INTERLEAVE, BIND, SKIPPING, FOLLOW, BY_TABLE = range(6)
 
 
 class State(NamedTuple):
     """
     home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed;
-                           MOVED: as that, and mremap took the page elsewhere
+                           MOVED: as that, and mremap took the page elsewhere; MISPLACED: of BY_TABLE
     again    int16[T]      `home` of a table that is made again after it was freed
     serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
     copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
-    rule     int64[3]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
-                           SKIPPING) or the node (BIND); whether mremap may move a leaf table as it is
-    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING)
+    rule     int64[3]      FIRST_TOUCH, INTERLEAVE, BIND, SKIPPING; FOLLOW: the copy goes where the process
+                           runs; BY_TABLE: some replicas are misplaced. Tables placed so far (INTERLEAVE and
+                           SKIPPING) or the node (BIND). Whether mremap may move a leaf table as it is
+    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING); BY_TABLE: `serve` of tables that are
+                           well placed, then of MISPLACED ones
     """
 
     home: np.ndarray
@@ -70,15 +73,17 @@ class State(NamedTuple):
 
 @called_hook
 def place(state, table, node):
-    """Give a table without a home one, needed by a CPU of `node`."""
+    """Give a table without a home one, needed by a CPU of `node`; BY_TABLE: the node that serves it there."""
     rule = state.rule[0]
+    if rule == BY_TABLE:
+        return np.int64(state.turns[node + (state.serve.size if state.home[table] == MISPLACED else 0)])
     if rule == BIND:
         node = state.rule[1]
     elif rule != FIRST_TOUCH:
         node = state.turns[in_turn(rule, state.rule[1], state.turns.size)]
         state.rule[1] += 1
     state.home[table] = node
-    return node
+    return np.int64(node)
 
 
 @view
@@ -174,6 +179,8 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             counters.events[IPI, node, there] += live[there]
     elif kind == TABLE_DATA:
         move(state, moved_table(steps, step), node_now(steps, step), counters)
+    elif kind == RUN and state.rule[0] == FOLLOW:
+        follow(state, np.int64(node_now(steps, step)), counters)
 
 
 @called_hook
@@ -216,6 +223,18 @@ def move(state, table, to, counters):
 
 
 @called_hook
+def follow(state, to, counters):
+    """Replicate every table on `to`, switch the roots, free what was (vMitosis, Table 3)."""
+    pages, before = counters.pages[0], np.int64(state.copies[0])
+    grow(counters.pages, pages)
+    counters.events[TABLE_MOVED, before, to] += pages
+    counters.events[TABLE_FREE, to, before] += pages
+    grow(counters.pages, -pages)
+    state.copies[0] = to
+    state.serve[:] = to
+
+
+@called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
         table, _ = host_entry(steps, tables, step)
@@ -235,11 +254,16 @@ def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
-    """PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin."""
+    """PolicySide.initial_servers: homes in the order of the tables where the rule is round-robin.
+
+    None where that depends on who touches a table first, or on where the process runs.
+    """
     home, nodes, (rule, node, _) = state.home[ids], len(state.serve), state.rule.tolist()
-    if (state.serve >= 0).all():
+    if rule == BY_TABLE:
+        return np.where((home == MISPLACED)[:, None], state.turns[nodes:], state.turns[:nodes])
+    if (state.serve >= 0).all() and rule != FOLLOW:
         return np.broadcast_to(state.serve, (len(home), nodes))
-    if (home < 0).any() and rule == FIRST_TOUCH:
+    if (home < 0).any() and rule in (FIRST_TOUCH, FOLLOW):
         return None
     placed: np.ndarray | int = node
     if rule in (INTERLEAVE, SKIPPING):
@@ -311,21 +335,16 @@ def one_copy(
     turns: Sequence[int] = (),
 ) -> State:
     """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
+    readers = np.broadcast_to(np.asarray(serve, np.int16), (scenario.nodes,)).copy()
     none, how = np.zeros(0, np.int16), np.array([*rule, 1], np.int64)
-    return State(home, home.copy(), _row(scenario, serve), none, how, np.array(turns, np.int16))
+    return State(home, home.copy(), readers, none, how, np.array(turns, np.int16))
 
 
 def replicas(scenario: Scenario, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
     """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
-    home = nowhere(scenario)
-    rule = np.array((FIRST_TOUCH, 0, 0), np.int64)
-    return State(
-        home, home.copy(), _row(scenario, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
-    )
-
-
-def _row(scenario: Scenario, serve: np.ndarray | int) -> np.ndarray:
-    return np.broadcast_to(np.asarray(serve, np.int16), (scenario.nodes,)).copy()
+    state = one_copy(scenario, nowhere(scenario), serve)
+    state.rule[2] = 0
+    return state._replace(copies=np.array(copies, np.int16))
 
 
 def nearest(copies: list[int], machine: Machine) -> np.ndarray:

@@ -12,31 +12,15 @@ no-f  not told: groups of vCPUs are discovered from cache-line latencies, a vCPU
       had no memory left, a page of a replica is elsewhere: `misplaced`
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from ..kernels import FAULT
-from ..kernels.replay import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
-from . import static_replicas
-from .contract import (
-    LAYERS_ACT,
-    NODES,
-    GuestHooks,
-    Policy,
-    PolicySide,
-    Scenario,
-    called_hook,
-    guest_exists,
-    hook,
-    node_groups,
-    nodes_in_guest,
-    replica_nodes,
-)
-from .static_replicas import nearest
+from .contract import LAYERS_ACT, NODES, Policy, Scenario, node_groups, nodes_in_guest, replica_nodes
+from .static_replicas import BY_TABLE, MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
 
 NAME = "vmitosis-replicate"
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"
@@ -45,7 +29,7 @@ GROUPS = (
     'no-f: nodes of each discovered group, "0+1,2+3"; a group has one replica of the gPT, on its first node. '
     "Empty: each node is a group"
 )
-MISPLACED = (
+SHARE = (
     "no-f: share of the gPT's table pages whose replicas are on the next replica's node; 1: every CPU walks "
     "another node's replica (4.2.2)"
 )
@@ -57,70 +41,8 @@ class Params(Strict):
     nodes: Annotated[str, Meta(description=NODES)] = ""
     mode: Annotated[Literal["nv", "no-p", "no-f"], Meta(description=MODE)] = "nv"
     groups: Annotated[str, Meta(description=GROUPS)] = ""
-    misplaced: Annotated[float, Meta(ge=0, le=1, description=MISPLACED)] = 0.0
+    misplaced: Annotated[float, Meta(ge=0, le=1, description=SHARE)] = 0.0
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description=SEED)] = 0
-
-
-class State(NamedTuple):
-    """Replicas of the guest's tables, some of whose pages are on the wrong node (3.3.4, 4.2.2).
-
-    A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served
-    by another node's.
-
-    here, away  static_replicas.State  of well placed table pages and of misplaced ones: `serve` differs
-    misplaced   bool[T]
-    """
-
-    here: static_replicas.State
-    away: static_replicas.State
-    misplaced: np.ndarray
-
-
-@hook
-def server_of(state, table, node):
-    if state.misplaced[table]:
-        return state.away.serve[node]
-    return state.here.serve[node]
-
-
-@hook
-def on_walk(state, tables, leaf, row, slot, node, fault, counters):
-    if fault:
-        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return server_of(state, leaf, node)
-
-
-@called_hook
-def install(state, tables, leaf, node, made, counters):
-    static_replicas.make(state.here, tables, leaf, node, made, counters)
-    counters.events[FAULT, node, server_of(state, leaf, node)] += 1
-    write(state, leaf, node, 1, counters.events)
-
-
-@hook
-def write(state, table, node, entries, events):
-    if state.misplaced[table]:
-        static_replicas.write(state.away, table, node, entries, events)
-    else:
-        static_replicas.write(state.here, table, node, entries, events)
-
-
-@called_hook
-def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-    kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
-    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
-        if changed:
-            write(state, rows.leaf[row], node, stores(kind) * changed, counters.events)
-            if kind == MOVE:
-                into, _, each = move_target(steps, step)
-                target = rows.leaf[into]
-                static_replicas.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
-                write(state, target, node, each * changed, counters.events)
-    else:
-        static_replicas.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
-
-
-HOOKS = GuestHooks(server_of, on_walk, on_step)
 
 
 def drawn(tables: int, share: float, seed: int) -> np.ndarray:
@@ -133,48 +55,36 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
-    return static_replicas.implicit_tables(state.here, scenario, tables)
+def start_guest(scenario: Scenario, params: Params) -> State:
+    """State of the hooks; UsageError for parameters that the mode or the machine does not allow.
 
-
-def initial_servers(state: State, ids: slice) -> np.ndarray:
-    return np.where(state.misplaced[ids, None], state.away.serve, state.here.serve)
-
-
-def start_guest(scenario: Scenario, params: Params) -> tuple[State, int]:
-    state = _replicas(scenario, params)
-    return state, int(np.count_nonzero(guest_exists(scenario))) * len(state.here.copies)
-
-
-def _replicas(scenario: Scenario, params: Params) -> State:
-    """State of the hooks; UsageError for parameters that the mode or the machine does not allow."""
+    A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served
+    by another node's (3.3.4, 4.2.2).
+    """
     _check(params)
     if params.groups:
         copies, serve = grouped(params.groups, scenario.machine)
     else:
         copies = replica_nodes(NAME, params.nodes, scenario.machine)
         serve = nearest(copies, scenario.machine)
-    if params.misplaced and len(copies) == 1:
+    state = replicas(scenario, copies, serve)
+    if not params.misplaced:
+        return state
+    if len(copies) == 1:
         raise UsageError(
             f"policy {NAME}: misplaced = {params.misplaced}: one replica has no other's node to be on"
         )
     following = np.zeros(scenario.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
-    return State(
-        static_replicas.replicas(scenario, copies, serve),
-        static_replicas.replicas(scenario, copies, following[serve]),
-        drawn(len(scenario.space.tables.level), params.misplaced, params.seed),
-    )
+    state.serve[:], state.rule[0] = NOWHERE, BY_TABLE
+    for home in state.home, state.again:
+        home[drawn(len(home), params.misplaced, params.seed)] = MISPLACED
+    return state._replace(turns=np.concatenate([serve, following[serve]]).astype(np.int16))
 
 
-def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
-    """PolicySide.setup_events of the replicas that are where they belong."""
-    static_replicas.copy_guest(state.here, scenario, events)
-
-
-def start_host(scenario: Scenario, params: Params) -> static_replicas.State:
+def start_host(scenario: Scenario, params: Params) -> State:
     copies = replica_nodes(NAME, params.nodes, scenario.machine)
-    return static_replicas.replicas(scenario, copies, nearest(copies, scenario.machine))
+    return replicas(scenario, copies, nearest(copies, scenario.machine))
 
 
 def _check(params: Params) -> None:
@@ -205,15 +115,15 @@ def guest_facts(state: State, scenario: Scenario, params: Params, pages: np.ndar
     """Number of table pages with misplaced replicas."""
     if not params.misplaced:
         return {}
-    away = state.misplaced[: scenario.space.guest_tables] & scenario.space.program_tables
+    away = (state.home == MISPLACED)[: scenario.space.guest_tables] & scenario.space.program_tables
     return {"gpt_tables_misplaced": int(np.count_nonzero(away))}
 
 
 POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
-    PolicySide(HOOKS, start_guest, implicit_tables, initial_servers, guest_facts, copy_guest),
-    static_replicas.host_part(start_host),
+    guest_part(start_guest)._replace(facts=guest_facts),
+    host_part(start_host),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
