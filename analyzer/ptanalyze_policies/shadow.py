@@ -90,7 +90,7 @@ def written(split, rows, steps, mapped, step):
     if changed == 0:
         return np.int64(0)
     if kind == replay.FREE:
-        return np.int64(not split[replay.freed_table(steps, step)])
+        return np.int64(not split[steps.number[step]])
     if kind in (replay.CLEAR, replay.UPDATE, replay.MOVE, replay.DATA, replay.HINT):
         entries = replay.stores(kind) * entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == replay.MOVE:

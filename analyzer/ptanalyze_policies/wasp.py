@@ -218,7 +218,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         row, _, each = replay.move_target(steps, step)
         keep(state, tables, rows.leaf[row], np.int64(mapped.made[step]), each * changed)
     elif kind == replay.FREE:
-        table = replay.freed_table(steps, step)
+        table = steps.number[step]
         state.exists[table] = False
         state.off.home[table] = state.off.again[table]
         state.entries[table] = 0

@@ -19,7 +19,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost.counts import busy_ns
 from ptanalyze.kernels import BALANCING, IPI, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.data_migration import FAULTS
-from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN, data_page, node_now
+from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN
 from ptanalyze.policies import plan_for
 from ptanalyze.world import page_homes
 from ptanalyze.world.mm_events import invalidations
@@ -86,7 +86,7 @@ def test_an_event_moves_what_it_says_and_drops_its_translations():
     scenario, steps = stepped(passes(2, [event]), Moves(), text="")
     assert moves_told(scenario)[0].text.startswith("1 events moved data before the capture was taken")
     data = steps.kind == DATA
-    assert data_page(steps, data)[1].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
+    assert steps.lo[data].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
     assert np.count_nonzero(steps.kind == FLUSH) == 1
     dropped = invalidations(scenario.trace.events)
     assert (dropped["start"][0], dropped["end"][0]) == (HEAP + PAGE, HEAP + 4 * PAGE)
@@ -105,7 +105,7 @@ def test_the_process_runs_where_most_of_its_live_threads_do():
     steps = stepped(build_trace(chunks, exits), Moves(), cpus=4, text="0:1@50%")[1]
     runs = steps.kind == RUN
     assert list(
-        zip(steps.at[runs].tolist(), steps.was[runs].tolist(), node_now(steps, runs).tolist(), strict=True)
+        zip(steps.at[runs].tolist(), steps.was[runs].tolist(), steps.to[runs].tolist(), strict=True)
     ) == [(3, 0, 1)], "two of three ran on node 0; thread 0's next chunk changes that"
 
 

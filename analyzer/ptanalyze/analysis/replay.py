@@ -28,7 +28,6 @@ from ..kernels.replay import (
     counters,
     marking,
     replay_for,
-    shootdown,
     wrong_node,
 )
 from ..policies import Plan
@@ -59,7 +58,7 @@ def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> np.nda
     done[: region.first] = done[region.end :] = False
     done &= events["chunk"] >= first
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
-    number, shot = shootdown(steps, flushed), scenario.history.shootdowns
+    number, shot = steps.number[flushed], scenario.history.shootdowns
     call, caller = steps.call[flushed], steps.node[flushed]
     counts = np.zeros((4, len(CALLS), scenario.nodes), np.int64)
     np.add.at(counts[MADE], (events["kind"][done], node[done]), 1)

@@ -19,11 +19,9 @@ from .replay import (
     HOST_DATA,
     MOVE,
     TABLE_DATA,
-    data_page,
     host_entry,
     missed_at,
     move_target,
-    node_now,
     slot_range,
 )
 from .walker import data_frame, frame, host_of, leaf
@@ -33,7 +31,7 @@ MARKED = 64
 CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP, FAULTS = range(11)
 ANY = -1  # instead of a slot: a FLUSH of a whole scan
 GUEST_LEAF, HOST_LEAF = 8, 1  # bits of Reads.read of 4 KiB leaf entries: the host's of the data page
-RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
+RANGE = 10  # only here: the data of slots lo..hi-1 are on node `to` from now on
 
 
 class Schedule(NamedTuple):
@@ -117,10 +115,7 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
             if slot < 0:
                 slot = np.int64(page[w]) & 511
             row = of_region[region]
-            value = np.int64(guest[row, slot])
-            if value < 0:
-                value = node if value == NOWHERE else NOT_MAPPED - value
-                guest[row, slot] = value
+            value = place_page(guest, row, slot, node)
             if schedule.by_host:
                 touch_units(
                     w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
@@ -148,7 +143,7 @@ def take(regions, tables, rows, where, schedule, events, state, out):
 @called_hook
 def pass_on(step, regions, tables, rows, where, schedule, events, state, out):
     guest = state.guest
-    kind, to = events.kind[step], np.int64(node_now(events, step))
+    kind, to = events.kind[step], np.int64(events.to[step])
     row, lo, hi = slot_range(events, step)
     row, lo, hi = np.int64(row), np.int64(lo), np.int64(hi)
     if kind == RANGE:
@@ -156,19 +151,36 @@ def pass_on(step, regions, tables, rows, where, schedule, events, state, out):
             if guest[row, slot] >= 0:
                 move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
         return
-    if kind == MOVE:
-        target, first, each = move_target(events, step)
-        for slot in range(lo, hi):
-            if guest[row, slot] >= 0:
-                guest[target, first + slot - lo : first + slot - lo + each] = guest[row, slot]
     if kind in (CLEAR, MOVE):
-        for slot in range(lo, hi):
-            if guest[row, slot] >= 0:
-                guest[row, slot] = NOWHERE
+        move_pages(guest, events, step)
     put(
         state, out, events.at[step], kind, row, lo, hi, events.was[step], events.number[step], to,
         events.node[step], events.call[step],
     )  # fmt: skip
+
+
+@called_hook
+def move_pages(guest, steps, step):
+    """Pages of a CLEAR are nowhere then, those of a MOVE are where they were behind other entries."""
+    row, lo, hi = slot_range(steps, step)
+    if steps.kind[step] == MOVE:
+        target, to, each = move_target(steps, step)
+        for slot in range(np.int64(lo), hi):
+            if guest[row, slot] >= 0:
+                guest[target, to + slot - lo : to + slot - lo + each] = guest[row, slot]
+    for slot in range(np.int64(lo), hi):
+        if guest[row, slot] >= 0:
+            guest[row, slot] = NOWHERE
+
+
+@hook
+def place_page(guest, row, slot, node):
+    """The node of a page, with MARKED; one that is not mapped is where its first touch from `node` has it."""
+    value = np.int64(guest[row, slot])
+    if value < 0:
+        value = node if value == NOWHERE else NOT_MAPPED - value
+        guest[row, slot] = value
+    return value
 
 
 @called_hook
@@ -347,29 +359,17 @@ def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, wher
     else:
         put(state, out, at, HOST_DATA, row, slot, behind, before, host, to, node, call)
     key = unit_row << 9 | behind
-    k = first_at(where.unit, key)
+    k = np.searchsorted(where.unit, key)
     while k < where.unit.size and where.unit[k] == key:
         if where.table[k] != table:
             put(state, out, at, TABLE_DATA, -1, 0, behind, before, where.table[k], to, node, call)
         k += 1
 
 
-@hook
-def first_at(keys, key):
-    """Position of the first of the sorted keys that is not below `key`."""
-    lo, hi = 0, keys.size
-    while lo < hi:
-        middle = (lo + hi) >> 1
-        if keys[middle] < key:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
-
-
 # Nodes of the data that leaf entries map, by table and slot: read off the frames, or counted by table.
 
 UNKNOWN = -1
+NO_RANGE = np.int64(0), np.int64(0), np.int64(UNKNOWN)  # as range_of returns one
 
 
 class Frames(NamedTuple):
@@ -393,47 +393,51 @@ def read_nodes(entries, tables, level, code, frames, out):
     """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], or UNKNOWN.
 
     entries uint64[T, 512], level uint8[T], code of the tree whose tables are read
+
+    Neighbours mostly have their data in a single range of frames, which is looked up once.
     """
-    near = 0
+    low, high, node = NO_RANGE
     for i in range(len(tables)):
         table = tables[i]
         for k in range(512):
-            node, near = node_behind(entries[table, k], np.int64(level[table]), code, frames, near)
-            out[i, k] = node
+            number = host_frame(entries[table, k], np.int64(level[table]), code, frames)
+            if number >= 0 and not low <= number < high:
+                low, high, node = range_of(number, frames)
+            out[i, k] = node if number >= 0 else UNKNOWN
 
 
 @kernel
 def count_nodes(entries, level, code, frames, skip, counts):
     """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t].
 
-    Neighbours mostly have their data in a single range of frames: they are counted together.
+    Neighbours with data in a single range of frames are counted together.
     """
-    near, low, high, node = 0, np.int64(0), np.int64(0), np.int64(UNKNOWN)
+    low, high, node = NO_RANGE
+    nodes = counts.shape[1]
     for table in range(len(level)):
         own, seen = np.int64(level[table]), 0
         if skip[table] or own > 3:
             continue
         for k in range(512):
             number = host_frame(entries[table, k], own, code, frames)
-            if number < low or number >= high:
-                if number < 0:
-                    continue
-                if node >= 0 and seen:
+            if number < 0:
+                continue
+            if not low <= number < high:
+                if 0 <= node < nodes and seen:
                     counts[table, node] += seen
-                near = range_of(number, frames)
-                low, high, node = bounds(number, near, frames, counts.shape[1])
+                low, high, node = range_of(number, frames)
                 seen = 0
             seen += 1
-        if node >= 0 and seen:
+        if 0 <= node < nodes and seen:
             counts[table, node] += seen
 
 
 @hook
-def bounds(number, near, frames, nodes):
+def range_of(number, ranges):
     """(first frame, one past the last, node) of the range of a frame; outside all, of the frame alone."""
-    if near < len(frames.start) and frames.start[near] <= number < frames.end[near]:
-        node = np.int64(frames.node[near])
-        return frames.start[near], frames.end[near], node if node < nodes else np.int64(UNKNOWN)
+    at = np.searchsorted(ranges.start, number, side="right") - 1
+    if at >= 0 and number < ranges.end[at]:
+        return ranges.start[at], ranges.end[at], np.int64(ranges.node[at])
     return number, number + 1, np.int64(UNKNOWN)
 
 
@@ -485,18 +489,6 @@ def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host
 
 
 @hook
-def node_behind(entry, level, code, frames, near):
-    """(node of a leaf entry's first frame, its range); `near`: range of the previous frame."""
-    node, number = np.int64(UNKNOWN), host_frame(entry, level, code, frames)
-    if number >= 0 and len(frames.start) > 0:
-        if number < frames.start[near] or number >= frames.end[near]:
-            near = range_of(number, frames)
-        if number >= frames.start[near] and number < frames.end[near]:
-            node = np.int64(frames.node[near])
-    return node, near
-
-
-@hook
 def host_frame(entry, level, code, frames):
     """First frame of the host's memory behind a leaf entry, -1 where there is none."""
     if not leaf(entry, level, code):
@@ -517,19 +509,6 @@ def through_host(number, frames):
     if not leaf(entry, level, frames.code):
         return np.int64(-1)
     return frame(entry, level, frames.code) + (number & ((np.int64(1) << shift) - 1))
-
-
-@hook
-def range_of(number, frames):
-    """Position of the last range that starts at or below a frame, 0 if none does."""
-    lo, hi = 0, len(frames.start)
-    while lo < hi:
-        middle = (lo + hi) >> 1
-        if frames.start[middle] <= number:
-            lo = middle + 1
-        else:
-            hi = middle
-    return max(lo - 1, 0)
 
 
 # Where the data of each walk are: the node that walks, and the node that its page is on by then.
@@ -567,20 +546,11 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
         if pages.by_host and table >= 0 and pages.host_row[table] >= 0:
             there = np.int64(pages.host[pages.host_row[table], reads.host_slot[w]])
         if there < 0:
-            there = place_page(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
+            row = of_region[reads.page[w] >> np.uint32(9)]
+            there = place_page(pages.guest, row, np.int64(reads.slot[w]), node)
         missed = max(missed_at(reads.dram, w, GUEST_LEAF), missed_at(reads.dram, w, HOST_LEAF))
         counts[node, there & ~MARKED, missed] += 1
     return step
-
-
-@hook
-def place_page(pages, row, slot, node):
-    """The node of a guest's page, from now on if it had none."""
-    value = np.int64(pages.guest[row, slot])
-    if value < 0:
-        value = node if value == NOWHERE else NOT_MAPPED - value
-        pages.guest[row, slot] = value
-    return value
 
 
 @called_hook
@@ -588,20 +558,11 @@ def take_data_reads(tables, steps, pages, step):
     """A step that moves pages, or clears or moves entries."""
     kind = steps.kind[step]
     if kind == DATA:
-        row, slot = data_page(steps, step)
-        pages.guest[row, slot] = node_now(steps, step)
+        row, slot = steps.row[step], steps.lo[step]
+        pages.guest[row, slot] = steps.to[step]
     elif kind == HOST_DATA:
         table, slot = host_entry(steps, tables, step)
         if table >= 0 and slot >= 0 and pages.host_row[table] >= 0:
-            pages.host[pages.host_row[table], slot] = node_now(steps, step)
+            pages.host[pages.host_row[table], slot] = steps.to[step]
     elif kind in (CLEAR, MOVE):
-        row, lo, hi = slot_range(steps, step)
-        if kind == MOVE:
-            target, to, each = move_target(steps, step)
-            for slot in range(lo, hi):
-                if pages.guest[row, slot] >= 0:
-                    there = to + slot - lo
-                    pages.guest[target, there : there + each] = pages.guest[row, slot]
-        for slot in range(lo, hi):
-            if pages.guest[row, slot] >= 0:
-                pages.guest[row, slot] = NOWHERE
+        move_pages(pages.guest, steps, step)

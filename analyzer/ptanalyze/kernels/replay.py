@@ -36,7 +36,7 @@ class MmSteps(NamedTuple):
     node  int16[S]  node of the CPU that made the system call
     call  uint8[S]  index into CALLS
 
-    Operands, int16[S] (number: int32[S]), are read by the functions below, each for the kinds it names:
+    Operands, int16[S] (number: int32[S]), by kind; slot_range, move_target and host_entry read several:
 
                    lo          hi         was          number         to
     SET            first slot  past last               VMA id
@@ -98,7 +98,7 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-# Of the number of a step in hooks, of an index array in Python, which @hook would refuse; LLVM inlines them.
+# Of the number of a step in hooks, or in Python, which @hook would refuse; LLVM inlines them.
 view = register_jitable
 
 
@@ -106,18 +106,6 @@ view = register_jitable
 def slot_range(steps, step):
     """(row, first slot, one past the last) of a SET, CLEAR, UPDATE or MOVE."""
     return steps.row[step], steps.lo[step], steps.hi[step]
-
-
-@view
-def vma_id(steps, step):
-    """VMA that the slots of a SET belong to from now on."""
-    return steps.number[step]
-
-
-@view
-def slots_owner(steps, step):
-    """Node that owns the VMA of the slots of a CLEAR, UPDATE or MOVE."""
-    return steps.was[step]
 
 
 @view
@@ -130,36 +118,6 @@ def move_target(steps, step):
 def moves_table(steps, step):
     """Whether a MOVE takes all of a leaf table to where another one would lie."""
     return steps.lo[step] == 0 and steps.hi[step] == 512 and steps.to[step] == 0
-
-
-@view
-def freed_table(steps, step):
-    """Flat id of the table that a FREE frees."""
-    return steps.number[step]
-
-
-@view
-def shootdown(steps, step):
-    """Index into Shootdowns of a FLUSH."""
-    return steps.number[step]
-
-
-@view
-def data_page(steps, step):
-    """(row, slot) of the page that a DATA or HOST_DATA moved, or whose entry a HINT rewrote."""
-    return steps.row[step], steps.lo[step]
-
-
-@view
-def moved_table(steps, step):
-    """Flat id of the guest table whose page a TABLE_DATA moved."""
-    return steps.number[step]
-
-
-@view
-def node_now(steps, step):
-    """Node that DATA, HOST_DATA and TABLE_DATA moved a page to, or that runs the threads after a RUN."""
-    return steps.to[step]
 
 
 @hook
@@ -435,7 +393,7 @@ def _make(table, parent, exists):
 def carry_out(step, rows, parent, steps, mapped):
     kind, by = steps.kind[step], np.int64(steps.call[step] == BALANCING)
     if kind == FREE:
-        table = freed_table(steps, step)
+        table = steps.number[step]
         mapped.changed[step] = mapped.exists[table]
         mapped.exists[table] = False
         mapped.pending[by] += mapped.changed[step]
@@ -453,11 +411,11 @@ def carry_out(step, rows, parent, steps, mapped):
         mapped.changed[step] = changed
         mapped.pending[by] += changed
     elif kind in (DATA, HOST_DATA, HINT):
-        row, slot = data_page(steps, step)
+        row, slot = steps.row[step], steps.lo[step]
         mapped.changed[step] = (mapped.valid[row, slot >> 6] >> np.uint64(slot & 63)) & ONE
         mapped.pending[by] += 0 if kind == HOST_DATA else mapped.changed[step]
     elif kind == TABLE_DATA:
-        mapped.changed[step] = mapped.exists[moved_table(steps, step)]
+        mapped.changed[step] = mapped.exists[steps.number[step]]
     elif kind == MOVE:
         _move(step, rows, parent, steps, mapped)
     elif kind == RUN:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .data_migration import NO_RANGE, range_of
 from .jit import called_hook, hook, kernel
 from .replay import CLEAR, MOVE, move_target, slot_range
 from .walker import ADDRESS, KVM, PRESENT, X86, frame, mapped
@@ -348,11 +349,9 @@ def rewrite(entries, table, captured, now):
 
 # Summaries of 2 MiB of small pages: their number, flags, frame and node.
 
-UNKNOWN = -1
-
 
 class Ranges(NamedTuple):
-    """Half-open ranges of frames, sorted, and their nodes; frames elsewhere are on node UNKNOWN."""
+    """Half-open ranges of frames, sorted, and their nodes; frames elsewhere are on no known node."""
 
     start: np.ndarray  # int64[K]
     end: np.ndarray  # int64[K]
@@ -371,7 +370,7 @@ def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
     for i in range(len(tables)):
         run = entries[tables[i]]
         on_node[:] = 0
-        near, liked = 0, False
+        (low, high, node), liked = NO_RANGE, False
         pages[i] = 0
         for slot in range(512):
             entry = run[slot]
@@ -379,15 +378,16 @@ def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
                 continue
             if pages[i] == 0 or (not liked and followed(entry, code)):
                 raw[i], liked = entry, followed(entry, code)
-            near = range_of(frame(entry, 1, code), ranges, near)
-            on_node[node_at(frame(entry, 1, code), ranges, near) + 1] += 1
+            number = frame(entry, 1, code)
+            if not low <= number < high:
+                low, high, node = range_of(number, ranges)
+            on_node[node + 1] += 1
             pages[i] += 1
         main, slot = np.argmax(on_node) - 1, 0
         while pages[i] > 0:
             if mapped(run[slot], 1, code):
                 first[i] = frame(run[slot], 1, code)
-                near = range_of(first[i], ranges, near)
-                if node_at(first[i], ranges, near) == main:
+                if range_of(first[i], ranges)[2] == main:
                     break
             slot += 1
 
@@ -410,20 +410,3 @@ def followed(entry, code):
     if code == X86:
         return (entry & PRESENT) != WALKER_NONE
     return code != KVM or (entry & PRESENT) != WALKER_NONE
-
-
-@hook
-def range_of(number, ranges, near):
-    """The last range that begins at or below a frame, 0 where none does; searched from `near` on."""
-    while near > 0 and number < ranges.start[near]:
-        near -= 1
-    while near + 1 < len(ranges.start) and number >= ranges.start[near + 1]:
-        near += 1
-    return near
-
-
-@hook
-def node_at(number, ranges, at):
-    if len(ranges.start) == 0 or number < ranges.start[at] or number >= ranges.end[at]:
-        return np.int64(UNKNOWN)
-    return ranges.node[at]

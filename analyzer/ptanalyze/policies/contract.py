@@ -17,7 +17,7 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     The memory manager takes a step of kernels.replay; mapped.changed[step] is the number of changed entries,
-    slot_range, move_target, freed_table, ... of kernels.replay which. Not inlined.
+    the columns of kernels.replay.MmSteps say which. Not inlined.
 
 The host's, HostHooks:
 

@@ -33,16 +33,11 @@ from ..kernels.replay import (
     MOVE,
     SET,
     UPDATE,
-    data_page,
-    freed_table,
     grow,
     move_target,
     popcount,
-    shootdown,
     slot_range,
-    slots_owner,
     stores,
-    vma_id,
     word_mask,
 )
 from ..world.history import History
@@ -199,11 +194,11 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif mapped.changed[step] == 0:
         return
     elif kind == FREE:
-        free(state, steps.row[step], freed_table(steps, step), by, node, counters)
+        free(state, steps.row[step], steps.number[step], by, node, counters)
     elif kind == FLUSH:
-        shoot_down(state, shootdown(steps, step), by, node, shootdowns, counters)
+        shoot_down(state, steps.number[step], by, node, shootdowns, counters)
     elif kind in (DATA, HINT):
-        row, slot = data_page(steps, step)
+        row, slot = steps.row[step], steps.lo[step]
         owner = owner_of(state, row, slot)
         write(state, row, owner, node, mapped.changed[step], counters)
         state.sharing[by] |= state.sharers[row, owner]
@@ -211,7 +206,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         propagate(state, row, owner, slot, slot + 1)
     elif kind in (CLEAR, UPDATE, MOVE):
         row, lo, hi = slot_range(steps, step)
-        owner = slots_owner(steps, step)
+        owner = steps.was[step]
         write(state, row, owner, node, stores(kind) * mapped.changed[step], counters)
         state.sharing[by] |= state.sharers[row, owner]
         if kind == MOVE:
@@ -229,9 +224,9 @@ def belong(state, steps, step):
     """Slots now belong to another VMA."""
     row, lo, hi = slot_range(steps, step)
     if state.mixed_row[row] < 0:
-        state.vma[row] = vma_id(steps, step)
+        state.vma[row] = steps.number[step]
     else:
-        state.mixed[state.mixed_row[row], lo:hi] = vma_id(steps, step)
+        state.mixed[state.mixed_row[row], lo:hi] = steps.number[step]
 
 
 @hook
@@ -274,7 +269,7 @@ def move(state, tables, rows, steps, mapped, counters, step):
     """The entries' new VMA has the old one's owner: its table gets them, and all that are linked to it."""
     row, lo, hi = slot_range(steps, step)
     target, to, each = move_target(steps, step)
-    node, before = steps.node[step], slots_owner(steps, step)
+    node, before = steps.node[step], steps.was[step]
     owner = owner_of(state, target, to)
     need_table(state, tables, rows.leaf[target], target, owner, node, counters)
     write(state, target, owner, node, each * mapped.changed[step], counters)

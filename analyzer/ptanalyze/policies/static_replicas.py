@@ -22,14 +22,10 @@ from ..kernels.replay import (
     RUN,
     TABLE_DATA,
     UPDATE,
-    freed_table,
     grow,
     host_entry,
     move_target,
-    moved_table,
     moves_table,
-    node_now,
-    shootdown,
     stores,
     view,
 )
@@ -172,15 +168,15 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif kind in (CLEAR, UPDATE, DATA, HINT):
         write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     elif kind == FREE:
-        free(state, freed_table(steps, step), node, counters)
+        free(state, steps.number[step], node, counters)
     elif kind == FLUSH:
-        live = shootdowns.live[shootdown(steps, step)]
+        live = shootdowns.live[steps.number[step]]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
     elif kind == TABLE_DATA:
-        move(state, moved_table(steps, step), node_now(steps, step), counters)
+        move(state, steps.number[step], steps.to[step], counters)
     elif kind == RUN and state.rule[0] == FOLLOW:
-        follow(state, np.int64(node_now(steps, step)), counters)
+        follow(state, np.int64(steps.to[step]), counters)
 
 
 @called_hook

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW
-from ..kernels.data_migration import NOT_MAPPED, NOWHERE
+from ..kernels.data_migration import NOWHERE, place_page
 from ..kernels.replay import (
     ALL,
     CLEAR,
@@ -25,14 +25,9 @@ from ..kernels.replay import (
     MOVE,
     TABLE_DATA,
     UPDATE,
-    data_page,
-    freed_table,
     grow,
     host_entry,
     move_target,
-    moved_table,
-    node_now,
-    shootdown,
     slot_range,
     stores,
 )
@@ -109,11 +104,8 @@ def install(state, tables, leaf, row, slot, node, made, counters):
     home = state.home[leaf]
     counters.events[FAULT, node, home] += 1
     counters.events[PTE_WRITE, node, home] += 1
-    there = np.int64(state.data[row, slot])
-    if there < 0:
-        there = node if there == NOWHERE else NOT_MAPPED - there
-        state.data[row, slot] = there
-        state.children[leaf, there] += 1
+    if state.data[row, slot] < 0:
+        state.children[leaf, place_page(state.data, row, slot, node)] += 1
 
 
 @hook
@@ -143,18 +135,18 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         row, lo, hi = slot_range(steps, step)
         clear(state, rows, row, lo, hi)
     elif kind == FREE:
-        free(state, tables, freed_table(steps, step), node, counters)
+        free(state, tables, steps.number[step], node, counters)
     elif kind == FLUSH:
-        live = shootdowns.live[shootdown(steps, step)]
+        live = shootdowns.live[steps.number[step]]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
     elif kind == DATA:
-        row, slot = data_page(steps, step)
+        row, slot = steps.row[step], steps.lo[step]
         leaf = np.int64(rows.leaf[row])
-        change(state, leaf, row, slot, node_now(steps, step))
+        change(state, leaf, row, slot, steps.to[step])
         put_right(state, tables, leaf, node, counters.events)
     elif kind == TABLE_DATA:
-        table, to = np.int64(moved_table(steps, step)), np.int64(node_now(steps, step))
+        table, to = np.int64(steps.number[step]), np.int64(steps.to[step])
         carry(state, tables, table, to, counters.events)
 
 
@@ -248,7 +240,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
     table, slot = host_entry(steps, tables, step)
     if table < 0:
         return
-    to = np.int64(node_now(steps, step))
+    to = np.int64(steps.to[step])
     if kind != DATA:
         counters.host_events[PTE_WRITE, node, state.home[table]] += 1
     row = state.row[table]

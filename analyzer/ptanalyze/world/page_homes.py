@@ -39,7 +39,7 @@ from ..core.errors import UNKNOWN_NODE, UsageError, plural
 from ..core.snapshot import Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
 from ..kernels import BALANCING
-from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, node_now, slot_range
+from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
 from .address_space import AddressSpace
 from .history import History
 from .mm_events import region_of_interest
@@ -433,7 +433,7 @@ def data_move(program: TracedProgram, past: History) -> bool:
     by_events, time = past.steps.kind == RANGE, program.trace.chunks["time"]
     if not program.moves.autonuma and not by_events.any():
         return False
-    if (target := node_now(past.steps, by_events).max(initial=0)) >= program.nodes:
+    if (target := past.steps.to[by_events].max(initial=0)) >= program.nodes:
         raise UsageError(
             f"trace: data moved to node {target}: machine {program.machine.name} has nodes "
             f"0..{program.nodes - 1}; use a machine with more nodes"
