@@ -278,6 +278,15 @@ def region_from(w, address):
 
 
 @either
+def touched(w, start, end):
+    """Numbers of the regions with any of the bytes start..end, by address."""
+    first = past = region_from(w, start)
+    while start < end and past < w.regions.shape[0] and w.regions[past, VA] <= (end - 1) >> REGION:
+        past += 1
+    return range(first, past)
+
+
+@either
 def first_from(rows, column, value):
     """The first row whose `column`, by which they are sorted, is `value` or more."""
     lo, hi = 0, rows.shape[0]
@@ -292,9 +301,7 @@ def first_from(rows, column, value):
 
 @either
 def covers(w, region, start, end):
-    """(first slot, one past the last) of the bytes start..end in a region; none where `end` is before it."""
-    if region >= w.regions.shape[0] or start >= end:
-        return np.int64(0), np.int64(0)
+    """(first slot, one past the last) of the bytes start..end in a region that they touch."""
     base = w.regions[region, VA] << (REGION - PAGE)
     return max((start >> PAGE) - base, 0), min(((end - 1) >> PAGE) + 1 - base, SLOTS)
 
@@ -329,13 +336,10 @@ def change(w, kind, start, end):
 @either
 def change_small(w, kind, start, end, owner):
     """Entries of 4 KiB in bytes start..end."""
-    region = region_from(w, start)
-    lo, hi = covers(w, region, start, end)
-    while lo < hi:
+    for region in touched(w, start, end):
+        lo, hi = covers(w, region, start, end)
         if w.regions[region, SLOT] < 0:
             add(w, kind, w.regions[region, ROW], lo, hi, owner, 0, 0, 0)
-        region += 1
-        lo, hi = covers(w, region, start, end)
 
 
 @either
@@ -344,16 +348,13 @@ def change_huge(w, kind, start, end, others, prot):
     if w.huge.shape[0] == 0:
         return
     first, past = byte_at(w, start), byte_at(w, end)
-    region = region_from(w, first)
-    lo, hi = covers(w, region, first, past)
-    while lo < hi:
+    for region in touched(w, first, past):
+        lo, hi = covers(w, region, first, past)
         slot = w.regions[region, SLOT]
         if slot >= 0 and (not others or differs(w, region, start, end, prot)):
             owner = owner_of(w, w.huge[w.regions[region, HUGE], HUGE_OF])
             whole = hi - lo == SLOTS
             add(w, kind if whole else UPDATE, w.regions[region, ROW], slot, slot + 1, owner, 0, 0, 0)
-        region += 1
-        lo, hi = covers(w, region, first, past)
 
 
 @either
@@ -370,17 +371,14 @@ def differs(w, region, start, end, prot):
 @either
 def set_vma(w, start, end, lineage, prot):
     """Slots of bytes start..end now belong to a VMA; a huge entry to the last one that covers it whole."""
-    region = region_from(w, start)
-    lo, hi = covers(w, region, start, end)
-    while lo < hi:
+    for region in touched(w, start, end):
+        lo, hi = covers(w, region, start, end)
         row, slot = w.regions[region, ROW], w.regions[region, SLOT]
         if slot < 0:
             add(w, SET, row, lo, hi, 0, lineage, 0, prot)
         elif hi - lo == SLOTS:
             w.huge[w.regions[region, HUGE], HUGE_OF] = lineage
             add(w, SET, row, slot, slot + 1, 0, lineage, 0, prot)
-        region += 1
-        lo, hi = covers(w, region, start, end)
 
 
 @either
@@ -465,15 +463,12 @@ def free_emptied(w, start, end):
     while at < end:
         to, piece = stretch(w.vmas, at, end)
         first, past = byte_at(w, at), byte_at(w, to)
-        region = region_from(w, first)
-        lo, hi = covers(w, region, first, past)
-        while piece != NONE and lo < hi:
-            table = w.regions[region, LEAF]
-            if hi - lo == SLOTS and w.regions[region, SLOT] < 0 and w.tables[table, ALIVE]:
+        for region in touched(w, first, past):
+            lo, hi = covers(w, region, first, past)
+            table, small = w.regions[region, LEAF], w.regions[region, SLOT] < 0
+            if piece != NONE and hi - lo == SLOTS and small and w.tables[table, ALIVE]:
                 w.tables[table, ALIVE] = 0
                 add(w, FREE, w.tables[table, OF_TABLE], 0, 0, 0, table, 0, 0)
-            region += 1
-            lo, hi = covers(w, region, first, past)
         at = to
 
 
@@ -498,17 +493,13 @@ def exist(tables, table):
 def span_of_empty(w, start, end):
     """(first byte, one past the last) of the empty tables around bytes start..end; without one of these."""
     low, high = np.int64(1) << 62, np.int64(-1)
-    region = region_from(w, start)
-    lo, hi = covers(w, region, start, end)
-    while lo < hi:
+    for region in touched(w, start, end):
         table = w.regions[region, LEAF]
         while is_empty(w, table):
             base = w.tables[table, BASE]
             low = min(low, base)
             high = max(high, base + (np.int64(1) << (PAGE + 9 * w.tables[table, LEVEL])))
             table = w.tables[table, PARENT]
-        region += 1
-        lo, hi = covers(w, region, start, end)
     return (low, high) if high >= 0 else (start, end)
 
 
@@ -695,22 +686,18 @@ def move_entries(w, start, end, shift):
 @either
 def move_small(w, start, end, shift, owner):
     """MOVE where both ends are 4 KiB entries of tables the trace touches, CLEAR elsewhere."""
-    region = region_from(w, start)
-    lo, hi = covers(w, region, start, end)
-    while lo < hi:
+    for region in touched(w, start, end):
+        lo, hi = covers(w, region, start, end)
         if w.regions[region, SLOT] < 0:
             move_region(w, region, lo, hi, shift, owner)
-        region += 1
-        lo, hi = covers(w, region, start, end)
 
 
 @either
 def move_region(w, region, lo, hi, shift, owner):
     row, base, at = w.regions[region, ROW], w.regions[region, VA] << REGION, lo
     first, past = base + (lo << PAGE) + shift, base + (hi << PAGE) + shift
-    target = region_from(w, first)
-    to, to_end = covers(w, target, first, past)
-    while to < to_end:
+    for target in touched(w, first, past):
+        to, to_end = covers(w, target, first, past)
         if w.regions[target, SLOT] < 0:
             offset = ((w.regions[target, VA] << REGION) - shift - base) >> PAGE
             add(w, CLEAR, row, at, offset + to, owner, 0, 0, 0)
@@ -718,23 +705,18 @@ def move_region(w, region, lo, hi, shift, owner):
             add(w, MOVE, row, offset + to, offset + to_end, owner, there, to, 0)
             exist(w.tables, w.regions[target, LEAF])
             at = offset + to_end
-        target += 1
-        to, to_end = covers(w, target, first, past)
     add(w, CLEAR, row, at, hi, owner, 0, 0, 0)
 
 
 @either
 def move_pages(w, call):
     start, end = byte_at(w, call[FROM]), byte_at(w, call[TO])
-    region = region_from(w, start)
-    lo, hi = covers(w, region, start, end)
-    while lo < hi:
+    for region in touched(w, start, end):
+        lo, hi = covers(w, region, start, end)
         row, slot = w.regions[region, ROW], w.regions[region, SLOT]
         if slot >= 0:
             lo, hi = slot, slot + 1
         add(w, RANGE, row, lo, hi, 0, 0, call[NUMBER], 0)
-        region += 1
-        lo, hi = covers(w, region, start, end)
     flush(w, start, end, False)
 
 
