@@ -1,7 +1,12 @@
-"""Latencies of cache-line transfers between CPUs: measured with dumps/pingpong.c, kept as JSON."""
+"""CPUs that share a socket, by the latency of cache-line transfers between them (dumps/pingpong.c).
+
+Two CPUs of a socket hand a cache line over faster than CPUs of different sockets (Panwar et al., vMitosis,
+3.3.4). A guest that sees no NUMA nodes groups its vCPUs by that: fast within a group, slow across. A machine
+may have more than two latencies: between hyperthreads of a core, cores of a socket, sockets. Each gap is a
+level.
+"""
 
 import os
-import platform
 import random
 import select
 import subprocess
@@ -9,99 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
-from os import PathLike
 
-import msgspec
 import numpy as np
 
 import ptanalyze as pt
 
-from .cpu_levels import known_pairs
-from .node_latency import cpu_list, cpu_model
-
-FORMAT = "ptanalyze-topology"
-VERSION = 1
-MOST_BYTES = 1 << 28
-
-
-@dataclass(frozen=True)
-class LatencyMatrix:
-    """One row and column per CPU, symmetric, nan where unknown and on the diagonal.
-
-    ns      float64[n, n]: one-way transfer
-    spread  float64[n, n]: median over minimum of the repetitions, or None
-    """
-
-    cpus: tuple[int, ...]
-    ns: np.ndarray
-    spread: np.ndarray | None = None
-    method: "Method | None" = None
-
-
-class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """Each pair `repeat` times `rounds` round trips, in shuffled order; the fastest burst of 100 is kept."""
-
-    rounds: int
-    repeat: int
-    cpu: str
-    kernel: str
-
-
-class MatrixRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`ns` and `spread`: a row per CPU, a value per column, null where unknown and on the diagonal."""
-
-    format: str
-    version: int
-    cpus: tuple[int, ...]
-    ns: tuple[tuple[float | None, ...], ...]
-    spread: tuple[tuple[float | None, ...], ...] | None = None
-    method: Method | None = None
-
-
-def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
-    """LatencyMatrix of a JSON file; InputError names file, field and value."""
-    content = pt.safe_files.read_given(path, MOST_BYTES)
-    record = pt.formats.decode_record(path, content, MatrixRecord, FORMAT, VERSION, pt.errors.InputError)
-    ns = square(path, "ns", record.ns, record.cpus)
-    spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
-    for cpu in record.cpus:
-        if not 0 <= cpu < pt.errors.MOST_CPUS:
-            raise pt.errors.InputError(
-                path, "cpus", cpu, f"expected CPU numbers from 0 to {pt.errors.MOST_CPUS - 1}"
-            )
-    return LatencyMatrix(record.cpus, known_pairs(ns, record.cpus, path), spread, record.method)
-
-
-def write_matrix(path: str | PathLike[str], matrix: LatencyMatrix) -> None:
-    """Write a LatencyMatrix as JSON: whole, synced, 0600."""
-    spread = None if matrix.spread is None else rows_of(matrix.spread)
-    record = MatrixRecord(
-        format=FORMAT,
-        version=VERSION,
-        cpus=matrix.cpus,
-        ns=rows_of(matrix.ns),
-        spread=spread,
-        method=matrix.method,
-    )
-    pt.formats.write_record(path, record, given=True)
-
-
-def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
-    """Rows for JSON: two decimals, null for nan."""
-    return tuple(tuple(None if np.isnan(v) else round(v, 2) for v in row) for row in values.tolist())
-
-
-def square(
-    path: str | PathLike[str], field: str, rows: Sequence[Sequence[float | None]], cpus: Sequence[int]
-) -> np.ndarray:
-    widths = {len(row) for row in rows} or {0}
-    if len(rows) != len(cpus) or widths != {len(cpus)}:
-        shape = f"{len(rows)} rows of {'/'.join(map(str, sorted(widths)))}"
-        raise pt.errors.InputError(
-            path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one per CPU"
-        )
-    return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
-
+from .node_latency import cpu_list
 
 TOOL = "ptpingpong"
 ROUNDS = 1000  # round trips per repetition: 0.1 to 0.3 ms
@@ -109,43 +27,47 @@ REPEAT = 7
 PATIENCE = 60.0  # seconds per pair; a busy CPU takes milliseconds
 PAIR_SECONDS = 1.2e-3  # per repetition beside its round trips: WARM_UP_NS of dumps/pingpong.c, two threads
 TRANSFER_SECONDS = 1e-7  # of a transfer, about
-NOISY = 1.3  # a median this much above the minimum: the pair was disturbed most of the time
+
+
+@dataclass(frozen=True)
+class LatencyMatrix:
+    """One row and column per CPU, symmetric, nan on the diagonal.
+
+    ns      float64[n, n]: one-way transfer, the fastest repetition
+    spread  float64[n, n]: median over minimum of the repetitions
+    """
+
+    cpus: tuple[int, ...]
+    ns: np.ndarray
+    spread: np.ndarray
 
 
 def measure(
-    cpus: Iterable[int] | None = None,
-    *,
-    rounds: int = ROUNDS,
-    repeat: int = REPEAT,
-    progress: pt.process.Progress = None,
+    cpus: tuple[int, ...], *, repeat: int = REPEAT, rounds: int = ROUNDS, progress: pt.process.Progress = None
 ) -> LatencyMatrix:
-    """LatencyMatrix of the CPUs, by number; None: all on which this process may run.
+    """LatencyMatrix of `usable` CPUs.
 
-    Each pair is measured `repeat` times, in passes over all pairs, each in another order; kept is the
-    minimum, since interference only slows. progress(done, total, what) or None.
-    UsageError: fewer than two CPUs, a CPU that may not be used, the native tool missing or not answering.
+    Each pair is measured `repeat` times, in passes over all pairs, each in another order; the minimum counts,
+    since interference only slows. progress(done, total, what) or None.
+    UsageError: the native tool is missing or does not answer.
     """
-    cpus = usable(cpus)
     pairs = list(combinations(range(len(cpus)), 2))
     samples = np.empty((repeat, len(pairs)))
-    order = list(range(len(pairs)))
     with player(rounds) as play:
         for turn in range(repeat):
-            random.shuffle(order)
-            for done, at in enumerate(order, turn * len(pairs) + 1):
+            for done, at in enumerate(random.sample(range(len(pairs)), len(pairs)), turn * len(pairs) + 1):
                 a, b = pairs[at]
                 samples[turn, at] = play(cpus[a], cpus[b])
                 if progress:
                     progress(done, samples.size, "measuring pairs of CPUs")
     fastest = samples.min(axis=0)
-    method = Method(rounds=rounds, repeat=repeat, cpu=cpu_model(), kernel=platform.release())
-    spread = both_ways(len(cpus), pairs, np.median(samples, axis=0) / fastest)
-    return LatencyMatrix(cpus, both_ways(len(cpus), pairs, fastest), spread, method)
+    spread = np.median(samples, axis=0) / fastest
+    return LatencyMatrix(cpus, both_ways(len(cpus), pairs, fastest), both_ways(len(cpus), pairs, spread))
 
 
-def seconds(count: int, rounds: int, repeat: int) -> float:
+def seconds(count: int, repeat: int) -> float:
     """Approximate duration of measure() for `count` CPUs."""
-    return count * (count - 1) / 2 * repeat * (PAIR_SECONDS + 2 * rounds * TRANSFER_SECONDS)
+    return count * (count - 1) / 2 * repeat * (PAIR_SECONDS + 2 * ROUNDS * TRANSFER_SECONDS)
 
 
 def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
@@ -196,9 +118,68 @@ def both_ways(count: int, pairs: Sequence[tuple[int, int]], values: np.ndarray) 
     return matrix
 
 
-def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
-    """[(CPU, CPU, spread)] of the pairs that were disturbed most of the time."""
-    if matrix.spread is None:
-        return []
-    noisy = np.argwhere(np.triu(np.nan_to_num(matrix.spread), 1) >= NOISY)
-    return [(matrix.cpus[a], matrix.cpus[b], float(matrix.spread[a, b])) for a, b in noisy]
+# Virtual NUMA groups.
+
+# Neighbours in the sorted latencies that differ by less belong to the same level. vMitosis, Table 4:
+# 62 / 50 = 1.24 is the whole spread of the level within sockets, 125 / 62 = 2.02 the gap to the level across.
+GAP = 1.3
+
+
+@dataclass(frozen=True)
+class Level:
+    """A partition that the latencies support: each pair within a group takes at most `within_ns`, each pair
+    across groups at least `across_ns`.
+
+    groups  sorted CPUs of each, sorted by their first CPU
+    """
+
+    groups: list[tuple[int, ...]]
+    within_ns: float
+    across_ns: float
+
+
+def latency_levels(ns: np.ndarray, cpus: Sequence[int]) -> list[Level]:
+    """Every Level of two or more groups, the coarsest first.
+
+    ns  float64[n, n], symmetric, row and column i for cpus[i]; nan for unknown pairs and on the diagonal
+
+    Thresholds are the gaps between sorted latencies; CPUs joined by faster pairs are one group (single
+    linkage). UsageError where no gap is as wide as GAP, or none holds for every pair.
+    """
+    steps = np.unique(ns[~np.isnan(ns)])
+    wide = np.flatnonzero(steps[1:] >= GAP * steps[:-1])[::-1]
+    found, why = list[Level](), ""
+    for below, above in zip(steps[wide], steps[wide + 1], strict=True):
+        group = linked(ns <= below)
+        slow = np.argwhere(group & (ns >= above))
+        if not len(slow):
+            groups = sorted({tuple(sorted(np.array(cpus)[row].tolist())) for row in group})
+            found.append(Level(groups, float(below), float(above)))
+        elif not why:
+            a, b = slow[0]
+            why = (
+                f"CPUs {cpus[a]} and {cpus[b]} take {ns[a, b]:.4g} ns, as CPUs of two groups do, but pairs "
+                f"of at most {below:.4g} ns join them: measure again"
+            )
+    if not found:
+        gapless = f"latencies lie between {steps[0]:.4g} and {steps[-1]:.4g} ns without a gap of {GAP} times"
+        raise pt.UsageError(f"no groups: {why or gapless}")
+    return found
+
+
+def linked(close: np.ndarray) -> np.ndarray:
+    """bool[n, n]: pairs that are joined by a chain of `close` pairs, bool[n, n], symmetric."""
+    reach = close | np.eye(len(close), dtype=bool)
+    while (wider := reach @ reach).sum() > reach.sum():
+        reach = wider
+    return reach
+
+
+def mean_latencies(
+    matrix: LatencyMatrix, groups: Iterable[tuple[int, ...]]
+) -> Iterator[tuple[float | None, float]]:
+    """Yield (mean ns within, mean ns to other groups) of each group; None in a group of one CPU."""
+    for group in groups:
+        own = np.isin(matrix.cpus, group)
+        within = float(np.nanmean(matrix.ns[np.ix_(own, own)])) if len(group) > 1 else None
+        yield within, float(np.nanmean(matrix.ns[np.ix_(own, ~own)]))

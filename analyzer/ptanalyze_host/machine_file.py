@@ -14,7 +14,7 @@ import numpy as np
 
 import ptanalyze as pt
 
-from .node_latency import measure_nodes, measure_walks, walk_source
+from .node_latency import NodeLatency, asymmetric, measure_nodes, measure_walks, walk_source
 
 CPUINFO = Path("/proc/cpuinfo")
 TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
@@ -39,7 +39,7 @@ MOST_CACHE = 1 << 32
 
 def host_machine(
     name: str,
-    measured: pt.measured.NodeLatency | None = None,
+    measured: NodeLatency | None = None,
     system: Path = pt.sysfs.SYSTEM,
     cpuinfo: Path = CPUINFO,
 ) -> pt.Machine:
@@ -47,14 +47,14 @@ def host_machine(
 
     CPUs of nodes without memory count with the nearest node that has some.
 
-    measured  latencies of `topology latency`; None: what the firmware says (HMAT, SLIT)
+    measured  latencies of `measure_nodes`; None: what the firmware says (HMAT, SLIT)
     """
     cpu = cpu_facts(pt.sysfs.text_of(cpuinfo))
     like, nodes = pt.load_machine(nearest(cpu)), host_nodes(system)
     if measured is None:
         latency = firmware_latency(system / "node", nodes, like)
     else:
-        latency = measured_here(measured, pt.sysfs.groups_of(system / "node", nodes), nodes)
+        latency = on_groups(measured, pt.sysfs.groups_of(system / "node", nodes))
     cpus = [tuple(cpu for node in group for cpu in nodes[node].cpus) for group in latency.groups]
     first = next(each for each in cpus if each)
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
@@ -62,7 +62,7 @@ def host_machine(
     ghz, sources["ghz"] = clock(system, first[0], cpu, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
-    timed = pt.measured.with_latency(like, latency, name)
+    timed = with_latency(like, latency, name)
     sources |= {key: timed.sources[key] for key in TIMED if key in timed.sources}
     return msgspec.structs.replace(
         timed,
@@ -75,21 +75,8 @@ def host_machine(
     )
 
 
-def measured_here(
-    measured: pt.measured.NodeLatency, groups: Sequence[tuple[int, ...]], nodes: pt.sysfs.HostNodes
-) -> pt.measured.NodeLatency:
-    """The NodeLatency with groups of this host; UsageError where it is of another machine, or cut off."""
-    homes = {group[0]: any(nodes[node].cpus for node in group) for group in groups}
-    what = ""
-    if odd := [node for node in measured.nodes if node not in homes]:
-        what = f"node {odd[0]} is not here (nodes: {[*homes]})"
-    elif odd := [node for node in measured.memory_nodes if homes[node]]:
-        with_cpus = [node for node, some in homes.items() if some]
-        what = f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {with_cpus})"
-    if what:
-        raise pt.UsageError(
-            f"--latency: {measured.source}: {what}: the text is of another machine, or was cut"
-        )
+def on_groups(measured: NodeLatency, groups: Sequence[tuple[int, ...]]) -> NodeLatency:
+    """The NodeLatency of this host with its groups of nodes."""
     own = {group[0]: group for group in groups}
     flags = (*measured.flags, *filter(None, [pt.sysfs.without_memory(groups)]))
     return replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
@@ -180,13 +167,13 @@ def data_cache(
     return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}{said}; cycles {copied(like)}"
 
 
-def firmware_latency(folder: Path, nodes: pt.sysfs.HostNodes, like: pt.Machine) -> pt.measured.NodeLatency:
+def firmware_latency(folder: Path, nodes: pt.sysfs.HostNodes, like: pt.Machine) -> NodeLatency:
     """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
 
     A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
     node's nearest readers, others have that, times the ratio of distances.
     """
-    far, hmat, ids = pt.measured.apart(folder, nodes), pt.sysfs.read_hmat(folder), [*nodes]
+    far, hmat, ids = apart(folder, nodes), pt.sysfs.read_hmat(folder), [*nodes]
     ns = far * like.latency.idle[0][0] / pt.sysfs.LOCAL
     told = []
     for at, node in enumerate(ids):
@@ -202,22 +189,115 @@ def firmware_latency(folder: Path, nodes: pt.sysfs.HostNodes, like: pt.Machine) 
             ns[near, at] = access.ns
     guess = (
         f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
-        f"of {like.name}; `ptanalyze topology latency` measures it"
+        f"of {like.name}; --measure measures it"
     )
     hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
     every = told == [node for node, one in nodes.items() if one.memory]
     source = guess if not told else hmats if every else f"{hmats}; of other nodes {guess}"
-    return pt.measured.of_firmware(folder, nodes, ns, source)
+    return of_firmware(folder, nodes, ns, source)
 
 
-def write_machine_file(path: str, latency: str | None, measure: bool) -> Iterator[str]:
+# Machines with the latencies of a NodeLatency.
+
+
+def with_columns_as_rows(ns: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """float64[n, n]: `ns` with rows for nodes without CPUs (bool[n]): see NodeLatency.memory_nodes."""
+    full = ns.copy()
+    full[np.ix_(memory, ~memory)] = ns[np.ix_(~memory, memory)].T
+    nearest = ns[~memory][:, memory].min(axis=0)
+    full[np.ix_(memory, memory)] = np.maximum.outer(nearest, nearest)
+    return full
+
+
+def apart(folder: Path, nodes: pt.sysfs.HostNodes) -> np.ndarray:
+    """float64[n, n]: the firmware's distances between nodes."""
+    rows = pt.sysfs.distances(folder, nodes)
+    return np.array([[row[to] for to in nodes] for row in rows.values()], np.float64)
+
+
+def of_firmware(folder: Path, nodes: pt.sysfs.HostNodes, ns: np.ndarray, source: str) -> NodeLatency:
+    """NodeLatency of float64[n, n] of all nodes: of those with memory, to which the CPUs of others count.
+
+    Such CPUs count by their number. Both ways of a pair are averaged; none is below the reader's own.
+    """
+    groups, ids = pt.sysfs.groups_of(folder, nodes), [*nodes]
+    cpus = np.array([[len(nodes[node].cpus) * (node in group) for node in ids] for group in groups], float)
+    memory, homes = cpus.sum(axis=1) == 0, [group[0] for group in groups]
+    if memory.all():
+        raise pt.errors.InputError(folder, "node*/cpulist", "empty", "no node with CPUs")
+    at = [ids.index(home) for home in homes]
+    mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, at]
+    with_cpus = [home for home, none in zip(homes, memory, strict=True) if not none]
+    flags = [*asymmetric("idle", with_cpus, mean[~memory][:, ~memory]), pt.sysfs.without_memory(groups)]
+    both = np.ix_(~memory, ~memory)
+    mean[both] = (mean[both] + mean[both].T) / 2
+    own = np.where(memory, 0, mean.diagonal())
+    mean = np.maximum(mean, np.maximum.outer(own, own))
+    if memory.any():
+        mean = with_columns_as_rows(mean, memory)
+    slow = tuple(home for home in homes if home not in with_cpus)
+    return NodeLatency(tuple(homes), mean, None, source, tuple(filter(None, flags)), slow, tuple(groups))
+
+
+def with_latency(machine: pt.Machine, measured: NodeLatency, name: str) -> pt.Machine:
+    """Machine with the nodes and latencies of a NodeLatency; both directions of a pair averaged.
+
+    No latencies under load where none were measured. UsageError where a remote node is nearer than the local.
+    """
+    sized = machine.resized(len(measured.nodes))
+    slow = tuple(measured.nodes.index(node) for node in measured.memory_nodes)
+    own = measured.groups or tuple((node,) for node in measured.nodes)
+    idle = _both_ways(measured.idle)
+    contended = None if measured.contended is None else _both_ways(measured.contended)
+    odd = np.array(idle) < np.array(idle).diagonal()[:, None]
+    if odd.any():
+        a, b = (int(at) for at in np.argwhere(odd)[0])
+        raise pt.UsageError(
+            f"latency: [{a}][{b}] = {idle[a][b]:g} ns is below node {a}'s own memory: measure again"
+        )
+    none = "not measured: no latencies under load"
+    said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
+    said |= {"oddities": "; ".join(measured.flags)} if measured.flags else {}
+    return msgspec.structs.replace(
+        sized,
+        name=name,
+        description=f"{machine.name} with latencies measured elsewhere",
+        latency=pt.machine.Latency(idle=idle, contended=contended),
+        memory_nodes=slow,
+        host_nodes=() if own == tuple((node,) for node in range(len(own))) else own,
+        sources={**machine.sources, **said},
+    )
+
+
+def with_walks(
+    machine: pt.Machine, nodes: Sequence[int], walks: Mapping[tuple[int, int], float], source: str
+) -> tuple[pt.Machine, str]:
+    """(Machine with measured Latency.walk, "" or why they cannot be: in words).
+
+    walks  ns by (reader's node, node of the leaf tables), of all `nodes`, in the machine's order
+    """
+    ns = np.array([[walks[a, b] for b in nodes] for a in nodes])
+    latency = msgspec.structs.replace(machine.latency, walk=_both_ways(ns))
+    made = msgspec.structs.replace(
+        machine, latency=latency, sources={**machine.sources, "latency_walk": source}
+    )
+    for field, value, why in pt.machine.walk_faults(made):
+        return msgspec.structs.replace(made, latency=machine.latency), f"{field} = {value:g}: {why}"
+    return made, ""
+
+
+def _both_ways(matrix: np.ndarray) -> pt.machine.Matrix:
+    return tuple(map(tuple, ((matrix + matrix.T) / 2).tolist()))
+
+
+def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     """Write the machine file of this host to the new file `path`; lines for people.
 
-    latency  file of latencies; measure: measure them, and page walks; neither: what the firmware says
+    measure  whether latencies and page walks are measured; else they are what the firmware says
     """
     if Path(path).exists():
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    known, walks = pt.measured.read_latency(latency) if latency else None, {}
+    known, walks = None, {}
     if measure:
         with pt.terminal.progress_bar() as progress:
             known = measure_nodes(progress=progress)
@@ -229,7 +309,7 @@ def write_machine_file(path: str, latency: str | None, measure: bool) -> Iterato
             )
     machine = host_machine(Path(path).stem, known)
     if known and walks:
-        machine, odd = pt.measured.with_walks(machine, known.nodes, walks, walk_source(walks))
+        machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
         if odd:
             yield f"page walks are left out of the file: {odd}"
     pt.measured.write_machine(path, machine)

@@ -4,13 +4,53 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 import ptanalyze as pt
+
+ASYMMETRIC = 0.10  # directions of a pair that differ more are named
+SHOWN = 4  # asymmetric pairs
+
+
+@dataclass(frozen=True)
+class NodeLatency:
+    """ns of a dependent read, [reader's node][serving node].
+
+    nodes      numbers of the nodes, in the order of rows and columns
+    idle       float64[n, n]
+    contended  float64[n, n]: with other threads streaming on the serving node, None where not measured
+    source     a line: how the latencies are known
+    flags      oddities, a line each
+    memory_nodes  numbers of those of the nodes that have no CPUs: no reads start there, so their rows are
+                  their columns, and their own memory is as near as to the node that reaches it fastest
+    groups     of each of the nodes, itself and the nodes of CPUs alone that count with it; (): itself
+    """
+
+    nodes: tuple[int, ...]
+    idle: np.ndarray
+    contended: np.ndarray | None
+    source: str
+    flags: tuple[str, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+def asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator[str]:
+    """A line for each of the worst pairs whose directions differ; float64[n, n] ns."""
+    pairs = np.argwhere(np.triu(abs(matrix - matrix.T) > ASYMMETRIC * matrix.T))
+    pairs = pairs[np.argsort([-abs(np.log(matrix[a, b] / matrix[b, a])) for a, b in pairs], kind="stable")]
+    for a, b in pairs[:SHOWN]:
+        yield (
+            f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
+            "asymmetric; the mean is used"
+        )
+    if len(pairs) > SHOWN:
+        yield f"{which}: {len(pairs) - SHOWN} more pairs are asymmetric"
+
 
 NODES = pt.sysfs.SYSTEM / "node"
 TOOL = "ptchase"
@@ -28,7 +68,7 @@ def measure_nodes(
     mebibytes: int | None = None,
     bursts: int = BURSTS,
     progress: pt.process.Progress = None,
-) -> pt.measured.NodeLatency:
+) -> NodeLatency:
     """NodeLatency of this machine's nodes that have CPUs and memory.
 
     A CPU of the reader's node reads. Idle: the fastest of `bursts`, as interference only slows. Contended:
@@ -53,10 +93,9 @@ def measure_nodes(
     if lonely:
         flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
     contended = None if lonely else np.maximum(busy, idle)
-    latency: pt.measured.NodeLatency = pt.measured.checked(
-        "this machine", tuple(places), idle, contended, _method()
-    )
-    return replace(latency, flags=(*latency.flags, *sorted(flags)))
+    lines_of = {"idle": idle} if contended is None else {"idle": idle, "contended": contended}
+    odd = [line for which, ns in lines_of.items() for line in asymmetric(which, [*places], ns)]
+    return NodeLatency(tuple(places), idle, contended, _method(), (*odd, *sorted(flags)))
 
 
 MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 65,530

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -316,23 +316,12 @@ REFERENCE_MACHINE = "vmitosis-cascade-lake"
 ESTIMATE = "estimate"  # begins the source of a number in a machine file that was not measured
 
 
-class Latencies(Protocol):
-    """ns of a dependent read, [reader's node][serving node]: machine.Latency, node_latency.NodeLatency."""
-
-    @property
-    def idle(self) -> ArrayLike: ...
-
-    @property
-    def contended(self) -> ArrayLike | None: ...
-
-
 def machine_name(machine: MachineName) -> str:
     return REFERENCE_MACHINE if machine is None else str(machine)
 
 
 def stretches(
     machine: MachineName,
-    latency: Latencies | None,
     common: FittedPrior,
     walk_per_cycle: float | None,
     many: bool = False,
@@ -345,7 +334,7 @@ def stretches(
     walk_per_cycle  walk cycles per cycle, None: not known; many: threads
     """
     ratio = common.contention_at(walk_per_cycle, many)
-    if latency is None and machine in (None, REFERENCE_MACHINE):
+    if machine in (None, REFERENCE_MACHINE):
         far, fitted = common.stretch, f"contention as fitted on {', '.join(common.workloads)}"
         loaded, why = (
             ratio.through(lambda value: 1 + value * (far - 1)),
@@ -353,15 +342,13 @@ def stretches(
         )
     else:
         model = pt.load_machine(machine_name(machine))
-        matrices: Latencies = model.latency if latency is None else latency
-        far, measured = stretch(matrices.idle), None
-        why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
-        if matrices.contended is not None:
-            measured = stretch(matrices.contended, matrices.idle)
+        idle, contended = model.latency.idle, model.latency.contended
+        far, why = stretch(idle), "latencies of the machine file"
+        measured = None if contended is None else stretch(contended, idle)
         if measured is None or measured <= far:
             loaded = common.anywhere.through(lambda value: 1 + value * (far - 1))
             why = f"{why}, contention of other machines"
-        elif latency is None and model.sources.get("latency_contended", "").startswith(ESTIMATE):
+        elif model.sources.get("latency_contended", "").startswith(ESTIMATE):
             most = max(common.anywhere.high, (measured - 1) / (far - 1))
             loaded = pt.Interval(far, measured, 1 + most * (far - 1))
             why = f"{why}, loaded ones an estimate, within those of other machines"
@@ -455,7 +442,6 @@ def calibrate_runs(
     *,
     at: str | None = None,
     machine: MachineName = None,
-    latency: Latencies | None = None,
     walkers: float | None = None,
     threads: float | None = None,
     native: bool | None = None,
@@ -468,7 +454,6 @@ def calibrate_runs(
     placement  name or shares of the second run's placement, cost.law
     at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
-    latency    NodeLatency measured there (formats/measured/latency.py)
     walkers    page walkers per core, None: 2; below 1: those per busy hardware thread
     threads    busy hardware threads per core, 1 to 2; None: as far as busy CPUs tell
     native     True for a single table; None: by the placement, else by whether ePT walks were counted
@@ -489,7 +474,7 @@ def calibrate_runs(
     busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
     check_busy("local", local, busy)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
-    far, loaded, why_stretches = stretches(machine, latency, common, rate, crowd.middle > LITTLE)
+    far, loaded, why_stretches = stretches(machine, common, rate, crowd.middle > LITTLE)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
         far = pt.Interval(far.low, far.middle, max(far.high, loaded.middle))
     found = _from_one(local, native, found_threads, common, rate)

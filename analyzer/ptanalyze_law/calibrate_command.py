@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,16 +11,9 @@ import ptanalyze as pt
 
 from .options import run_options
 
-RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
-
 
 @click.command("calibrate")
 @run_options("--placement")
-@click.option(
-    "--latency",
-    type=click.Path(),
-    help="Latency file from `topology latency`. Default: the machine's.",
-)
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )
@@ -34,17 +26,8 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
     metavar="FILE.toml",
     help="Calibration file to write, for predict and whatif --calibration. Default: none.",
 )
-@click.option(
-    "--write-machine",
-    type=click.Path(),
-    callback=pt.output.must_end_with("toml"),
-    metavar="FILE.toml",
-    help="Machine file to write with the --latency values; needs no run. Default: none.",
-)
 @pt.output.output_options(file=False)
-def command(
-    calibration_file: str | None, write_machine: str | None, output: pt.output.Output, **options: Any
-) -> None:
+def command(calibration_file: str | None, output: pt.output.Output, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     A run with local tables gives walk cycles and bounds; a second run with any known placement gives their
@@ -61,10 +44,6 @@ def command(
 
     from .run_time import calibrate, coefficients_frame
 
-    if write_machine is not None:
-        write_machine_file(write_machine, options["machine"], options["latency"])
-        if calibration_file is None and not any(options[run] for run in RUNS):
-            return
     calibration = calibrate(**options)
 
     if calibration_file is not None:
@@ -78,23 +57,6 @@ def command(
     pt.output.emit(answer, output)
     if calibration_file is not None:
         pt.cli.echo(f"{calibration_file}: written; {pt.cli.next_step('predict', calibration_file)}", err=True)
-
-
-def write_machine_file(path: str, machine: str | None, latency_file: str | None) -> None:
-    """The machine asked for (or the reference one), with measured latencies."""
-
-    from .calibrate import REFERENCE_MACHINE
-
-    if latency_file is None:
-        raise pt.UsageError(
-            f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote"
-        )
-    base = pt.load_machine(machine or REFERENCE_MACHINE)
-    measured = pt.measured.read_latency(latency_file)
-    pt.measured.write_machine(path, pt.measured.with_latency(base, measured, Path(path).stem))
-    for flag in measured.flags:
-        pt.cli.echo(f"ptanalyze: {flag}", err=True)
-    pt.cli.echo(f"{path}: written; use it with -m {path}", err=True)
 
 
 def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:

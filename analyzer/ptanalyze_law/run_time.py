@@ -26,7 +26,6 @@ def calibrate(
     seconds: float | None = None,
     remote_seconds: float | None = None,
     machine: str | None = None,
-    latency: pt.formats.PathLike | None = None,
     native: bool = False,
     walkers: float | None = None,
     threads_per_core: float | None = None,
@@ -39,7 +38,7 @@ def calibrate(
                shares of the walks ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75")
     at         placement of the `local` run, where its tables are not all local
     seconds, remote_seconds  elapsed times, where the files have none, or instead of files
-    machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency`
+    machine    name or file, for latencies and CPUs
     native     whether there is a single table; also known from the placement
     walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
@@ -72,7 +71,7 @@ def calibrate(
                 raise pt.UsageError(
                     f"{remote}: walk cycles from {counted}: count the same events in both runs"
                 )
-    files = {"local": local, "remote": remote, "latency": latency}
+    files = {"local": local, "remote": remote}
     try:
         found = calibrate_runs(
             run,
@@ -80,7 +79,6 @@ def calibrate(
             placement,
             at=at,
             machine=machine,
-            latency=None if latency is None else pt.measured.read_latency(latency),
             walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
             threads=threads_per_core,
             native=native or None,

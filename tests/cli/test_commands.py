@@ -268,8 +268,6 @@ def test_this_host_has_a_machine_file_too(pt, tmp_path):
     assert again.code == 2 and "exists already" in again.err
     alone = pt("machines", "--measure")
     assert alone.code == 2 and "--measure goes with --from-host" in alone.err
-    both = pt("machines", "--from-host", tmp_path / "b.toml", "--measure", "--latency", path)
-    assert both.code == 2 and "either --measure or --latency" in both.err
 
 
 # `doctor`: each part of the host, whether it can be used, and how to get what is missing.

@@ -19,7 +19,6 @@ from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled, this_program
 from ptanalyze.core.options import OF_OUTPUT, Keywords, Options
 from ptanalyze.policies import names
-from ptanalyze_host import cacheline
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
 
@@ -177,11 +176,6 @@ def test_the_fields_of_options_are_the_options_and_the_manual():
     assert "stands_for: parts of VMAs" in re.sub(
         r"\s+", " ", Setup.__doc__
     )  # --stands-for on the command line
-
-
-def test_defaults_that_are_told_in_words_are_those_of_the_code():
-    assert f"Default: {cacheline.ROUNDS}." in OPTIONS["topology measure", "--rounds"].help
-    assert f"Default: {cacheline.REPEAT}." in OPTIONS["topology measure", "--repeat"].help
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -88,7 +88,6 @@ def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
 
 GIVEN = [
     ("calibrate", "--local", "{}"),
-    ("topology", "groups", "{}"),
     ("machines", "{}"),
     ("import", "{}", "-o", "o"),
     ("diff", "{}", "{}"),

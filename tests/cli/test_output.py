@@ -11,7 +11,6 @@ from itertools import cycle
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from matplotlib import image
 
@@ -22,13 +21,11 @@ from needs import needs_root
 from plot_texts import readable
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.machine import load_machine
-from ptanalyze.formats.measured.latency import NodeLatency, write_latency
-from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze.formats.measured import write_machine
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
 from ptanalyze_host import trial_command as trial
-from ptanalyze_host.cacheline import LatencyMatrix, write_matrix
 from ptanalyze_host.survey_command import write_prometheus
 from ptanalyze_host.trial import Trial, Window
 from ptanalyze_report import page
@@ -43,7 +40,6 @@ COUNTERS = (
     "591789168957,,cycles:u,1,100.00,,\n310406758348,,dtlb_load_misses.walk_pending:u,1,100.00,,\n"
     "15741821,,dtlb_store_misses.walk_pending:u,1,100.00,,\n0,,ept.walk_pending:u,1,100.00,,\n"
 )
-MATRIX = [[np.nan, 50, 125, 125], [50, np.nan, 125, 125], [125, 125, np.nan, 50], [125, 125, 50, np.nan]]
 EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "synth": "-o made --size 16M --guest visible --accesses 1000",
     "join": "pair/host pair/guest -o made",
@@ -60,12 +56,11 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "calibrate": "--local local.csv",
     "predict": "--local local.csv",
     "validate": "--paper vmitosis --row 'table 4'",
-    "topology groups": "matrix.json",
     "policies": "",
     "machines": "",
 }
 # they measure this machine: tests/native/test_topology.py
-ELSEWHERE = ("survey", "topology measure", "topology latency")
+ELSEWHERE = ("survey", "topology")
 NO_TABLE = {
     "record": "one line: what was recorded",
     "dump process": "one line: what was dumped",
@@ -82,12 +77,12 @@ NO_TABLE = {
 }
 TABLES_ALONE = {
     "check", "join", "policies", "calibrate", "survey", "diff", "machines",
-    "topology measure", "topology groups", "topology latency",
+    "topology",
 }  # fmt: skip
 DRAWN = {*EXAMPLES} - TABLES_ALONE
 ONLY_JSON = {"doctor", "hugepages"}
 OTHER_NAMES = {"calibrate": "calibration"}
-OWN_FILE = {"synth", "join", "calibrate", "topology measure", "topology latency"}  # -o is what they make
+OWN_FILE = {"synth", "join", "calibrate"}  # -o is what they make
 FORMS = {"table": "json", "json": "csv", "csv": "json"}  # what is printed, what -o writes; json also draws
 IMAGES = dict(zip(EXAMPLES, cycle(("png", "svg", "pdf")), strict=False))
 
@@ -130,7 +125,6 @@ def place(tmp_path_factory):
     """A directory with all that the examples read; they run and write there."""
     place = tmp_path_factory.mktemp("examples")
     (place / "local.csv").write_text(COUNTERS)
-    write_matrix(place / "matrix.json", LatencyMatrix((0, 1, 2, 3), np.array(MATRIX)))
     unpack("visible-bound", place).rename(place / "pair")
     return place
 
@@ -362,8 +356,6 @@ OUTPUTS = {
     "report.html": lambda pt, path: page.write(path, "x"),
     "machine.toml": lambda pt, path: write_machine(path, load_machine("hydra-haswell")),
     "law.toml": lambda pt, path: pt("calibrate", "--local", "local.csv", "-o", path),
-    "latency.json": lambda pt, path: write_latency(path, NodeLatency((0,), np.ones((1, 1)), None, "")),
-    "matrix.json": lambda pt, path: write_matrix(path, LatencyMatrix((0,), np.ones((1, 1)))),
     "pages.prom": lambda pt, path: write_prometheus(path, [], 1, 0.0),
     **dict.fromkeys(("t.toml", "t.near.csv", "t.far.csv"), lambda pt, path: trial.write("t.toml", TRIED)),
 }

@@ -83,26 +83,10 @@ def test_native_runs_are_calibrated_with_one_table(pt, perf):
     assert [row["placement"] for row in json.loads(pt(*asked).out)["result"]["predictions"]][1] == "RP"
 
 
-LATENCY = {"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "here"}
-
-
-def test_latencies_of_a_file_and_of_a_machine_are_taken(pt, perf, tmp_path):
-    local = perf(GUPS["LL"], "ll")
-    (tmp_path / "l.json").write_text(json.dumps(LATENCY | {"idle_ns": [[80, 168], [168, 80]]}))
-    ran = pt("calibrate", "--local", local, "--latency", tmp_path / "l.json", "--json")
-    assert json.loads(ran.out)["result"]["remote_stretch"]["middle"] == pytest.approx(2.1)
-    ran = pt("calibrate", "--local", local, "-m", "sapphire-rapids", "--json")
+def test_latencies_of_a_machine_are_taken(pt, perf):
+    ran = pt("calibrate", "--local", perf(GUPS["LL"], "ll"), "-m", "sapphire-rapids", "--json")
     result = json.loads(ran.out)["result"]
     assert result["machine"] == "sapphire-rapids" and "the machine file" in " ".join(result["assumed"])
-
-
-def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
-    (tmp_path / "l.json").write_text(json.dumps(LATENCY | {"idle_ns": [[81.5, 140], [141, 80.5]]}))
-    out = tmp_path / "mine.toml"
-    words = ["--latency", tmp_path / "l.json", "--machine", "emerald-rapids", "--write-machine", out]
-    made = pt("calibrate", *words)
-    assert made.code == 0 and not made.out and len(made.err.splitlines()) == 1 and "81.5" in out.read_text()
-    assert "a run is missing" in pt("calibrate", *words, "-o", tmp_path / "c.toml").err
 
 
 @pytest.mark.parametrize(
@@ -136,8 +120,6 @@ def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
         (["--local", "LL", "-o", "x.json"], 2, "-o x.json: name it FILE.toml"),
         (["--local", "LL", "-o", "no/where/x.toml"], 2, "there is no directory no/where"),
         (["--local", "LL", "-m", "abacus"], 2, "machine abacus: unknown"),
-        (["--local", "LL", "--latency", "LL"], 2, "LL: contents"),
-        (["--local", "LL", "--latency", "."], 2, "Is a directory"),
     ],
 )
 def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options, code, why):

@@ -194,8 +194,6 @@ prog  77 [000] 12.345679:   cpu/mem-stores/P:   7f0011223388
  5 [003] 13.1: 1f0000
 x y 9 14.000000001: mem-loads:  ffffffff81000000
 """
-ROWS = [[None, 50, 200, 210], [50, None, 205, 200], [200, 205, None, 51], [210, 200, 51, None]]
-LATENCY = {"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "x"}
 
 
 def texts(place):
@@ -204,8 +202,6 @@ def texts(place):
     few = build_tree([Page(0x1000, 7), Page(0x555555400000, 99, 2)], frames_on((1,)))
     many = build_tree(test_foreign_tables.PAGES, frames_on((0, 1)))
     dumps = [test_foreign_tables.dump_text(tree).encode() for tree in (few, many)]
-    topology = {"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1, 2, 3], "ns": ROWS}
-    latency = {**LATENCY, "idle_ns": [[80, 130], [130, 80]], "contended_ns": [[180, 330], [330, 180]]}
     jsons = "\n".join(test_perf_stat.json_line(name, n) for name, n in test_perf_stat.COUNTS.items())
     (place / "local.txt").write_text(test_perf_stat.text())
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
@@ -219,8 +215,6 @@ def texts(place):
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
         "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
-        "latency": [json.dumps(latency).encode()],
-        "matrix": [json.dumps(topology).encode()],
         **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
     }
 

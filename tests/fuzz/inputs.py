@@ -147,14 +147,11 @@ def text(r, texts, place):
     shutil.rmtree(out, ignore_errors=True)
     file.write_bytes(changed_text(r.choice(texts[kind]), r))
     f, o, four = str(file), str(out), str(place / "four")
-    local = ["calibrate", "--local", str(place / "local.txt"), "--latency", f]
     calls = {
         "machine": [["machines", f], ["whatif", four, "-p", "mitosis", "-m", f]],
         "costs": [["whatif", four, "-p", "mitosis", "--costs", f]],
         "calibration.toml": [["predict", f], ["whatif", four, "-p", "mitosis", "--calibration", f]],
         "perf-stat": [["calibrate", "--local", f, "-o", f"{o}.toml"], ["predict", "--local", f]],
-        "latency": [[*local, "--write-machine", f"{o}.toml"]],
-        "matrix": [["topology", "groups", f], ["topology", "groups", f, "--nodes", "2"]],
     }
     if kind.startswith("result"):
         return [["diff", f, str(place / kind)], ["diff", str(place / kind), f, "--json"]]
@@ -201,7 +198,7 @@ def commands(group=ptanalyze, path=()):
         command = group.get_command(click.Context(group), name)
         if isinstance(command, click.Group):
             found += commands(command, (*path, name)) if name not in NEVER else []
-        elif name not in NEVER and (*path, name) not in (("topology", "measure"), ("topology", "latency")):
+        elif name not in NEVER:
             found.append(([*path, name], command))
     return found
 

@@ -13,8 +13,7 @@ import numpy as np
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
-from ptanalyze.formats.measured.latency import read_latency
-from ptanalyze.formats.measured.machine import read_calibration, write_machine
+from ptanalyze.formats.measured import read_calibration, write_machine
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import read_trace
@@ -28,8 +27,6 @@ from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
 from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
-from ptanalyze_host.cacheline import read_matrix
-from ptanalyze_host.cpu_levels import kernel_groups
 from ptanalyze_host.machine_file import host_machine
 from ptanalyze_law.perf_stat import read_perf_stat, walk_run
 
@@ -125,11 +122,6 @@ def host_of(root):
     assert load_machine(root / "m.toml") == machine
 
 
-def groups_in(root):
-    cpus = [int(place.name[3:]) for place in root.glob("sys/devices/system/cpu/cpu[0-9]")]
-    kernel_groups(cpus, root / "sys/devices/system")
-
-
 def capture_changed(files, r):
     return hostile(files, [files], r)
 
@@ -151,7 +143,7 @@ champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
 dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
 
 READERS = {
-    "host": Reader((host_of, groups_in), trees_changed),
+    "host": Reader((host_of,), trees_changed),
     "kept code": Reader((compiled,), changed, "x.ptcode"),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
@@ -162,8 +154,6 @@ READERS = {
     "machine": Reader((load_machine,), file="in.toml"),
     "costs": Reader((partial(load_costs, load_machine("vmitosis-cascade-lake")),), file="in.toml"),
     "calibration": Reader((read_calibration,), file="in.toml"),
-    "latency": Reader((read_latency,)),
-    "matrix": Reader((read_matrix,)),
     "perf stat": Reader((lambda path: walk_run(read_perf_stat(path)),)),
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),

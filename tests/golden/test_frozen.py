@@ -21,7 +21,7 @@ from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.law import MeasuredRun
-from ptanalyze.formats.measured.machine import write_calibration
+from ptanalyze.formats.measured import write_calibration
 from ptanalyze.formats.record import MANIFEST, seal
 from ptanalyze.formats.trace import read_trace
 from ptanalyze_law.calibrate import calibrate_runs

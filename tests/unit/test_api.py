@@ -18,7 +18,7 @@ from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.formats.capture import Capture
-from ptanalyze.formats.measured.machine import write_calibration
+from ptanalyze.formats.measured import write_calibration
 
 POLICIES = ["linux", "mitosis", ("hydra", {"prefetch": 0})]
 

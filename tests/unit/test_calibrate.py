@@ -13,14 +13,13 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.counts import STEADY
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze.cost.law import outside_cycles, placement
 from ptanalyze.cost.price import Law
-from ptanalyze.formats.measured.latency import NodeLatency
-from ptanalyze.formats.measured.machine import read_calibration, write_calibration
+from ptanalyze.formats.measured import read_calibration, write_calibration, write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze_law.assumed import LEAST_WAIT, FittedPrior, exposed_prior
 from ptanalyze_law.calibrate import (
@@ -244,13 +243,28 @@ def test_the_reference_machine_is_known_from_its_runs_rather_than_from_its_file(
     assert calibrate_runs(LL, common=COMMON, machine="hydra-haswell") != named
 
 
-def test_latencies_that_were_measured_replace_the_fitted_ones():
-    idle, loaded = np.array([[80.0, 160.0], [160.0, 80.0]]), np.array([[100.0, 320.0], [320.0, 100.0]])
-    found = calibrate_runs(LL, latency=NodeLatency((0, 1), idle, loaded, "here"), common=COMMON)
+@pytest.fixture
+def machine(tmp_path):
+    """machine(idle, contended): a machine file with these measured latencies."""
+
+    def write(idle, contended=None):
+        model = load_machine("hydra-haswell").resized(len(idle))
+        sources = {**model.sources, "latency_contended": "measured"}
+        latency = Latency(idle=idle, contended=contended)
+        path = tmp_path / "mine.toml"
+        write_machine(path, msgspec.structs.replace(model, latency=latency, sources=sources))
+        return path
+
+    return write
+
+
+def test_latencies_that_were_measured_replace_the_fitted_ones(machine):
+    idle, loaded = ((80.0, 160.0), (160.0, 80.0)), ((100.0, 320.0), (320.0, 100.0))
+    found = calibrate_runs(LL, machine=machine(idle, loaded), common=COMMON)
     assert found.remote_stretch == Interval.exactly(2.0)
     assert found.contended_stretch.middle == 4.0
     assert found.contended_stretch.high == pytest.approx(1 + 3 * 3.1 / 2.9)
-    found = calibrate_runs(LL, latency=NodeLatency((0, 1), idle, None, "here"), common=COMMON)
+    found = calibrate_runs(LL, machine=machine(idle), common=COMMON)
     assert [*found.contended_stretch] == pytest.approx([1 + ratio for ratio in COMMON.anywhere])
     assert "contention of other machines" in " ".join(found.assumed)
 
@@ -329,11 +343,11 @@ def test_a_run_that_walks_less_and_is_faster_is_not_said_to_be_slowed():
 
 
 @pytest.mark.parametrize(
-    ("idle", "why"), [([[80.0]], "a single node"), ([[80.0, 80.0], [80.0, 80.0]], "1 times as far")]
+    ("idle", "why"), [(((80.0,),), "a single node"), (((80.0, 80.0), (80.0, 80.0)), "1 times as far")]
 )
-def test_a_machine_without_farther_nodes_is_refused(idle, why):
+def test_a_machine_without_farther_nodes_is_refused(machine, idle, why):
     with pytest.raises(UsageError, match=why):
-        calibrate_runs(LL, latency=NodeLatency((0,), np.array(idle), None, "here"), common=COMMON)
+        calibrate_runs(LL, machine=machine(idle), common=COMMON)
 
 
 @pytest.mark.parametrize(
@@ -414,15 +428,15 @@ def test_fragmented_huge_pages_are_refused_from_a_local_run_alone(run, why):
     assert calibrate_runs(run, slower, "RR", common=COMMON).remote == slower
 
 
-def test_what_a_loaded_node_costs_is_open_on_a_machine_where_it_was_not_measured():
+def test_what_a_loaded_node_costs_is_open_on_a_machine_where_it_was_not_measured(machine):
     """An estimate in a machine file is one; a measured file, and the reference machine, are known better."""
-    from ptanalyze.core.machine import load_machine
-
     guessed = calibrate_runs(LL, common=COMMON, machine="epyc-7543-16-nodes").contended_stretch
     far = calibrate_runs(LL, common=COMMON, machine="epyc-7543-16-nodes").remote_stretch.middle
     assert guessed.low == far and guessed.high == pytest.approx(1 + COMMON.anywhere.high * (far - 1))
     model = load_machine("epyc-7543-16-nodes").latency
-    measured = calibrate_runs(LL, common=COMMON, latency=model).contended_stretch
+    measured = calibrate_runs(
+        LL, common=COMMON, machine=machine(model.idle, model.contended)
+    ).contended_stretch
     assert guessed.middle == measured.middle and measured.low > guessed.low
 
 

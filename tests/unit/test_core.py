@@ -30,11 +30,9 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
 from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
-from ptanalyze.formats.measured.latency import read_latency
-from ptanalyze.formats.measured.machine import read_calibration
+from ptanalyze.formats.measured import read_calibration
 from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
-from ptanalyze_host.cacheline import read_matrix
 from ptanalyze_law.perf_stat import read_perf_stat
 
 # Hostile JSON and TOML: nested deeply, huge numbers, other encodings; each file says it in one line.
@@ -97,13 +95,6 @@ def test_a_hostile_record_is_refused_in_one_line(tmp_path, content):
 def test_hostile_results_are_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, "results.json", content)
     assert said(read_rows, path).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("read", [read_matrix, read_latency])
-@pytest.mark.parametrize("content", [text for text in JSON.values() if text[:1] == b"{"])
-def test_hostile_latencies_are_refused_in_one_line(tmp_path, content, read):
-    path = written(tmp_path, "latencies.json", content)
-    assert said(read, path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("value", [b"[" * DEEP + b"]" * DEEP, DIGITS, b'"caf\xe9"', b"1e999", b"1" * 21])

@@ -20,12 +20,12 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import Topology
 from ptanalyze.core.sysfs import parse_cpus
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.measured.latency import NodeLatency
-from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
 from ptanalyze_host import survey
 from ptanalyze_host.machine_file import host_machine, nearest
+from ptanalyze_host.node_latency import NodeLatency
 from ptanalyze_host.survey_command import prometheus_text, view
 from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
@@ -437,18 +437,6 @@ def test_what_no_kernel_writes_is_refused_by_file(system, tmp_path, text):
     accesses(system, {1: ("access0", (0,), text)})
     with pytest.raises(CaptureError, match=r"node1/access0/initiators/read_latency.*expected a whole number"):
         host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
-
-
-def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system, tmp_path):
-    idle = np.array([[90.0, 170.0], [170.0, 170.0]])
-    cut = NodeLatency((0, 1), idle, None, "Intel MLC, idle", (), (1,))
-    with pytest.raises(UsageError, match="no latencies from node 1, which has CPUs here"):
-        host_machine("mine", cut, system, tmp_path / "proc/cpuinfo")
-    more = NodeLatency((0, 1, 7), np.full((3, 3), 90.0), None, "Intel MLC, idle", (), (7,))
-    with pytest.raises(
-        UsageError, match=r"node 7 is not here \(nodes: \[0, 1, 2\]\): the text is of another"
-    ):
-        host_machine("mine", more, system, tmp_path / "proc/cpuinfo")
 
 
 MODELS = {  # {(vendor, family): {model: the machine of its core}}

@@ -15,11 +15,12 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import counts as cost
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.measured.latency import NodeLatency, with_latency, with_walks
-from ptanalyze.formats.measured.machine import write_machine
+from ptanalyze.formats.measured import write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
+from ptanalyze_host.machine_file import with_latency, with_walks
+from ptanalyze_host.node_latency import NodeLatency
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
 

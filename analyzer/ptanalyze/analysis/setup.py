@@ -23,7 +23,7 @@ from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
 from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
-from ..formats.measured.machine import read_calibration
+from ..formats.measured import read_calibration
 from ..policies import Policy
 from ..world.scaling import StandsFor, stands_for
 from ..world.scenario import ScenarioOptions, captured_scenario

@@ -29,13 +29,8 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     type=click.Path(),
     callback=must_end_with("toml"),
     metavar="FILE.toml",
-    help="Write a machine file of this host, from sysfs, and show it. Default: none.",
-)
-@click.option(
-    "--latency",
-    type=click.Path(exists=True),
-    help="With --from-host: file of `ptanalyze topology latency`. Default: HMAT, else "
-    "the firmware's distances.",
+    help="Write a machine file of this host, from sysfs, and show it; latencies are HMAT's, else the "
+    "firmware's distances, if not measured. Default: none.",
 )
 @click.option(
     "--measure",
@@ -47,7 +42,6 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 def command(
     name: str | None,
     host_file: str | None,
-    latency: str | None,
     measure: bool,
     output: Output,
 ) -> None:
@@ -64,15 +58,13 @@ def command(
 
     from ..core.machine import load_machine
 
-    if (latency or measure) and not host_file:
-        raise click.UsageError(f"{'--measure' if measure else '--latency'} goes with --from-host FILE.toml")
-    if measure and latency:
-        raise click.UsageError("give either --measure or --latency FILE: both are latencies of this host")
+    if measure and not host_file:
+        raise click.UsageError("--measure goes with --from-host FILE.toml")
     if host_file:
         if name:
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
         (writer,) = entry_points(group=HOSTS)
-        for line in writer.load()(host_file, latency, measure):
+        for line in writer.load()(host_file, measure):
             echo(f"ptanalyze: {line}", err=True)
         name = str(Path(host_file).resolve())
     emit(every() if name is None else single(load_machine(name)), output)

@@ -258,7 +258,7 @@ def _far(where: Placement) -> float:
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Made by ptanalyze_law.calibrate, kept by formats/measured/machine.py, used by ptanalyze_law.predict.
+    """Made by ptanalyze_law.calibrate, kept by formats/measured.py, used by ptanalyze_law.predict.
 
     local            the run that predictions are relative to: all local, or at the placement `at`
     remote           a run with tables at `placement`, or None

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from ...core.errors import InputError, UsageError
-from ...core.interval import Interval
-from ...core.machine import Machine
-from ...core.safe_files import Undecodable, plain_toml, read_given, struct_of
-from ...cost.law import LEAST as LEAST_MEASURED
-from ...cost.law import Calibration, MeasuredRun, check_pair, impossible, placement
-from ..atomic import atomic_write
-from ..text_output import toml
+from ..core.errors import InputError, UsageError
+from ..core.interval import Interval
+from ..core.machine import Machine
+from ..core.safe_files import Undecodable, plain_toml, read_given, struct_of
+from ..cost.law import LEAST as LEAST_MEASURED
+from ..cost.law import Calibration, MeasuredRun, check_pair, impossible, placement
+from .atomic import atomic_write
+from .text_output import toml
 
 
 def write_machine(path: str | PathLike[str], machine: Machine) -> None:
