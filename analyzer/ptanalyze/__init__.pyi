@@ -40,7 +40,6 @@ from .core import machine as machine
 from .core import process as process
 from .core import safe_files as safe_files
 from .core import snapshot as snapshot
-from .core import sysfs as sysfs
 from .core import trace as trace
 from .core.errors import UsageError as UsageError
 from .core.interval import Interval as Interval

@@ -13,6 +13,8 @@ import click
 
 import ptanalyze as pt
 
+from . import sysfs
+
 BTF = Path("/sys/kernel/btf/vmlinux")
 PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
 COUNTERS = Path("/sys/bus/event_source/devices")
@@ -133,8 +135,8 @@ def examine() -> Iterator[Capability]:
     yield page_tables()
     yield counters()
     yield kvm()
-    folder = pt.sysfs.SYSTEM / "node"
-    count = max(len(pt.sysfs.groups_of(folder, pt.sysfs.nodes_of(folder))), 1)
+    folder = sysfs.SYSTEM / "node"
+    count = max(len(sysfs.groups_of(folder, sysfs.nodes_of(folder))), 1)
     gives = "captures of where a kernel placed page tables on several nodes"
     missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
     yield Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
@@ -169,7 +171,7 @@ def dumper() -> Capability:
 
 def held(capability: int) -> bool:
     """Whether it is among our effective capabilities (proc(5): CapEff)."""
-    words = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", pt.sysfs.found(STATUS) or "", re.MULTILINE)
+    words = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", sysfs.found(STATUS) or "", re.MULTILINE)
     return bool(words and int(words[1], 16) >> capability & 1)
 
 
@@ -198,8 +200,8 @@ def counters() -> Capability:
     if not units:
         how = "run `perf stat` on real hardware, calibrate from its output here"
         return Capability(*part, False, "this CPU shows none (a VM without a virtual PMU)", gives, how)
-    level = pt.sysfs.found(PARANOID) or "0"
-    allowed = level == "-1" or pt.sysfs.whole(PARANOID, "contents", level, 0, 9) <= 2
+    level = sysfs.found(PARANOID) or "0"
+    allowed = level == "-1" or sysfs.whole(PARANOID, "contents", level, 0, 9) <= 2
     if not allowed and not any(held(CAPABILITIES[name]) for name in ("CAP_PERFMON", "CAP_SYS_ADMIN")):
         return Capability(*part, False, f"perf_event_paranoid is {level}", gives, "sudo")
     return Capability(*part, True, ", ".join(units), gives)
@@ -217,7 +219,7 @@ def kvm() -> Capability:
 
 def huge_pages() -> Capability:
     part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
-    text = pt.sysfs.found(THP)
+    text = sysfs.found(THP)
     if text is None:
         return Capability(*part, False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
     chosen = re.search(r"\[(\w+)\]", text)

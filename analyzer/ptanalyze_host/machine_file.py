@@ -14,6 +14,7 @@ import numpy as np
 
 import ptanalyze as pt
 
+from . import sysfs
 from .node_latency import NodeLatency, asymmetric, measure_nodes, measure_walks, walk_source
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -40,7 +41,7 @@ MOST_CACHE = 1 << 32
 def host_machine(
     name: str,
     measured: NodeLatency | None = None,
-    system: Path = pt.sysfs.SYSTEM,
+    system: Path = sysfs.SYSTEM,
     cpuinfo: Path = CPUINFO,
 ) -> pt.Machine:
     """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
@@ -49,12 +50,12 @@ def host_machine(
 
     measured  latencies of `measure_nodes`; None: what the firmware says (HMAT, SLIT)
     """
-    cpu = cpu_facts(pt.sysfs.text_of(cpuinfo))
+    cpu = cpu_facts(sysfs.text_of(cpuinfo))
     like, nodes = pt.load_machine(nearest(cpu)), host_nodes(system)
     if measured is None:
         latency = firmware_latency(system / "node", nodes, like)
     else:
-        latency = on_groups(measured, pt.sysfs.groups_of(system / "node", nodes))
+        latency = on_groups(measured, sysfs.groups_of(system / "node", nodes))
     cpus = [tuple(cpu for node in group for cpu in nodes[node].cpus) for group in latency.groups]
     first = next(each for each in cpus if each)
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
@@ -78,7 +79,7 @@ def host_machine(
 def on_groups(measured: NodeLatency, groups: Sequence[tuple[int, ...]]) -> NodeLatency:
     """The NodeLatency of this host with its groups of nodes."""
     own = {group[0]: group for group in groups}
-    flags = (*measured.flags, *filter(None, [pt.sysfs.without_memory(groups)]))
+    flags = (*measured.flags, *filter(None, [sysfs.without_memory(groups)]))
     return replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
 
 
@@ -95,7 +96,7 @@ def cpu_facts(cpuinfo: str) -> dict[str, str]:
 
 def nearest(cpu: Mapping[str, str]) -> str:
     """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
-    family, model = (pt.sysfs.whole(CPUINFO, field, cpu.get(field, "0")) for field in ("cpu family", "model"))
+    family, model = (sysfs.whole(CPUINFO, field, cpu.get(field, "0")) for field in ("cpu family", "model"))
     if cpu.get("vendor_id") in AMD:
         return "epyc-genoa" if family > ZEN3 or (family == ZEN3 and model in ZEN4) else "epyc-milan"
     if family >= DIAMOND_RAPIDS:
@@ -104,20 +105,20 @@ def nearest(cpu: Mapping[str, str]) -> str:
     return next((name for name, models in CORES.items() if model in models), others)
 
 
-def host_nodes(system: Path) -> dict[int, pt.sysfs.HostNode]:
+def host_nodes(system: Path) -> dict[int, sysfs.HostNode]:
     """{node: HostNode}, one with all CPUs without NUMA. UsageError where there are no CPUs to be seen."""
-    nodes = pt.sysfs.nodes_of(system / "node")
+    nodes = sysfs.nodes_of(system / "node")
     if any(one.cpus for one in nodes.values()):
         return nodes
-    cpus = pt.sysfs.parse_cpus(pt.sysfs.found(system / "cpu/online") or "", system / "cpu/online")
+    cpus = sysfs.parse_cpus(sysfs.found(system / "cpu/online") or "", system / "cpu/online")
     if not cpus:
         raise pt.UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
-    return {0: pt.sysfs.HostNode(cpus, True)}
+    return {0: sysfs.HostNode(cpus, True)}
 
 
 def clock(system: Path, cpu: int, facts: Mapping[str, str], like: pt.Machine) -> tuple[float, str]:
     """(GHz, source): the base frequency, as TSC and DRAM latencies are in; never that of the moment."""
-    if khz := pt.sysfs.number(system / f"cpu/cpu{cpu}/cpufreq/base_frequency", 1, 10**9, missing=0):
+    if khz := sysfs.number(system / f"cpu/cpu{cpu}/cpufreq/base_frequency", 1, 10**9, missing=0):
         return khz / 1e6, "sysfs: cpufreq/base_frequency"
     if (named := GHZ.search(facts.get("model name", ""))) and float(named[1]):
         return float(named[1]), "the CPU's name"
@@ -132,8 +133,8 @@ def clock(system: Path, cpu: int, facts: Mapping[str, str], like: pt.Machine) ->
 def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
     """(level, its directory) of a CPU's data caches."""
     for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
-        if pt.sysfs.found(place / "type") != "Instruction":
-            yield pt.sysfs.number(place / "level", 1, 9), place
+        if sysfs.found(place / "type") != "Instruction":
+            yield sysfs.number(place / "level", 1, 9), place
 
 
 def last_level(system: Path, cpu: int) -> int:
@@ -149,7 +150,7 @@ def data_cache(
     a share by its CPUs.
     """
     place = dict(caches(system, cpus[0])).get(level)
-    text = None if place is None else pt.sysfs.found(place / "size")
+    text = None if place is None else sysfs.found(place / "size")
     if place is None or text is None:
         return known, copied(like)
     size = SIZE.fullmatch(text)
@@ -157,24 +158,22 @@ def data_cache(
         raise pt.errors.InputError(
             place / "size", "contents", repr(text[:30]), "expected a size such as 32768K"
         )
-    sharing = pt.sysfs.parse_cpus(pt.sysfs.found(place / "shared_cpu_list") or "", place / "shared_cpu_list")
+    sharing = sysfs.parse_cpus(sysfs.found(place / "shared_cpu_list") or "", place / "shared_cpu_list")
     part = len({*cpus} & {*sharing}) / len(sharing) if cpus[0] in sharing and level > 2 else 1.0
-    ways = (
-        pt.sysfs.number(place / "ways_of_associativity", 0, pt.machine.MOST_ENTRIES, missing=0) or known.ways
-    )
+    ways = sysfs.number(place / "ways_of_associativity", 0, pt.machine.MOST_ENTRIES, missing=0) or known.ways
     taken = msgspec.structs.replace(known, bytes=int(int(size[1]) * SIZES[size[2]] * part), ways=ways)
     said = f", {100 * part:.0f} % of it: other nodes share it" if part < 1 else ""
     return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}{said}; cycles {copied(like)}"
 
 
-def firmware_latency(folder: Path, nodes: pt.sysfs.HostNodes, like: pt.Machine) -> NodeLatency:
+def firmware_latency(folder: Path, nodes: sysfs.HostNodes, like: pt.Machine) -> NodeLatency:
     """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
 
     A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
     node's nearest readers, others have that, times the ratio of distances.
     """
-    far, hmat, ids = apart(folder, nodes), pt.sysfs.read_hmat(folder), [*nodes]
-    ns = far * like.latency.idle[0][0] / pt.sysfs.LOCAL
+    far, hmat, ids = apart(folder, nodes), sysfs.read_hmat(folder), [*nodes]
+    ns = far * like.latency.idle[0][0] / sysfs.LOCAL
     told = []
     for at, node in enumerate(ids):
         access = hmat.get(node) if nodes[node].memory else None
@@ -209,18 +208,18 @@ def with_columns_as_rows(ns: np.ndarray, memory: np.ndarray) -> np.ndarray:
     return full
 
 
-def apart(folder: Path, nodes: pt.sysfs.HostNodes) -> np.ndarray:
+def apart(folder: Path, nodes: sysfs.HostNodes) -> np.ndarray:
     """float64[n, n]: the firmware's distances between nodes."""
-    rows = pt.sysfs.distances(folder, nodes)
+    rows = sysfs.distances(folder, nodes)
     return np.array([[row[to] for to in nodes] for row in rows.values()], np.float64)
 
 
-def of_firmware(folder: Path, nodes: pt.sysfs.HostNodes, ns: np.ndarray, source: str) -> NodeLatency:
+def of_firmware(folder: Path, nodes: sysfs.HostNodes, ns: np.ndarray, source: str) -> NodeLatency:
     """NodeLatency of float64[n, n] of all nodes: of those with memory, to which the CPUs of others count.
 
     Such CPUs count by their number. Both ways of a pair are averaged; none is below the reader's own.
     """
-    groups, ids = pt.sysfs.groups_of(folder, nodes), [*nodes]
+    groups, ids = sysfs.groups_of(folder, nodes), [*nodes]
     cpus = np.array([[len(nodes[node].cpus) * (node in group) for node in ids] for group in groups], float)
     memory, homes = cpus.sum(axis=1) == 0, [group[0] for group in groups]
     if memory.all():
@@ -228,7 +227,7 @@ def of_firmware(folder: Path, nodes: pt.sysfs.HostNodes, ns: np.ndarray, source:
     at = [ids.index(home) for home in homes]
     mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, at]
     with_cpus = [home for home, none in zip(homes, memory, strict=True) if not none]
-    flags = [*asymmetric("idle", with_cpus, mean[~memory][:, ~memory]), pt.sysfs.without_memory(groups)]
+    flags = [*asymmetric("idle", with_cpus, mean[~memory][:, ~memory]), sysfs.without_memory(groups)]
     both = np.ix_(~memory, ~memory)
     mean[both] = (mean[both] + mean[both].T) / 2
     own = np.where(memory, 0, mean.diagonal())

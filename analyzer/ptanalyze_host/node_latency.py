@@ -12,6 +12,8 @@ import numpy as np
 
 import ptanalyze as pt
 
+from . import sysfs
+
 ASYMMETRIC = 0.10  # directions of a pair that differ more are named
 SHOWN = 4  # asymmetric pairs
 
@@ -52,12 +54,12 @@ def asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator
         yield f"{which}: {len(pairs) - SHOWN} more pairs are asymmetric"
 
 
-NODES = pt.sysfs.SYSTEM / "node"
+NODES = sysfs.SYSTEM / "node"
 TOOL = "ptchase"
 BURSTS = 100  # of 20,000 reads
 LEAST_MEBIBYTES = 256
 CACHES = 6  # times the last-level cache, whose part of the buffer then hardly counts
-CACHE_SIZE = pt.sysfs.SYSTEM / "cpu/cpu0/cache/index3/size"
+CACHE_SIZE = sysfs.SYSTEM / "cpu/cpu0/cache/index3/size"
 MOSTLY_HUGE = 90  # percent of the buffer; below, page walks are part of the latency
 
 Places: TypeAlias = Mapping[int, list[int]]  # usable CPUs of each node
@@ -134,8 +136,8 @@ def walk_source(walks: Mapping[tuple[int, int], float]) -> str:
 
 def usable_nodes() -> dict[int, list[int]]:
     """{node: CPUs that this process may run on} of the nodes with memory, with those of nodes without."""
-    allowed, known = os.sched_getaffinity(0), pt.sysfs.nodes_of(NODES)
-    groups = pt.sysfs.groups_of(NODES, known)
+    allowed, known = os.sched_getaffinity(0), sysfs.nodes_of(NODES)
+    groups = sysfs.groups_of(NODES, known)
     places = {
         group[0]: [cpu for node in group for cpu in known[node].cpus if cpu in allowed] for group in groups
     }
@@ -144,7 +146,7 @@ def usable_nodes() -> dict[int, list[int]]:
 
 def default_mebibytes() -> int:
     """Size of the buffer: several times the last-level cache."""
-    size = re.fullmatch(r"(\d{1,9})K", pt.sysfs.found(CACHE_SIZE) or "", re.ASCII)
+    size = re.fullmatch(r"(\d{1,9})K", sysfs.found(CACHE_SIZE) or "", re.ASCII)
     return max(LEAST_MEBIBYTES, CACHES * int(size[1]) // 1024) if size else LEAST_MEBIBYTES
 
 
@@ -192,5 +194,5 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 def cpu_model() -> str:
     """Name of the CPU by /proc/cpuinfo, "" unknown."""
-    named = re.search(r"^model name\s*:(.*)", pt.sysfs.found(Path("/proc/cpuinfo")) or "", re.MULTILINE)
+    named = re.search(r"^model name\s*:(.*)", sysfs.found(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return named[1].strip() if named else ""

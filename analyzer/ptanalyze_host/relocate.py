@@ -14,6 +14,8 @@ import numpy as np
 
 import ptanalyze as pt
 
+from . import sysfs
+
 DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
 AROUND = 800.0  # microseconds of a stop that are no moves
 TABLE = 2 << 20
@@ -152,7 +154,7 @@ def memory_groups(pid: int) -> Iterator[Path]:
     """Its control group of version 2, or of version 1's memory, and all above."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape")
-        for controller, path in pt.sysfs.control_groups(text).items():
+        for controller, path in sysfs.control_groups(text).items():
             if controller in ("", "memory"):
                 root = GROUPS / controller
                 place = root / path.lstrip("/")

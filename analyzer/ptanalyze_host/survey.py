@@ -13,6 +13,8 @@ from typing import Any
 
 import ptanalyze as pt
 
+from . import sysfs
+
 # Counted page tables of a process by node, and what share of its walks is expected to be remote.
 
 PAGE = 4096
@@ -28,7 +30,7 @@ def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
 
 FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, not a program on all nodes
 FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
-PROC, NODES = Path("/proc"), pt.sysfs.SYSTEM / "node"
+PROC, NODES = Path("/proc"), sysfs.SYSTEM / "node"
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
 
 
@@ -136,12 +138,12 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         cgroup=cgroup(pid),
         table_bytes=int(counts["pgtables_bytes"]),
         rss_bytes=1024
-        * pt.sysfs.whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
+        * sysfs.whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
         leaf=leaf,
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
-        may_use=frozenset(pt.sysfs.parse_cpus(status["Mems_allowed_list"]))
+        may_use=frozenset(sysfs.parse_cpus(status["Mems_allowed_list"]))
         if "Mems_allowed_list" in status
         else None,
         slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
@@ -166,7 +168,7 @@ def cgroup(pid: int) -> str:
 
 def cgroup_of(text: str) -> str:
     """Path in /proc/PID/cgroup: of version 2, or of version 1's memory where that is the root; "" neither."""
-    of = pt.sysfs.control_groups(text)
+    of = sysfs.control_groups(text)
     unified, memory = of.get("", ""), of.get("memory", "")
     return memory if unified in ("", "/") and memory else unified
 
@@ -207,30 +209,27 @@ def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
 
 def nodes_of_cpus() -> dict[int, int]:
     """{CPU: node of the memory nearest to it}; without NUMA in /sys all CPUs are on node 0."""
-    nodes = pt.sysfs.nodes_of(NODES)
+    nodes = sysfs.nodes_of(NODES)
     near = {
-        cpu: group[0]
-        for group in pt.sysfs.groups_of(NODES, nodes)
-        for node in group
-        for cpu in nodes[node].cpus
+        cpu: group[0] for group in sysfs.groups_of(NODES, nodes) for node in group for cpu in nodes[node].cpus
     }
     return near or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
 def host_nodes() -> int:
     """NUMA nodes of this host that have memory, those without CPUs too."""
-    return max(len(pt.sysfs.groups_of(NODES, pt.sysfs.nodes_of(NODES))), 1)
+    return max(len(sysfs.groups_of(NODES, sysfs.nodes_of(NODES))), 1)
 
 
 def slow_nodes() -> frozenset[int]:
     """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
-    hmat = pt.sysfs.read_hmat(NODES)
+    hmat = sysfs.read_hmat(NODES)
 
     def as_fast(node: int) -> bool:
         own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
         return bool(own) and hmat[node].ns <= min(own)
 
-    nodes = pt.sysfs.nodes_of(NODES)
+    nodes = sysfs.nodes_of(NODES)
     return frozenset(
         node for node in set(nodes) - {*nodes_of_cpus().values()} if nodes[node].memory and not as_fast(node)
     )

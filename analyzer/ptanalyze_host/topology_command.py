@@ -10,6 +10,8 @@ import numpy as np
 
 import ptanalyze as pt
 
+from . import sysfs
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -50,7 +52,7 @@ def command(cpus: str | None, repeat: int, nodes: int | None, output: pt.output.
     """
     from . import cacheline
 
-    chosen = cacheline.usable(None if cpus is None else pt.sysfs.parse_cpus(cpus, "--cpus"))
+    chosen = cacheline.usable(None if cpus is None else sysfs.parse_cpus(cpus, "--cpus"))
     if len(chosen) > SLOW:
         pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), repeat)
         pt.cli.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)

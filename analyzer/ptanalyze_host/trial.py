@@ -14,10 +14,11 @@ from pathlib import Path
 import ptanalyze as pt
 from ptanalyze_law.perf_stat import read_perf_stat
 
+from . import sysfs
 from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
 from .walk_cost import counted_here, start
 
-NODES = pt.sysfs.SYSTEM / "node"
+NODES = sysfs.SYSTEM / "node"
 SETTLED = 0.99  # of the data are near
 TO_SETTLE = 120.0  # seconds that the kernel may take to move them
 LOOK = 0.2
@@ -84,7 +85,7 @@ class Trial:
 
 def two_nodes(near: int, far: int) -> tuple[int, ...]:
     """CPUs of the near node; UsageError where this machine cannot have tables far from its threads."""
-    nodes = {number: node for number, node in pt.sysfs.nodes_of(NODES).items() if node.memory}
+    nodes = {number: node for number, node in sysfs.nodes_of(NODES).items() if node.memory}
     if len(nodes) < 2:
         raise pt.UsageError(
             "trial: this machine has one node with memory, so tables cannot be far from threads; "

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.core.snapshot import Node, Topology
-from ptanalyze.core.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of
+from ptanalyze_host.sysfs import SYSTEM, distances, nodes_of, parse_cpus, text_of
 
 NODES = SYSTEM / "node"
 ONLINE = SYSTEM / "cpu/online"

@@ -18,7 +18,6 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import Topology
-from ptanalyze.core.sysfs import parse_cpus
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import availability
@@ -27,6 +26,7 @@ from ptanalyze_host import survey
 from ptanalyze_host.machine_file import host_machine, nearest
 from ptanalyze_host.node_latency import NodeLatency
 from ptanalyze_host.survey_command import prometheus_text, view
+from ptanalyze_host.sysfs import parse_cpus
 from ptanalyze_host.walk_cost import walk_share
 from strategies import build_snapshot, build_trace, small_machine
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from naive import classify as naive
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine
-from ptanalyze.core.sysfs import parse_cpus
 from ptanalyze.formats.measured import write_machine
 from ptanalyze_host.cacheline import GAP, LatencyMatrix, latency_levels, mean_latencies
 from ptanalyze_host.machine_file import with_latency
 from ptanalyze_host.node_latency import NodeLatency, asymmetric, cpu_list
+from ptanalyze_host.sysfs import parse_cpus
 from ptanalyze_host.topology_command import answer
 
 # Published latencies of cache-line transfers, and the groups they give.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
-from ...core.sysfs import text_of, whole
 from ...formats.atomic import says_where
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
@@ -204,8 +203,10 @@ def long_stop(pid: int, memory: int | None) -> str:
 
 def free() -> int:
     """Bytes that can be had without swapping."""
-    kib = re.search(r"^MemAvailable:\s*(.*) kB$", text_of(FREE), re.MULTILINE)
-    return whole(FREE, "MemAvailable", kib[1] if kib else "") * 1024
+    kib = re.search(r"^MemAvailable:\s*(\d{1,18}) kB$", FREE.read_text(), re.MULTILINE)
+    if kib is None:
+        raise UsageError(f"{FREE}: no number of kB behind MemAvailable: is /proc the kernel's own?")
+    return int(kib[1]) * 1024
 
 
 # A process and all its descendants in one capture: theirs are captures inside its own.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from .errors import MOST_CPUS, MOST_NODES, NO_VALUE, InputError
+import ptanalyze as pt
 
 SYSTEM = Path("/sys/devices/system")
 MOST_BYTES = 1 << 20
@@ -19,31 +19,35 @@ EMPTY = re.compile(r"MemTotal:\s+0 kB", re.ASCII)
 REAL = "as the kernel writes it: are /sys and /proc the kernel's own?"
 
 
+def _odd(path: Path, why: str) -> pt.errors.InputError:
+    return pt.errors.InputError(path, "contents", pt.errors.NO_VALUE, why)
+
+
 def found(path: Path) -> str | None:
     """Text of a file, stripped; None where there is none. InputError where it cannot be read."""
     try:
         if path.exists() and not path.is_file():
-            raise InputError(path, "contents", NO_VALUE, f"not a file, {REAL.partition(': ')[2]}")
+            raise _odd(path, f"not a file, {REAL.partition(': ')[2]}")
         with path.open("rb") as file:
             return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise InputError(path, "contents", NO_VALUE, f"cannot be read: {error.strerror}") from None
+        raise _odd(path, f"cannot be read: {error.strerror}") from None
 
 
 def text_of(path: Path) -> str:
     """Text of a file that must be there."""
     text = found(path)
     if text is None:
-        raise InputError(path, "contents", NO_VALUE, "not there: are /sys and /proc mounted?")
+        raise _odd(path, "not there: are /sys and /proc mounted?")
     return text
 
 
 def whole(file: object, field: str, text: str, least: int = 0, most: int = MOST) -> int:
     """The number that a text is; InputError names file, field and text."""
     if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
-        raise InputError(
+        raise pt.errors.InputError(
             file, field, repr(text[:30]), f"expected a whole number from {least} to {most:,}, {REAL}"
         )
     return int(text)
@@ -60,9 +64,9 @@ def parse_cpus(text: str, file: object = "CPUs") -> tuple[int, ...]:
     cpus: set[int] = set()
     for part in text.split(",") if text.strip() else ():
         span = SPAN.fullmatch(part.strip())
-        if not span or not int(span[1]) <= int(span[2] or span[1]) < MOST_CPUS:
-            why = f"expected numbers below {MOST_CPUS}, in a list such as 0-7,9"
-            raise InputError(file, "list", repr(text[:30]), why)
+        if not span or not int(span[1]) <= int(span[2] or span[1]) < pt.errors.MOST_CPUS:
+            why = f"expected numbers below {pt.errors.MOST_CPUS}, in a list such as 0-7,9"
+            raise pt.errors.InputError(file, "list", repr(text[:30]), why)
         cpus.update(range(int(span[1]), int(span[2] or span[1]) + 1))
     return tuple(sorted(cpus))
 
@@ -107,8 +111,13 @@ def node_numbers(folder: Path) -> list[int]:
     """Numbers of its directories node0, node1, ..., ascending."""
     named = (NODE.fullmatch(path.name) for path in folder.glob("node[0-9]*") if path.is_dir())
     numbers = sorted({int(name[1]) for name in named if name})
-    if numbers and numbers[-1] >= MOST_NODES:
-        raise InputError(folder, f"node{numbers[-1]}", NO_VALUE, f"Linux has nodes 0 to {MOST_NODES - 1}")
+    if numbers and numbers[-1] >= pt.errors.MOST_NODES:
+        raise pt.errors.InputError(
+            folder,
+            f"node{numbers[-1]}",
+            pt.errors.NO_VALUE,
+            f"Linux has nodes 0 to {pt.errors.MOST_NODES - 1}",
+        )
     return numbers
 
 
@@ -120,7 +129,7 @@ def distances(folder: Path, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
         file = folder / f"node{node}/distance"
         cells = (str(LOCAL) if every == [node] and not file.exists() else text_of(file)).split()
         if len(cells) != len(every):
-            raise InputError(
+            raise pt.errors.InputError(
                 file, "distances", len(cells), f"expected {len(every)}, one for each node, {REAL}"
             )
         return (
@@ -137,7 +146,7 @@ def groups_of(folder: Path, nodes: HostNodes) -> list[tuple[int, ...]]:
     groups = {node: [node] for node, one in nodes.items() if one.memory}
     alone = [node for node, one in nodes.items() if one.cpus and not one.memory]
     if nodes and not groups:
-        raise InputError(folder / "has_memory", "nodes", "none", f"no node with memory, {REAL}")
+        raise pt.errors.InputError(folder / "has_memory", "nodes", "none", f"no node with memory, {REAL}")
     apart, more = distances(folder, alone) if alone else {}, Counter[int]()
     for node in alone:
         near = min(groups, key=lambda one: (apart[node][one], more[one], one))
