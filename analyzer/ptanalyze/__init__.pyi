@@ -8,7 +8,6 @@ from ptanalyze_report.page import report as report
 from ptanalyze_synth.capture import synth as synth
 
 from . import analysis as analysis
-from . import cli as cli
 from . import formats as formats
 from . import kernels as kernels
 from . import policies as policies
@@ -29,9 +28,7 @@ from .analysis.whatif import whatif as whatif
 from .capture import check as check
 from .capture import describe as describe
 from .capture import live as live
-from .cli import complete as complete
 from .cli import options as options
-from .cli import output as output
 from .cli import replay_options as replay_options
 from .core import columns as columns
 from .core import errors as errors

@@ -32,7 +32,7 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=pt.complete.words_or_files(*FORMATS),
+    shell_complete=pt.options.words_or_files(*FORMATS),
 )
 @pt.options.new_capture_option("SOURCE.capture")
 @click.option(
@@ -55,9 +55,9 @@ def command(source: tuple[str, ...], output: str | None, ept: str | None, pages:
         )
     output = output or pt.options.free_name(Path(file).name)
     form = import_capture(named[0] if named else None, file, output, ept, pages=pages)
-    pt.cli.echo(f"{output}: imported ({form}); {pt.cli.next_step('info', output)}")
+    pt.options.echo(f"{output}: imported ({form}); {pt.options.next_step('info', output)}")
     for line in of_samples(output):
-        pt.cli.echo(line)
+        pt.options.echo(line)
 
 
 def of_samples(output: str) -> list[str]:

@@ -13,29 +13,19 @@ from click.core import ParameterSource
 import ptanalyze as pt
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from .compare import Comparison
 
 FILES = (".json", ".csv")
 REDACTED = "frames are renumbered there, so an unchanged page may count as moved or as in another frame"
 
 
-def captures_at(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """CAPTURE@POLICY, or a file of results."""
-    if "@" in incomplete:
-        capture = incomplete.partition("@")[0]
-        return pt.complete.items((f"{capture}@{name}" for name in pt.policies.names()), incomplete)
-    return pt.complete.items((f"{name}@" for name in pt.complete.samples()), incomplete, "file")
-
-
 @click.command("diff")
-@click.argument("a", type=click.Path(), shell_complete=captures_at)
-@click.argument("b", type=click.Path(), shell_complete=captures_at)
+@click.argument("a", type=click.Path(), shell_complete=pt.options.captures)
+@click.argument("b", type=click.Path(), shell_complete=pt.options.captures)
 @click.option("--exact", is_flag=True, help="Of results: exit with 1 if anything differs.")
 @pt.replay_options.replay_options
-@pt.output.output_options()
-def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: Any) -> None:
+@pt.options.output_options()
+def command(a: str, b: str, exact: bool, output: pt.options.Output, **options: Any) -> None:
     """Compare two captures of the same process or VM, or two results.
 
     Of two captures, A before B: table pages moved, created and gone, leaf entries changed, by tree, level and
@@ -58,12 +48,12 @@ def command(a: str, b: str, exact: bool, output: pt.output.Output, **options: An
     if not of_results:
         if exact:
             raise pt.UsageError("--exact: goes with results: FILE.json, FILE.csv or CAPTURE@POLICY")
-        return pt.output.emit(of_tables(a, b), output)
+        return of_tables(a, b, output)
     from .compare import compare_rows
 
     comparison = compare_rows(rows_of(a, options), rows_of(b, options))
     views = comparison.record, lambda: view_results(comparison, a, b)
-    pt.output.emit(pt.columns.Answer("compare", comparison.frame, *views), output)
+    output.emit("compare", comparison.frame, *views)
     if exact and not comparison.exact:
         wrong = len(comparison.differences)
         raise pt.errors.CaptureError(b, "quantities that differ", wrong, f"from {a}")
@@ -120,7 +110,7 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else pt.terminal.number(value)
 
 
-def of_tables(before: str, after: str) -> pt.columns.Answer:
+def of_tables(before: str, after: str, output: pt.options.Output) -> None:
     """Table pages and leaf entries that changed between two captures."""
     from .diff import COLUMNS, by_level, by_node, diff, table_pages
 
@@ -146,6 +136,4 @@ def of_tables(before: str, after: str) -> pt.columns.Answer:
         then = f"{pt.errors.program()} classify {quote(after)}"
         yield pt.terminal.next_steps({"local and remote entries now": then})
 
-    return pt.columns.Answer(
-        "diff", lambda: table_pages(changes), lambda: {"tables": levels, "moves": moves}, view
-    )
+    output.emit("diff", lambda: table_pages(changes), lambda: {"tables": levels, "moves": moves}, view)

@@ -8,7 +8,7 @@ import ptanalyze as pt
 
 
 @click.command("redact")
-@click.argument("capture", type=click.Path(), shell_complete=pt.complete.captures)
+@click.argument("capture", type=click.Path(), shell_complete=pt.options.captures)
 @pt.options.new_capture_option("CAPTURE.redacted.capture")
 def command(capture: str, output: str | None) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.
@@ -29,7 +29,7 @@ def command(capture: str, output: str | None) -> None:
     opened = pt.open_capture(capture)
     output = output or pt.options.free_name(f"{opened.directory.name.removesuffix('.capture')}.redacted")
     redact(opened, output)
-    pt.cli.echo(
+    pt.options.echo(
         "kept: virtual addresses, release of the kernel, model of the CPU, counts; see --help", err=True
     )
-    pt.cli.echo(f"{output}: redacted; {pt.cli.next_step('info', output)}")
+    pt.options.echo(f"{output}: redacted; {pt.options.next_step('info', output)}")

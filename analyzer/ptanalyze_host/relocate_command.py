@@ -8,7 +8,7 @@ import ptanalyze as pt
 
 
 @click.command("relocate")
-@click.argument("pid", type=pt.options.PID)
+@click.argument("pid", type=pt.options.pid)
 @click.option(
     "--to",
     type=click.IntRange(0, 63),
@@ -52,18 +52,20 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
         relocate.refuse_full_group(pid)
         tables = relocate.leaf_tables(pid)
         for line in relocate.described(planned, tables, pause):
-            pt.cli.echo(line)
+            pt.options.echo(line)
         if not relocate.far(planned, tables):
-            pt.cli.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
+            pt.options.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
             return
         where = "" if to is None else f" --to {to}"
-        pt.cli.echo(f"nothing was changed; next: sudo {pt.errors.this_program()} relocate {pid}{where} --yes")
+        pt.options.echo(
+            f"nothing was changed; next: sudo {pt.errors.this_program()} relocate {pid}{where} --yes"
+        )
         return
     done = relocate.relocate(pid, to, pause)
     for line in relocate.proof(done):
-        pt.cli.echo(line)
+        pt.options.echo(line)
     for line in done.changed:
-        pt.cli.echo(line, err=True)
+        pt.options.echo(line, err=True)
     if not done.whole:
         tally = done.tally
         changed = "areas are not as before: the program changed them meanwhile"

@@ -46,31 +46,31 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 )
 @click.option(
     "--watch",
-    type=pt.options.DURATION,
+    type=pt.options.duration,
     metavar="TIME",
     help="Repeat the survey, 10s or 5m apart; with --json one line each, with the time. Default: once.",
 )
 @click.option(
     "--prometheus",
     type=click.Path(),
-    callback=pt.output.must_end_with("prom"),
+    callback=pt.options.must_end_with("prom"),
     metavar="FILE.prom",
     help="Also write a file for node_exporter's textfile collector. Default: none.",
 )
 @click.option(
     "--counters",
     "seconds",
-    type=pt.options.DURATION,
+    type=pt.options.duration,
     metavar="TIME",
     help="Also count walk cycles of the printed processes for this long, 2s. Default: off.",
 )
-@pt.output.output_options()
+@pt.options.output_options()
 def command(
     top: int | None,
     watch: float | None,
     prometheus: str | None,
     seconds: float | None,
-    output: pt.output.Output,
+    output: pt.options.Output,
 ) -> None:
     """List the processes and VMs of this host by remote page tables, most first, then by size.
 
@@ -89,7 +89,7 @@ def command(
     if watch is not None and watch < 1:
         raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
 
-    def surveyed() -> pt.columns.Answer:
+    while True:
         found = survey.survey()
         if seconds is not None:
             from .walk_cost import with_walk_cost
@@ -98,37 +98,31 @@ def command(
         if prometheus is not None:
             write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
             if watch is None:
-                pt.cli.echo(f"ptanalyze: wrote {prometheus}", err=True)
-        return answer(found, top, survey.host_nodes())
-
-    while True:
-        made = surveyed()
+                pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
         if watch is not None and output.form == "table":
             click.clear()  # on a terminal
+        emit(found, top, survey.host_nodes(), output, watch is not None)
         if watch is None:
-            return pt.output.emit(made, output)
-        pt.output.emit(made, output, line=True)
+            return
         time.sleep(watch)
 
 
-def answer(found: Sequence[Surveyed], top: int | None, nodes: int) -> pt.columns.Answer:
+def emit(
+    found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.options.Output, line: bool
+) -> None:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
+    records = [record(one) for one in found[:top]]
 
     def table() -> DataFrame:
         from pandas import DataFrame
 
         rows = [
-            {key: by_node(value) if isinstance(value, dict) else value for key, value in record(one).items()}
-            for one in found[:top]
+            {key: by_node(value) if isinstance(value, dict) else value for key, value in one.items()}
+            for one in records
         ]
         return pt.columns.described(DataFrame(rows))
 
-    return pt.columns.Answer(
-        "survey",
-        table,
-        lambda: [record(one) for one in found[:top]],
-        lambda: view(found, top or ROWS, nodes),
-    )
+    output.emit("survey", table, lambda: records, lambda: view(found, top or ROWS, nodes), line=line)
 
 
 def record(one: Surveyed) -> dict[str, object]:

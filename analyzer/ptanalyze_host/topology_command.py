@@ -37,8 +37,8 @@ NOISY = 1.3  # a median this much above the minimum: the pair was disturbed most
     default=None,
     help="Number of groups to form. Default: as few as the latencies show.",
 )
-@pt.output.output_options()
-def command(cpus: str | None, repeat: int, nodes: int | None, output: pt.output.Output) -> None:
+@pt.options.output_options()
+def command(cpus: str | None, repeat: int, nodes: int | None, output: pt.options.Output) -> None:
     """Group CPUs by the latency of cache-line transfers between them.
 
     A guest that sees no NUMA nodes finds its virtual NUMA groups that way (vMitosis, 3.3.4). Two pinned
@@ -55,17 +55,17 @@ def command(cpus: str | None, repeat: int, nodes: int | None, output: pt.output.
     chosen = cacheline.usable(None if cpus is None else sysfs.parse_cpus(cpus, "--cpus"))
     if len(chosen) > SLOW:
         pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), repeat)
-        pt.cli.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
+        pt.options.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
     with pt.terminal.progress_bar() as progress:
         matrix = cacheline.measure(chosen, repeat=repeat, progress=progress)
     for a, b in np.argwhere(np.triu(matrix.spread >= NOISY)):
         why = "disturbed most of the time; more --repeat makes the minimum surer"
         spread = f"median {matrix.spread[a, b]:.1f} times the minimum"
-        pt.cli.echo(f"ptanalyze: CPUs {chosen[a]} and {chosen[b]}: {spread}: {why}", err=True)
-    pt.output.emit(answer(matrix, nodes), output)
+        pt.options.echo(f"ptanalyze: CPUs {chosen[a]} and {chosen[b]}: {spread}: {why}", err=True)
+    emit(matrix, nodes, output)
 
 
-def answer(matrix: LatencyMatrix, nodes: int | None) -> pt.columns.Answer:
+def emit(matrix: LatencyMatrix, nodes: int | None, output: pt.options.Output) -> None:
     """The latencies, and the groups of the coarsest level, or of the level with as many groups as `nodes`."""
     from .cacheline import latency_levels, mean_latencies
 
@@ -108,7 +108,7 @@ def answer(matrix: LatencyMatrix, nodes: int | None) -> pt.columns.Answer:
             "no_groups": why or None,
         }
 
-    return pt.columns.Answer("topology", table, json, view)
+    output.emit("topology", table, json, view)
 
 
 def of_groups(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "-p",
     "--pid",
-    type=pt.options.PID,
+    type=pt.options.pid,
     metavar="PID",
     help="Measure a running process in place of COMMAND: its tables alone are moved, and left on the --near "
     "node, that of its threads. Default: none.",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--far", type=click.IntRange(0, 63), default=1, show_default=True, help="Node of far tables.")
 @click.option(
     "--warm-up",
-    type=pt.options.DURATION,
+    type=pt.options.duration,
     default="10s",
     show_default=True,
     help="Time for COMMAND to allocate its memory: 10s, 5m.",
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "seconds",
-    type=pt.options.DURATION,
+    type=pt.options.duration,
     default="10s",
     show_default=True,
     help="Length of each measurement.",
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     "--output",
     "file",
     type=click.Path(),
-    callback=pt.output.must_end_with("toml"),
+    callback=pt.options.must_end_with("toml"),
     metavar="FILE.toml",
     help="Calibration to write, for predict and whatif --calibration. Default: none.",
 )
@@ -98,7 +98,7 @@ def command(
         )
 
     def say(line: str) -> None:
-        pt.cli.echo(line, err=True)
+        pt.options.echo(line, err=True)
 
     if pid is not None and figure is not None:
         done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
@@ -107,7 +107,7 @@ def command(
             words, figure, near=near, far=far, warm_up=warm_up, seconds=seconds, pairs=pairs, say=say
         )
     each = sorted(done.slowdowns)
-    pt.cli.echo(
+    pt.options.echo(
         f"run time with tables far over near: {done.slowdown:.3f}x ({each[0]:.3f}-{each[-1]:.3f}, "
         f"{len(each)} pairs of {f'{seconds:g} s' if done.seconds else 'whole runs'})"
     )
@@ -134,10 +134,10 @@ def write(file: str, done: Trial) -> None:
             native=True,
         )
     except pt.errors.PtanalyzeError as error:
-        pt.cli.echo(f"{file}: not written: {error}", err=True)
+        pt.options.echo(f"{file}: not written: {error}", err=True)
         return
     pt.measured.write_calibration(file, calibration)
-    pt.cli.echo(f"{file}: written; next: ptanalyze predict {file}")
+    pt.options.echo(f"{file}: written; next: ptanalyze predict {file}")
 
 
 def counters(file: Path, counts: Mapping[str, float]) -> Path | None:

@@ -22,12 +22,12 @@ from .options import run_options
     "--output",
     "calibration_file",
     type=click.Path(),
-    callback=pt.output.must_end_with("toml"),
+    callback=pt.options.must_end_with("toml"),
     metavar="FILE.toml",
     help="Calibration file to write, for predict and whatif --calibration. Default: none.",
 )
-@pt.output.output_options(file=False)
-def command(calibration_file: str | None, output: pt.output.Output, **options: Any) -> None:
+@pt.options.output_options(file=False)
+def command(calibration_file: str | None, output: pt.options.Output, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     A run with local tables gives walk cycles and bounds; a second run with any known placement gives their
@@ -48,15 +48,16 @@ def command(calibration_file: str | None, output: pt.output.Output, **options: A
 
     if calibration_file is not None:
         pt.measured.write_calibration(calibration_file, calibration)
-    answer = pt.columns.Answer(
+    output.emit(
         "calibration",
         lambda: coefficients_frame(calibration),
         lambda: msgspec.to_builtins(calibration),
         lambda: view(calibration),
     )
-    pt.output.emit(answer, output)
     if calibration_file is not None:
-        pt.cli.echo(f"{calibration_file}: written; {pt.cli.next_step('predict', calibration_file)}", err=True)
+        pt.options.echo(
+            f"{calibration_file}: written; {pt.options.next_step('predict', calibration_file)}", err=True
+        )
 
 
 def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:

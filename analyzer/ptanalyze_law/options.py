@@ -27,7 +27,7 @@ def run_options(second: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         click.option(
             second,
             "placement",
-            shell_complete=pt.complete.words_or_files(*REMOTE),
+            shell_complete=pt.options.words_or_files(*REMOTE),
             help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; "
             "or shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
         ),
@@ -49,7 +49,7 @@ def run_options(second: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             "-m",
             "--machine",
             help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-            shell_complete=pt.complete.machines,
+            shell_complete=pt.options.machines,
         ),
         click.option("--native", is_flag=True, help="The run is native: there are no ePT counters."),
         click.option(

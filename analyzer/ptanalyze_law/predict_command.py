@@ -33,7 +33,7 @@ ERRORS = (
     "--placement",
     "placements",
     multiple=True,
-    shell_complete=pt.complete.words_or_files("LL", *REMOTE),
+    shell_complete=pt.options.words_or_files("LL", *REMOTE),
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
     "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. "
     "Default: all with local data.",
@@ -50,13 +50,13 @@ ERRORS = (
     is_flag=True,
     help="Show the errors of predictions for published runs, each left out in turn.",
 )
-@pt.output.output_options("prediction")
+@pt.options.output_options("prediction")
 def command(
     calibration: str | None,
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
     statistics: bool,
-    output: pt.output.Output,
+    output: pt.options.Output,
     **run: Any,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
@@ -74,19 +74,21 @@ def command(
     from .run_time import calibrate
 
     if statistics:
-        pt.output.emit(errors(), output)
-        return
+        return errors(output)
     if (calibration is None) == (run["local"] is None and run["seconds"] is None):
         raise pt.UsageError(
             "predict: give either a CALIBRATION.toml or --local with perf stat output (or --seconds)"
         )
     known = calibrate(**run) if calibration is None else pt.measured.read_calibration(calibration)
-    pt.output.emit(predicted(known, placements, walk_cycles), output)
+    emit(known, placements, walk_cycles, output)
 
 
-def predicted(
-    calibration: pt.law.Calibration, placements: tuple[str, ...], walk_cycles: tuple[str, ...] = ()
-) -> pt.columns.Answer:
+def emit(
+    calibration: pt.law.Calibration,
+    placements: tuple[str, ...],
+    walk_cycles: tuple[str, ...],
+    output: pt.options.Output,
+) -> None:
     from dataclasses import asdict
 
     from .run_time import predictions, predictions_frame
@@ -105,7 +107,7 @@ def predicted(
         notes = {"assumed": calibration.assumed, "flags": warnings(calibration, runs)}
         return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
 
-    return pt.columns.Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": plot})
+    output.emit("predict", table, json, lambda: [view(calibration, runs)], {"prediction": plot})
 
 
 def view(calibration: pt.law.Calibration, runs: list[Prediction]) -> pt.columns.Section:
@@ -132,14 +134,14 @@ def row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def errors() -> pt.columns.Answer:
+def errors(output: pt.options.Output) -> None:
     """How far predictions of published runs are off."""
 
     from .leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
-    return pt.columns.Answer(
+    output.emit(
         "predict statistics",
         lambda: table,
         lambda: rows,

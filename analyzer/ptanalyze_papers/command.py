@@ -34,8 +34,8 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
-@pt.output.output_options("validation", "throughput")
-def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.output.Output) -> None:
+@pt.options.output_options("validation", "throughput")
+def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.options.Output) -> None:
     """Print published measurements beside this package's figures, one row per quantity.
 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
@@ -76,13 +76,10 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.output
 
         return throughput(samples())
 
-    pt.output.emit(
-        pt.columns.Answer(
-            "validate",
-            table,
-            lambda: summary(compared),
-            lambda: sections(compared, pt.terminal.next_steps(following)),
-            {"validation": validation, "throughput": throughput},
-        ),
-        output,
+    output.emit(
+        "validate",
+        table,
+        lambda: summary(compared),
+        lambda: sections(compared, pt.terminal.next_steps(following)),
+        {"validation": validation, "throughput": throughput},
     )

@@ -10,13 +10,13 @@ import ptanalyze as pt
 
 @click.command("report")
 @click.argument(
-    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=pt.complete.captures
+    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=pt.options.captures
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
-    callback=pt.output.must_end_with("html", "htm"),
+    callback=pt.options.must_end_with("html", "htm"),
     default="report.html",
     show_default=True,
     help="HTML file to write; an existing file is replaced.",
@@ -32,7 +32,6 @@ def command(
     names: tuple[str, ...],
     output: str,
     memory: str | None,
-    updates: str | None,
     horizon: float,
     **options: Any,
 ) -> int:
@@ -57,8 +56,8 @@ def command(
     asked = [pt.replay_options.capture_of(one) for one in captures or (None,)]
     with pt.terminal.progress_bar() as progress:
         setup = pt.replay_options.setup_from(options, progress)
-        found = studies(asked, setup, pt.replay_options.question(memory, updates, horizon, names))
+        found = studies(asked, setup, pt.replay_options.question(memory, horizon, names))
         page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
     write(output, page)
-    pt.cli.echo(f"ptanalyze: wrote {output}", err=True)
+    pt.options.echo(f"ptanalyze: wrote {output}", err=True)
     return pt.check.exit_code([finding for study in found for finding in study.checks])

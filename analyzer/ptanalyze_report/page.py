@@ -31,6 +31,7 @@ from .figures import Column, Grid, Picture, count, grid, word
 from .study import Study, cautions, glance, studies
 
 T = TypeVar("T")
+HOUR = 3600.0  # seconds: the horizon of `advise`
 
 
 def report(
@@ -38,9 +39,8 @@ def report(
     output: pt.formats.PathLike | None = None,
     setup: pt.Setup | None = None,
     *,
-    memory: float | str = pt.analysis.ranking.NO_LIMIT,
-    updates: float | str = pt.analysis.ranking.NO_LIMIT,
-    horizon: float = pt.analysis.ranking.HOUR,
+    memory: float | str | None = None,
+    horizon: float = HOUR,
     policies: pt.analysis.Policies = (),
     **options: Unpack[pt.analysis.Keywords],
 ) -> str:
@@ -55,14 +55,10 @@ def report(
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
     named = cast("Sequence[pt.formats.CaptureLike]", captures if several else [captures])
     opened = [pt.load(capture) for capture in named]
-    asked = pt.analysis.Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
+    asked = pt.analysis.Question(memory=memory, horizon=horizon, policies=policies)
     how = pt.analysis.setup_of(setup, options)
     studied = studies(opened, how, asked)
-    given = {
-        key: value
-        for key, value in asked.items()
-        if value not in (pt.analysis.ranking.NO_LIMIT, pt.analysis.ranking.HOUR, ())
-    }
+    given = {key: value for key, value in asked.items() if value not in (None, HOUR, ())}
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
     text = html(Page(studied, again), how.jobs, how.progress)
     if output is not None:

@@ -187,8 +187,8 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 @click.option(
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
-@pt.output.output_options("map", file=False)
-def command(directory: str | None, trace: bool, output: pt.output.Output, **asked: Any) -> None:
+@pt.options.output_options("map", file=False)
+def command(directory: str | None, trace: bool, output: pt.options.Output, **asked: Any) -> None:
     """Generate a capture of a synthetic workload: page tables and trace by a model of Linux's allocation.
 
     Captures may be larger than this machine. Every parameter and the seed are kept in the capture. Page
@@ -210,18 +210,17 @@ def command(directory: str | None, trace: bool, output: pt.output.Output, **aske
         return pt.page_tables(directory)
 
     rows, accesses = table_rows(snapshot), process.recorder.accesses if trace else 0
-    answer = pt.columns.Answer(
+    output.emit(
         "synth",
         table,
         lambda: {"tables": rows, "accesses": accesses},
         lambda: [pt.columns.Section("Page tables", rows)],
         {"map": table},
     )
-    pt.output.emit(answer, output)
     if warning := left_to_chance(process.plan):
-        pt.cli.echo(f"ptanalyze: {warning}", err=True)
-    pt.cli.echo(
-        f"{directory}: made, {accesses:,} accesses traced; {pt.cli.next_step('classify', directory)}",
+        pt.options.echo(f"ptanalyze: {warning}", err=True)
+    pt.options.echo(
+        f"{directory}: made, {accesses:,} accesses traced; {pt.options.next_step('classify', directory)}",
         err=output.form != "table",
     )
 

@@ -494,54 +494,6 @@ def test_a_directory_without_the_right_to_write_is_named_and_no_temporary_file(t
     assert page == "/usr/page: no right to write in /usr; name another directory"
 
 
-@pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """A home whose .cache belongs to other programs, too, and that has a file as captures do; two caches."""
-    home, code = tmp_path / "home", tmp_path / "code"
-    stream = home / ".cache" / "ptanalyze" / ("ab" * 16) / f"walks-{'cd' * 16}-again-7"
-    for directory in (home / ".cache" / "app", stream, code):
-        directory.mkdir(parents=True)
-    (home / ".cache" / "app" / "precious").write_bytes(b"x")
-    (home / "capture.json").write_text("{}")
-    (stream / "page.npy").write_bytes(bytes(3_000_000))
-    (code / "k.ptcode").write_bytes(bytes(2000))
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(code))
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr("ptanalyze.cli.cache.__file__", str(code / "cli" / "cache.py"))
-    monkeypatch.chdir(home)
-    return stream, code / "k.ptcode"
-
-
-def test_what_answers_keep_is_listed_and_cleared(pt, kept, tmp_path):
-    listed = pt("cache").out
-    assert f"3 MB  {tmp_path}/home/.cache/ptanalyze  (walk streams, at most " in listed
-    assert f"2 kB  {tmp_path}/code" in listed and all(path.exists() for path in kept)
-    assert pt("cache", "--clear").code == 0
-    assert not any(path.exists() for path in kept) and (tmp_path / "home/.cache/app/precious").exists()
-
-
-def test_clearing_follows_no_links(pt, kept, tmp_path):
-    contents = kept[0].parent
-    contents.rename(tmp_path / "moved")
-    contents.symlink_to(tmp_path / "moved")
-    assert pt("cache", "--clear").code == 0 and (tmp_path / "moved" / kept[0].name / "page.npy").exists()
-
-
-@needs_root
-def test_root_clears_nothing_of_another_user(pt, kept, tmp_path):
-    for path in (kept[0].parents[1], kept[1].parent):
-        os.chown(path, 65534, 65534)
-    assert pt("cache", "--clear").code == 2
-    assert all(path.exists() for path in kept)
-
-
-def test_kernels_are_compiled_once_and_then_found(pt):
-    """Which of them an earlier test compiled does not matter."""
-    assert pt("cache", "--compile").out.partition(":")[0] in ("", "compiled kernels, once per machine")
-    assert pt("cache", "--compile").out == ""
-
-
 @needs_root
 def test_root_leaves_no_byte_code_in_the_package_of_a_user(tmp_path):
     """A copy that belongs to another user is run by root as sudo does."""

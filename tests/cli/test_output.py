@@ -72,8 +72,6 @@ NO_TABLE = {
     "relocate": "lines about one process",
     "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
-    "completion": "a script",
-    "cache": "a line for each directory",
 }
 TABLES_ALONE = {
     "check", "join", "policies", "calibrate", "survey", "diff", "machines",
@@ -298,9 +296,9 @@ def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
     assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", "--csv").err
 
 
-def test_two_forms_at_once_are_refused(pt):
-    ran = pt("policies", "--csv", "--json")
-    assert ran.code == 2 and not ran.out and "print one of them" in ran.err
+def test_the_last_of_two_forms_counts(pt):
+    assert json.loads(pt("policies", "--csv", "--json").out)["what"] == "policies"
+    assert pt("policies", "--json", "--csv").out == pt("policies", "--csv").out
 
 
 # `--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it.

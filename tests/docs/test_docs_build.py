@@ -16,7 +16,7 @@ from ptanalyze.cli import ptanalyze as program
 from ptanalyze.cost.result import COLUMNS
 from ptanalyze.cost.throughput import WINDOW_COLUMNS
 
-WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-completion", "-dump", "-import", "-topology")}  # groups
+WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-dump", "-import", "-topology")}  # groups
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ptanalyze.analysis.ranking import budget
+from ptanalyze.analysis.ranking import memory_limit
 from ptanalyze.cli import ptanalyze
-from ptanalyze.cli.options import DURATION, HEXADECIMAL, PID, SIZE
+from ptanalyze.cli.options import address, duration, pid, size
 from ptanalyze.cli.replay_options import configured, pair_of, split_names
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, sharing
@@ -79,21 +79,16 @@ def refused(take):
     return taken
 
 
-def converted(kind):
-    return refused(lambda text: kind.convert(text, None, None))
-
-
 TAKEN = {
     "policy": policies,
     "setting": setting,
     "share": lambda text: sharing(MACHINE, text),
-    "memory": lambda text: budget(text, "2%", 1 << 30),
-    "updates": lambda text: budget("1M", text, 1 << 30),
+    "memory": lambda text: memory_limit(text, 1 << 30),
     "placement": placement,
-    "size": converted(SIZE),
-    "duration": converted(DURATION),
-    "pid": converted(PID),
-    "address": converted(HEXADECIMAL),
+    "size": refused(size),
+    "duration": refused(duration),
+    "pid": refused(pid),
+    "address": refused(address),
 }
 LONGEST = 1 << 17  # of an argument: Linux' MAX_ARG_STRLEN
 
@@ -112,7 +107,7 @@ def words(r):
 ADDRESSES = [0, 0x555555400000, 0x555555401000, 0x555555800000, 0x7FFF00001000, (1 << 47) - 1, 1 << 56]
 EDGES = [*ADDRESSES, 1 << 63, (1 << 64) - 1]
 HEAVY = 0.2  # the share of captures that are replayed too
-NEVER = {"record", "dump", "validate", "completion"}  # they run programs, or read no input
+NEVER = {"record", "dump", "validate"}  # they run programs, or read no input
 POLICIES = [name for name in policy_names() if name != "outside"]
 SIZES = ["4M", "64M", "1", "0", "-1", "1E", "nan", "x", "99999999999999T", "4096", "3M"]
 

@@ -1,5 +1,6 @@
 """Advice: ranks, the verdict, lines to type, and why a policy gains."""
 
+import math
 from dataclasses import replace
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.advise import advise, advise_scenario
-from ptanalyze.analysis.ranking import Budget, because, budget, by_the_kernel
+from ptanalyze.analysis.ranking import because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import (
     DATA,
@@ -84,10 +85,10 @@ def test_sharing_is_counted_table_by_table_as_by_hand(case):
 
 def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
     scenario = captured([(0, VAS), (1, VAS * 200)])
-    free = advise_scenario(scenario, Budget(), Setup.of(machine=scenario.machine, costs=COSTS))
+    free = advise_scenario(scenario, math.inf, Setup.of(machine=scenario.machine, costs=COSTS))
     times = [one.result.speedup.middle for one in free.ranked]
     assert times == sorted(times, reverse=True) and not any(one.over for one in free.ranked)
-    poor = advise_scenario(scenario, Budget(bytes=0), Setup.of(machine=scenario.machine, costs=COSTS))
+    poor = advise_scenario(scenario, 0, Setup.of(machine=scenario.machine, costs=COSTS))
     split = [bool(one.over) for one in poor.ranked]
     assert split == sorted(split) and any(split)
     assert all(one.extra_bytes > 0 for one in poor.ranked if one.over)
@@ -96,11 +97,11 @@ def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
 
 def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
     scenario = captured([(0, VAS), (1, VAS * 200)])
-    report = advise_scenario(scenario, Budget(), Setup.of(machine=scenario.machine, costs=COSTS))
+    report = advise_scenario(scenario, math.inf, Setup.of(machine=scenario.machine, costs=COSTS))
     assert report.ranked[0].result.policy in report.sentence and report.why.code == "remote"
     nothing = advise_scenario(
         captured([(0, VAS)], nodes=1),
-        Budget(),
+        math.inf,
         Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
     )
     assert nothing.sentence == "Stay with first-touch: no policy is faster."
@@ -108,11 +109,11 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
 
 def test_what_the_capture_lacks_rules_policies_out_by_name():
     native = captured([(0, VAS)])
-    found = advise_scenario(native, Budget(), Setup.of(machine=native.machine, costs=COSTS))
+    found = advise_scenario(native, math.inf, Setup.of(machine=native.machine, costs=COSTS))
     assert "mitosis" in {one.result.policy for one in found.ranked}
     assert found.refused["vmitosis-replicate"].startswith("a native capture has no host tables")
     report = advise_scenario(
-        captured(None, host=[]), Budget(), Setup.of(machine=captured(None, host=[]).machine, costs=COSTS)
+        captured(None, host=[]), math.inf, Setup.of(machine=captured(None, host=[]).machine, costs=COSTS)
     )
     assert "hydra" in report.refused and "first-touch" in report.refused
     assert "vmitosis-replicate" in {one.result.policy for one in report.ranked}
@@ -120,16 +121,12 @@ def test_what_the_capture_lacks_rules_policies_out_by_name():
 
 
 def test_budgets_are_numbers_sizes_or_shares():
-    free = float("inf")
-    assert budget(free, free, 1) == Budget()
-    assert budget(4096, 0.02, 1) == Budget(4096, 0.02)
-    assert budget("64M", free, 0).bytes == 64 << 20 and budget("1.5GiB", free, 0).bytes == 1.5 * 2**30
-    assert budget("1%", "2.5 %", 1000) == Budget(10, 0.025)
+    assert memory_limit(None, 1) == math.inf and memory_limit(4096, 1) == 4096
+    assert memory_limit("64M", 0) == 64 << 20 and memory_limit("1.5GiB", 0) == 1.5 * 2**30
+    assert memory_limit("1%", 1000) == 10
     for wrong in ("", "x", "-1M", "1%%", "64Q"):
         with pytest.raises(UsageError, match="--memory"):
-            budget(wrong, free, 1)
-        with pytest.raises(UsageError, match="--updates"):
-            budget(free, wrong, 1)
+            memory_limit(wrong, 1)
 
 
 def wide_on(cpus, nodes=2, **options):

@@ -118,8 +118,7 @@ def test_lines_for_a_terminal_go_through_one_place():
         "__main__",
         "cli.__init__",
         "cli",
-        "cli.output",
-        "cli.complete",
+        "cli.options",
         "kernels.jit",
         "show.terminal",
     }

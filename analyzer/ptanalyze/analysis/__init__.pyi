@@ -3,7 +3,6 @@
 from ..core.options import Keywords as Keywords
 from ..cost.throughput import rated as rated
 from ..kernels.replay import counters as counters
-from . import ranking as ranking
 from .advise import Advised as Advised
 from .advise import Question as Question
 from .classify import mapped_locality as mapped_locality

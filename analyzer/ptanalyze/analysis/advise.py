@@ -18,7 +18,7 @@ from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, policies
 from ..policies.registry import BrokenPolicyError
 from .frames import Replayed, whatif_frame
-from .ranking import COLUMNS, HOUR, NO_LIMIT, Advice, Budget, because, budget, label_of, rank
+from .ranking import COLUMNS, HOUR, Advice, because, label_of, memory_limit, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
 from .verdict import Verdict, Workload, untold, verdict, workload
@@ -44,8 +44,7 @@ COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 class Question(TypedDict, total=False):
     """What `advise` takes besides the capture and the Setup."""
 
-    memory: float | str
-    updates: float | str
+    memory: float | str | None
     horizon: float
     policies: Policies
 
@@ -54,8 +53,7 @@ def advise(
     capture: CaptureLike = None,
     setup: Setup | None = None,
     *,
-    memory: float | str = NO_LIMIT,
-    updates: float | str = NO_LIMIT,
+    memory: float | str | None = None,
     horizon: float = HOUR,
     policies: Policies = (),
     **options: Unpack[Keywords],
@@ -63,8 +61,7 @@ def advise(
     """Policies ranked by estimated run time within a budget.
 
     memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
-             the capture's tables map
-    updates  limit on extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
+             the capture's tables map; None: none
     horizon  seconds of the baseline's run at the region's rate: run times are compared after that, what a
              policy costs once included
     policies those to rank, as of `replay`; none: all that the capture allows
@@ -74,21 +71,21 @@ def advise(
     scenario, others = known.scenario(how), known.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else mapped memory is not needed
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
-    limits = budget(memory, updates, round(scenario.times_captured * mapped))
-    report = advise_scenario(scenario, limits, how, known.provenance, horizon, others, policies)
+    limit = memory_limit(memory, round(scenario.times_captured * mapped))
+    report = advise_scenario(scenario, limit, how, known.provenance, horizon, others, policies)
     return advised(report, how.machine, scenario.fits_caches)
 
 
 def advise_scenario(
     scenario: Scenario,
-    budget: Budget,
+    limit: float,
     setup: Setup,
     provenance: Mapping[str, str] | None = None,
     horizon: float = HOUR,
     others: Sequence[Scenario] = (),
     policies: Policies = (),
 ) -> Report:
-    """Report on policies of a captured Scenario, within a Budget; others as replay_scenario's.
+    """Report on policies of a captured Scenario. limit: bytes that one may add; others: as replay_scenario's.
 
     policies  as advise's; UsageError, with the reasons, where the capture allows none of them
     """
@@ -97,7 +94,7 @@ def advise_scenario(
     results, left_out = sound_results(scenario, plans, setup, provenance, refused, others)
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked = rank(results, budget, horizon)
+    ranked = rank(results, limit, horizon)
     return Report(ranked, refused, results[0], workload(scenario, others), left_out)
 
 

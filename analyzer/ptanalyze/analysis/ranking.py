@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from ..core.columns import CACHED, Column, Message, message
@@ -15,49 +16,25 @@ from ..policies import BOUND, label, members
 
 HOUR = 3600.0
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-NO_LIMIT = float("inf")
 PAGE = 4096  # bytes of a table page
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""
-
-    bytes: float = NO_LIMIT
-    updates: float = NO_LIMIT
-
-
-def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
-    """A Budget from numbers or texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
-
-    UsageError for any other text.
-    """
-    return Budget(
-        bytes_of(memory, mapped) if isinstance(memory, str) else memory,
-        share_of(updates) if isinstance(updates, str) else updates,
-    )
-
-
-def bytes_of(text: str, whole: int) -> float:
-    """Bytes of "64M" or of "1%" of `whole`."""
-    if (size := parse_size(text)) is not None:
+def memory_limit(memory: float | str | None, mapped: int) -> float:
+    """Bytes of a number, of "64M", or of "1%" of `mapped`; None: no limit."""
+    if not isinstance(memory, str):
+        return inf if memory is None else memory
+    if (size := parse_size(memory)) is not None:
         if 0 < size < PAGE:
-            raise UsageError(f"--memory {text}: less than a table page; write 1M, or 1% for a share")
+            raise UsageError(f"--memory {memory}: less than a table page; write 1M, or 1% for a share")
         return size
-    if percent := PERCENT.fullmatch(text.strip()):
-        return float(percent[1]) / 100 * whole
-    raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
-
-
-def share_of(text: str) -> float:
-    if percent := PERCENT.fullmatch(text.strip()):
-        return float(percent[1]) / 100
-    raise UsageError(f"--updates {text}: write a share of the run as 2%")
+    if percent := PERCENT.fullmatch(memory.strip()):
+        return float(percent[1]) / 100 * mapped
+    raise UsageError(f"--memory {memory}: write a size as 64M or 2G, or a share as 1%")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A candidate: `over` names the part of the budget that it exceeds, "" within it.
+    """A candidate. over: "memory" beyond the budget, "" within it.
 
     extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
     horizon      seconds of the baseline's run that it is ranked by
@@ -87,7 +64,7 @@ COLUMNS = (  # beside those of Result
         lambda a: a.extra_updates,
         unit="share of the baseline's run",
     ),
-    Column("over", "part of the budget that is exceeded", lambda a: a.over),
+    Column("over", "memory, beyond the budget", lambda a: a.over),
     Column("horizon_seconds", "of the baseline's run", lambda a: a.horizon, unit="s"),
     Column("gain", "speed-up over that time, one-time costs included", lambda a: a.gain, unit="ratio"),
 )
@@ -141,30 +118,23 @@ def best_first(results: Sequence[Result]) -> list[Result]:
     return sorted(real, key=lambda result: standing(result, base))
 
 
-def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
+def rank(results: Sequence[Result], limit: float = inf, horizon: float = HOUR) -> list[Advice]:
     """[Advice] for all results (the first is the baseline's): within the budget first, the best first.
 
+    limit    bytes of memory that a policy may add
     horizon  seconds that the baseline goes on as in the region, after which run times are compared
     """
-    base = results[0]
-    return sorted(
-        (_advice(result, base, budget, horizon) for result in results),
-        key=lambda advice: (advice.over != "", advice.standing),
-    )
-
-
-def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
-    more = result.management_cycles - base.management_cycles
-    updates = more / base.run_cycles if base.run_cycles else 0.0
-    taken = result.peak_bytes - base.peak_bytes
-    limits = (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
-    over = " and ".join(what for what, value, limit in limits if value > limit)
-    speedup = result.speedup
-    gain = None
-    if speedup and base.run_cycles is not None and base.run_seconds:
-        run = base.run_cycles * horizon / base.run_seconds
-        gain = (base.once_cycles + run) / (result.once_cycles + run / speedup.middle)
-    return Advice(result, taken, updates, over, horizon, gain, standing(result, base, gain))
+    base, advice = results[0], []
+    for result in results:
+        updates = result.management_cycles - base.management_cycles
+        updates /= base.run_cycles or inf
+        taken, speedup, gain = result.peak_bytes - base.peak_bytes, result.speedup, None
+        if speedup and base.run_cycles is not None and base.run_seconds:
+            run = base.run_cycles * horizon / base.run_seconds
+            gain = (base.once_cycles + run) / (result.once_cycles + run / speedup.middle)
+        over = "memory" if taken > limit else ""
+        advice.append(Advice(result, taken, updates, over, horizon, gain, standing(result, base, gain)))
+    return sorted(advice, key=lambda one: (one.over, one.standing))
 
 
 def label_of(result: Result, results: Sequence[Result] = ()) -> str:

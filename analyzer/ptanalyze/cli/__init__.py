@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from copy import copy
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from ..core.errors import PtanalyzeError, printable, this_program
-from ..core.errors import program as this
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.version import __version__
 
@@ -32,7 +29,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "record": Entry(".record", "Run a program; record trace and page tables."),
         "dump": Entry(".dump", "Dump the page tables of a process or VM."),
         "join": Entry(".join", "Join a VM's host dump and guest capture."),
-        "cache": Entry(".cache", "List or clear the caches on disk."),
     },
     "Inspect": {
         "info": Entry(".info", "Describe a capture."),
@@ -51,7 +47,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Model": {
         "policies": Entry(".policies", "List placement policies and parameters."),
         "machines": Entry(".machines", "List machine models, or show one."),
-        "completion": Entry(".complete", "Print a shell completion script."),
     },
 }
 FIRST = (
@@ -66,6 +61,8 @@ FIRST = (
 )  # in the help, in this order
 SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
+OF_OUTPUT = ("form", "table_file", "plot", "plot_kind")  # parameters of cli.options.output_options
+COMPLETION = "_PTANALYZE_COMPLETE"  # set by shells, as click documents it
 SHORT_IN_HELP = 20  # characters of a path in an example
 SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PTANALYZE"}
 EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 3 only partial data."
@@ -89,33 +86,7 @@ def entries() -> dict[str, Entry]:
     return {name: entry for group in groups().values() for name, entry in group.items()}
 
 
-class Unread(Exception):
-    """Whoever read our output has gone, as `head` does: no OSError, which click would make exit code 1."""
-
-
-@contextmanager
-def unread_is_no_error() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise Unread from None
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # how Rich ends then
-            raise Unread from None
-        raise
-
-
 class Commands(click.Group):
-    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        with unread_is_no_error():
-            return super().make_context(*arguments, **more)
-
-    def invoke(self, context: click.Context) -> Any:
-        with unread_is_no_error():
-            code = super().invoke(context)
-            sys.stdout.flush()
-        return code
-
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         """`help`, `help COMMAND` and `version` as other programs have them."""
         context.meta["typed"] = list(arguments)
@@ -135,7 +106,10 @@ class Commands(click.Group):
             near = meant(name, entries()) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
         found, command, rest = super().resolve_command(context, arguments)
-        return found, command and as_sudo_finds_it(command), rest
+        if command is not None:
+            for one in (command, *getattr(command, "commands", {}).values()):
+                make_readable(one)
+        return found, command, rest
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(entries())
@@ -164,27 +138,23 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(widest), every[name].summary) for name in names])
 
 
-def as_sudo_finds_it(command: click.Command) -> click.Command:
-    """A copy whose help has this program in the place of "sudo ptanalyze": sudo searches no environment."""
-    command = copy(command)
+def make_readable(command: click.Command) -> None:
+    """Write this program in place of "sudo ptanalyze" in its help, as sudo searches no environment, and show
+    first the options of the command's own, then those that all replays have, then those of its output."""
     command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program(SHORT_IN_HELP)}")
-    if isinstance(command, click.Group):
-        command.commands = {name: as_sudo_finds_it(one) for name, one in command.commands.items()}
-    else:
+    if not isinstance(command, click.Group):
         command.format_options = partial(in_groups, command)  # type: ignore[method-assign]
-    return command
 
 
 def in_groups(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
-    """Options of the command's own, then those that all replays have, then those of its output."""
-    from ..core.options import EVERYWHERE, OF_OUTPUT, as_options
+    from ..core.options import OF_SOME, OPTIONS
 
-    replay = {one.parameter for name in EVERYWHERE for one in as_options(name)}
+    places = dict.fromkeys([*(OPTIONS.keys() - {*OF_SOME}), "balancing"], "Machine, run and model")
+    places |= dict.fromkeys(OF_OUTPUT, "Output")
     groups: dict[str, list[tuple[str, str]]] = {"Options": [], "Machine, run and model": [], "Output": []}
     for one in command.get_params(context):
         if record := one.get_help_record(context):
-            heading = "Machine, run and model" if one.name in replay else "Options"
-            groups["Output" if one.name in OF_OUTPUT else heading].append(record)
+            groups[places.get(one.name or "", "Options")].append(record)
     for heading, records in groups.items():
         if records:
             with formatter.section(heading):
@@ -217,7 +187,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _ran(arguments: Sequence[str] | None) -> int:
     try:
-        return exit_code_of(partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False))
+        return exit_code_of(partial(_answered, sys.argv[1:] if arguments is None else [*arguments]))
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -225,13 +195,26 @@ def _ran(arguments: Sequence[str] | None) -> int:
         error.format_message = lambda: message  # type: ignore[method-assign]
         error.show()
         return 2
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return complain("interrupted", 130)
-    except KeyboardInterrupt:
-        return complain("interrupted", 130)
-    except Unread:
+
+
+def _answered(arguments: list[str]) -> int | None:
+    """What click's main() does but for its end: nobody reads our output where `head` has what it wants."""
+    if asked := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(ptanalyze, {}, "ptanalyze", COMPLETION, asked)
+    try:
+        with ptanalyze.make_context("ptanalyze", arguments) as context:
+            code: int | None = ptanalyze.invoke(context)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as stop:
+        if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):
+            raise  # Rich ends by SystemExit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
+    return code
 
 
 def exit_code_of(main: Callable[[], int | None]) -> int:
@@ -242,29 +225,12 @@ def exit_code_of(main: Callable[[], int | None]) -> int:
         return complain(error, error.exit_code)
     except MemoryError as error:
         return complain(f"not enough memory: {error or 'free some, or give a smaller input'}", 2)
-    except OSError as error:
-        return complain(f"{named(error)}: {error.strerror or error}", 2)
-
-
-def named(error: OSError) -> str:
-    """The file of an OSError, which may have been given as bytes."""
-    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
+    except OSError as error:  # its file may have been given as bytes
+        named = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
+        return complain(f"{named}: {error.strerror or error}", 2)
 
 
 def complain(message: object, code: int) -> int:
     with suppress(OSError):  # a terminal that is gone
         print(printable(f"ptanalyze: {message}"), file=sys.stderr)
     return code
-
-
-def next_step(*words: object) -> str:
-    """What to type next, as the shell takes it: "next: ptanalyze check app"."""
-    return f"next: {this()} {shlex.join(map(str, words))}"
-
-
-# A line for whoever runs a command, on standard output or standard error.
-
-
-def echo(line: str, err: bool = False) -> None:
-    """Print one line, what it names being printable."""
-    click.echo(printable(line), err=err)

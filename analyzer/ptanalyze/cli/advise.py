@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from .options import capture_argument, full_option
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, full_option, output_options
 from .replay_options import (
     capture_of,
     option,
@@ -33,7 +32,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     memory: str | None,
-    updates: str | None,
     horizon: float,
     sizes: str | None,
     full: bool,
@@ -48,11 +46,10 @@ def command(
 
     \b
     Example:
-      ptanalyze advise app --memory 1% --updates 2%
+      ptanalyze advise app --memory 1%
     """
     from ..analysis.advise import advise
     from ..analysis.setup import asked_of_processes
-    from ..core.columns import Answer
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar
     from ..show.whatif import further
@@ -60,18 +57,15 @@ def command(
     opened = capture_of(capture)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
-        advised = advise(opened, setup, **question(memory, updates, horizon, names))
+        advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     report, whose = advised.report, asked_of_processes(opened, setup)
     steps = further(capture, report.base, options["calibration"] is not None, True)
-    emit(
-        Answer(
-            "advise",
-            lambda: advised.frame,
-            lambda: as_record(report, curve),
-            lambda: view(report, None if full else steps, whose, curve),
-            plots_of(advised.replayed, curve),
-            advised.refused,
-        ),
-        output,
+    output.emit(
+        "advise",
+        lambda: advised.frame,
+        lambda: as_record(report, curve),
+        lambda: view(report, None if full else steps, whose, curve),
+        plots_of(advised.replayed, curve),
+        advised.refused,
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import PID, capture_argument, open_or_default, steps
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, open_or_default, output_options, pid, steps
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,7 +25,7 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 @capture_argument
 @click.option(
     "--live",
-    type=PID,
+    type=pid,
     metavar="PID",
     help="Also compare with the running VMM of this process ID. Default: the capture alone.",
 )
@@ -51,7 +50,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
-    from ..core.columns import Answer, Section, described
+    from ..core.columns import Section, described
 
     opened = open_or_default(capture)
     checks = [*check_capture(opened, quick=quick), *(check_live(opened.vm, live) if live else ())]
@@ -74,7 +73,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
             further = {"what another placement gains": "advise"} if whole else {"what it holds": "info"}
             yield steps(capture, further)
 
-    emit(Answer("check", table, lambda: [asdict(check) for check in checks], view), output)
+    output.emit("check", table, lambda: [asdict(check) for check in checks], view)
     return exit_code(checks)
 
 

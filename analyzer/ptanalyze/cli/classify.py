@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default, steps
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, open_or_default, output_options, steps
 from .replay_options import option
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def command(
     from ..analysis.classify import classified, weight_of
     from ..analysis.leaf_classes import WEIGHTS
     from ..analysis.setup import Setup, counted, heated, others
-    from ..core.columns import Answer, Section
+    from ..core.columns import Section
     from ..show.classify import as_record, title, view
     from ..show.terminal import progress_bar
 
@@ -98,13 +97,10 @@ def command(
 
         return classes_frame([classes for classes, _ in found], {"capture": str(opened.directory)})
 
-    emit(
-        Answer(
-            "classify",
-            table,
-            lambda: [as_record(*one) for one in found],
-            shown,
-            {"locality": table},
-        ),
-        output,
+    output.emit(
+        "classify",
+        table,
+        lambda: [as_record(*one) for one in found],
+        shown,
+        {"locality": table},
     )

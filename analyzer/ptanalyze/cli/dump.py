@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from . import echo, next_step
-from .options import HEXADECIMAL, PID, SIZE, free_name, new_capture_option
+from .options import address, echo, free_name, new_capture_option, next_step, pid, size
 
 max_stop_option = click.option(
     "--max-stop",
@@ -18,7 +17,7 @@ max_stop_option = click.option(
 )
 memory_option = click.option(
     "--memory",
-    type=SIZE,
+    type=size,
     default=None,
     metavar="SIZE",
     help="Buffer for page tables, 512M or 8G; a stopped process waits while it is flushed to disk. Default: "
@@ -38,7 +37,7 @@ def command() -> None:
 
 
 @command.command("process", short_help="Dump the page tables of a live process.")
-@click.argument("pid", type=PID)
+@click.argument("pid", type=pid)
 @new_capture_option("PID.capture")
 @click.option(
     "--tree",
@@ -99,7 +98,7 @@ def dump_process(
 
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
-@click.argument("pid", type=PID)
+@click.argument("pid", type=pid)
 @new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
@@ -115,7 +114,7 @@ def dump_process(
 @click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
     "--cr3",
-    type=HEXADECIMAL,
+    type=address,
     multiple=True,
     metavar="ADDRESS",
     help="With --guest-tables: the physical address of a root table; repeatable. Default: those in use.",

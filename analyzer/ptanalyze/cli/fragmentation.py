@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default, steps
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, open_or_default, output_options, steps
 from .replay_options import option, pair_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def command(
     """
     from ..analysis.classify import fragmented
     from ..analysis.setup import Setup
-    from ..core.columns import Answer
     from ..core.errors import UsageError
     from ..show.classify import fragmentation_record as as_record
     from ..show.classify import view_fragmentation as view
@@ -72,13 +70,10 @@ def command(
 
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
     further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"})
-    emit(
-        Answer(
-            "fragmentation",
-            table,
-            lambda: as_record(states, shaped),
-            lambda: view(states, shaped, further),
-            {"fragmentation": table},
-        ),
-        output,
+    output.emit(
+        "fragmentation",
+        table,
+        lambda: as_record(states, shaped),
+        lambda: view(states, shaped, further),
+        {"fragmentation": table},
     )

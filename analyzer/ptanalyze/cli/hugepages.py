@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from .options import capture_argument
-from .output import Output, emit
+from .options import Output, capture_argument
 from .replay_options import capture_of, replay_options, setup_from
 
 
@@ -27,14 +26,12 @@ def command(capture: str | None, as_json: bool, **options: Any) -> None:
       ptanalyze hugepages app
     """
     from ..analysis.hugepages import as_record, huge_pages
-    from ..core.columns import Answer
     from ..show.advise import view_huge_pages
     from ..show.terminal import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:
         found = huge_pages(opened, setup_from(options, progress))
-    emit(
-        Answer("hugepages", lambda: found.frame, lambda: as_record(found), lambda: view_huge_pages(found)),
-        Output("json" if as_json else "table", None, None, None),
+    Output("json" if as_json else "table").emit(
+        "hugepages", lambda: found.frame, lambda: as_record(found), lambda: view_huge_pages(found)
     )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, open_or_default, steps
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, open_or_default, output_options, steps
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,7 +32,7 @@ def command(capture: str | None, output: Output) -> None:
       ptanalyze info app --plot map.png
     """
     from ..capture.describe import describe
-    from ..core.columns import Answer, described
+    from ..core.columns import described
 
     opened = open_or_default(capture)
     sections = describe(opened)
@@ -44,15 +43,12 @@ def command(capture: str | None, output: Output) -> None:
         rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
         return described(DataFrame(rows, columns=["section", "fact", "value"]))
 
-    emit(
-        Answer(
-            "info",
-            table,
-            lambda: sections,
-            lambda: view(sections, steps(capture, following(opened))),
-            {"map": lambda: table_pages(opened)},
-        ),
-        output,
+    output.emit(
+        "info",
+        table,
+        lambda: sections,
+        lambda: view(sections, steps(capture, following(opened))),
+        {"map": lambda: table_pages(opened)},
     )
 
 

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete, echo, next_step
-from .options import free_name, new_capture_option
-from .output import Output, emit, output_options
+from .options import Output, captures, echo, free_name, new_capture_option, next_step, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -17,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @click.command("join")
-@click.argument("host", type=click.Path(), shell_complete=complete.captures)
-@click.argument("guest", type=click.Path(), shell_complete=complete.captures)
+@click.argument("host", type=click.Path(), shell_complete=captures)
+@click.argument("guest", type=click.Path(), shell_complete=captures)
 @new_capture_option("vm.capture", "directory")
 @output_options(file=False)
 def command(host: str, guest: str, directory: str | None, output: Output) -> None:
@@ -36,7 +34,7 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     from dataclasses import asdict
 
     from ..capture.vm.join import join
-    from ..core.columns import Answer, Section
+    from ..core.columns import Section
 
     directory = directory or free_name("vm")
     fit = join(host, guest, directory)
@@ -68,13 +66,12 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
         ]
         return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
 
-    answer = Answer(
+    output.emit(
         "join",
         table,
         lambda: {name: asdict(share) for name, share in shares.items()},
         lambda: [Section("host and guest", rows)],
     )
-    emit(answer, output)
     for doubt in fit.doubts:
         echo(f"ptanalyze: warning: {doubt}", err=True)
     echo(f"{directory}: joined; {next_step('classify', directory)}", err=output.form != "table")

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import complete, echo
-from .output import Output, emit, must_end_with, output_options
+from .options import Output, echo, machines, must_end_with, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.columns import Answer, Cell, Section
+    from ..core.columns import Cell, Section
     from ..core.machine import Array, Cache, Machine
 
 HOSTS = "ptanalyze.hosts"  # entry point: write_machine_file of ptanalyze_host
@@ -22,7 +21,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 
 
 @click.command("machines")
-@click.argument("name", required=False, shell_complete=complete.machines)
+@click.argument("name", required=False, shell_complete=machines)
 @click.option(
     "--from-host",
     "host_file",
@@ -67,13 +66,16 @@ def command(
         for line in writer.load()(host_file, measure):
             echo(f"ptanalyze: {line}", err=True)
         name = str(Path(host_file).resolve())
-    emit(every() if name is None else single(load_machine(name)), output)
+    if name is None:
+        every(output)
+    else:
+        single(load_machine(name), output)
 
 
-def every() -> Answer:
+def every(output: Output) -> None:
     import msgspec
 
-    from ..core.columns import Answer, Section
+    from ..core.columns import Section
     from ..core.machine import load_machine, machine_names
 
     def table() -> DataFrame:
@@ -84,7 +86,7 @@ def every() -> Answer:
     machines = [load_machine(known) for known in machine_names()]
     columns = ("machine", "nodes", "CPUs per node", "what it is")
     rows = [(m.name, m.nodes, m.cpus_per_node, m.description) for m in machines]
-    return Answer(
+    output.emit(
         "machines",
         table,
         lambda: [msgspec.to_builtins(machine) for machine in machines],
@@ -92,10 +94,8 @@ def every() -> Answer:
     )
 
 
-def single(machine: Machine) -> Answer:
+def single(machine: Machine, output: Output) -> None:
     import msgspec
-
-    from ..core.columns import Answer
 
     def table() -> DataFrame:
         from ..analysis.frames import latency_frame
@@ -103,7 +103,7 @@ def single(machine: Machine) -> Answer:
         matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
         return latency_frame(matrices, range(machine.nodes))
 
-    return Answer("machine", table, lambda: msgspec.to_builtins(machine), lambda: view(machine))
+    output.emit("machine", table, lambda: msgspec.to_builtins(machine), lambda: view(machine))
 
 
 def view(machine: Machine) -> Iterator[Section]:

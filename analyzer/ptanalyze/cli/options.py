@@ -1,29 +1,93 @@
-"""Arguments and options about captures, and types of parameters: sizes, durations, addresses, PIDs."""
+"""What commands are made of: arguments, options, types, completion; Output, which gives answers away."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, wraps
+from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
-from ..core.errors import UsageError, is_whole, program
-from . import complete, echo
+from ..core.errors import UsageError, is_whole, parse_size, printable, program
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
     from ..core.columns import Section
     from ..formats.capture import Capture
 
 
 C = TypeVar("C", bound=Callable[..., Any])
+Offer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 
-capture_argument = click.argument(
-    "capture", required=False, type=click.Path(), shell_complete=complete.captures
+def echo(line: str, err: bool = False) -> None:
+    """Print one line, what it names being printable."""
+    click.echo(printable(line), err=err)
+
+
+def next_step(*words: object) -> str:
+    """What to type next, as the shell takes it: "next: ptanalyze check app"."""
+    return f"next: {program()} {shlex.join(map(str, words))}"
+
+
+# What shells offer.
+
+
+def items(names: Iterable[str], incomplete: str, others: str = "") -> list[CompletionItem]:
+    """Names that begin so; `others`: "file" or "dir" are offered too."""
+    from click.shell_completion import CompletionItem
+
+    begun = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [*begun, CompletionItem(incomplete, type=others)] if others else begun
+
+
+def words_or_files(*choices: str) -> Offer:
+    def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return items(choices, incomplete, "file")
+
+    return offer
+
+
+def captures(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Bundled samples and directories."""
+    from ..core.errors import bundled
+
+    place = bundled("samples")
+    samples = sorted(path.name for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
+    return items(samples, incomplete, "dir")
+
+
+def machines(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names, or files where none begins that way."""
+    from ..core.machine import machine_names
+
+    return items(machine_names(), incomplete) or items((), incomplete, "file")
+
+
+def policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names; of A+B and A,B the last."""
+    from ..policies import names
+
+    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
+    return items((incomplete[:kept] + name for name in [*names(), "all"]), incomplete)
+
+
+# Captures: those that are read, and those that are made.
+
+
+capture_argument = click.argument("capture", required=False, type=click.Path(), shell_complete=captures)
+full_option = click.option(
+    "--full", is_flag=True, help="Show all counts and assumptions, not only the first screen."
 )
 
 
@@ -58,7 +122,7 @@ def open_or_default(directory: str | None) -> Capture:
     asked, sample = click.get_current_context(), capture.directory.name
     if (name := asked.command.name) not in ON_THE_SAMPLE:
         raise UsageError(f"no capture here; `{program()} {name} {sample}` is about the bundled sample")
-    for_programs = bool(asked.params.get("form") or asked.params.get("sheet"))
+    for_programs = asked.params.get("form") is not None
     echo(
         f"SAMPLE {sample}, not your program: there is no capture in this directory",
         err=for_programs,
@@ -66,87 +130,187 @@ def open_or_default(directory: str | None) -> Capture:
     return capture
 
 
-# Sizes, durations and addresses as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000.
+def steps(capture: str | None, commands: Mapping[str, str]) -> Section:
+    """What to type next, of {why: command and its words}, about the same capture."""
+    from ..show.terminal import next_steps
 
-if TYPE_CHECKING:
-    Bytes = click.ParamType[int]
-    Seconds = click.ParamType[float]
-    Number = click.ParamType[int]
-else:
-    Bytes = Seconds = Number = click.ParamType
+    typed = {}
+    for why, asked in commands.items():
+        name, *more = asked.split()
+        typed[why] = f"{program()} {shlex.join([name, *filter(None, [capture]), *more])}"
+    return next_steps(typed)
 
+
+# Types of parameters, as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000.
 
 MOST_SECONDS = 10**9
 UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
-class Size(Bytes):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
-        from ..core.errors import parse_size
-
-        size = parse_size(str(value))
-        if size is None:
-            self.fail(f"{value!r} is no size; write it like 64M, 4G or 1.5T", param, ctx)
-        return int(size)
+def size(text: str) -> int:
+    """Bytes."""
+    if (parsed := parse_size(text)) is None:
+        raise click.BadParameter(f"{text!r} is no size; write it like 64M, 4G or 1.5T")
+    return int(parsed)
 
 
-class Duration(Seconds):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds, a float above 0."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", str(value))
-        if not found:
-            self.fail(f"{value!r} is no duration; write it like 500ms, 30s or 30, 5m or 1h", param, ctx)
-        seconds: float = float(found[1]) * UNITS[found[2]]
-        if not 0 < seconds <= MOST_SECONDS:
-            self.fail(f"{value!r}: give more than 0, and at most {MOST_SECONDS // 86_400:,} days", param, ctx)
-        return seconds
+def duration(text: str) -> float:
+    """Seconds, more than 0."""
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", text)
+    if not parts:
+        raise click.BadParameter(f"{text!r} is no duration; write it like 500ms, 30s or 30, 5m or 1h")
+    seconds: float = float(parts[1]) * UNITS[parts[2]]
+    if not 0 < seconds <= MOST_SECONDS:
+        raise click.BadParameter(f"{text!r}: give more than 0, and at most {MOST_SECONDS // 86_400:,} days")
+    return seconds
 
 
-class Hexadecimal(Bytes):
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """A whole number below 2**64."""
-        if isinstance(value, int):
-            return value
-        if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", value):
-            self.fail(f"{value!r} is no address; write it as 0x1a2b3000", param, ctx)
-        return int(value, 16)
+def address(text: str) -> int:
+    """A hexadecimal number below 2**64, with or without 0x."""
+    if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
+        raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000")
+    return int(text, 16)
 
 
-class ProcessId(Number):
-    name = "pid"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the PID of a process: an int above 0."""
-        text = str(value)
-        if not is_whole(text) or not int(text):
-            self.fail(f"{text!r} is no PID; give its number, which pgrep or pidof prints", param, ctx)
-        return int(text)
+def pid(text: str) -> int:
+    """PID of a process: above 0."""
+    if not is_whole(text) or not int(text):
+        raise click.BadParameter(f"{text!r} is no PID; give its number, which pgrep or pidof prints")
+    return int(text)
 
 
-HEXADECIMAL = Hexadecimal()
-SIZE = Size()
-PID = ProcessId()
-DURATION = Duration()
+# How an answer is given away.
+
+TABLES = ("json", "csv")
+PLOTS = ("png", "svg", "pdf")
+KINDS = {  # of --plot-kind: what they show
+    "locality": "Local-Local ... Remote-Remote by socket",
+    "map": "page tables by address, level and node",
+    "speedup": "estimated speed-ups with intervals, and memory",
+    "reads": "reads by reader's and serving node",
+    "sizes": "speed-ups by the size of the run",
+    "validation": "ours over published",
+    "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
+}
+FUNCTIONS = {"map": "page_table_map", "sizes": "curve"}  # of show.plots, where they differ from the kind
 
 
-full_option = click.option(
-    "--full", is_flag=True, help="Show all counts and assumptions, not only the first screen."
-)
+@dataclass(frozen=True)
+class Output:
+    """Values of `output_options`. form: "table", "json" or "csv"; plot_kind: None: the default."""
+
+    form: str
+    table_file: str | None = None
+    plot: str | None = None
+    plot_kind: str | None = None
+
+    def emit(
+        self,
+        what: str,
+        make_table: Callable[[], DataFrame],
+        make_json: Callable[[], object],
+        make_view: Callable[[], Iterable[Section]],
+        plots: Mapping[str, Callable[[], DataFrame | Figure]] = {},
+        refused: Mapping[str, str] = {},
+        line: bool = False,
+    ) -> None:
+        """Write and draw what is asked for, and print the answer even if that fails.
+
+        what        the name of the answer in JSON
+        make_table  its tidy table, with units, findings and provenance in attrs (core.columns.described)
+        make_json   its "result" in JSON: plain values, or NumPy's
+        make_view   its view for people
+        plots       {kind of plot: its table, or a Figure, the default first}
+        refused     {policy: why the capture does not allow it}; a view says it by itself
+        line        whether the answer is one of many: JSON is then a line, with the time
+        """
+        table = cache(make_table)
+        try:
+            if self.table_file is not None:
+                from ..formats.record import write_result
+
+                write_result(self.table_file, what, make_json, table, refused)
+                echo(f"ptanalyze: wrote {self.table_file}", err=True)
+            if self.plot is not None:
+                draw(plots, self.plot, self.plot_kind)
+        finally:
+            from ..show.terminal import print_json, print_view
+
+            if self.form == "json":
+                print_json(what, make_json(), refused, line)
+            elif self.form == "table":
+                print_view(make_view())
+            else:
+                from ..formats.text_output import csv_text
+
+                for policy, why in refused.items():
+                    echo(f"ptanalyze: policy {policy}: {why}", err=True)
+                sys.stdout.write(csv_text(table()))
 
 
-def steps(capture: str | None, commands: Mapping[str, str]) -> Section:
-    """What to type next, of {why: command and its words}, about the same capture."""
-    from ..show.terminal import next_steps
+def draw(plots: Mapping[str, Callable[[], DataFrame | Figure]], path: str, kind: str | None) -> None:
+    """Write FILE.png, FILE.svg or FILE.pdf. kind: of `plots`, None: the first."""
+    from matplotlib.figure import Figure
 
-    found = {}
-    for why, asked in commands.items():
-        name, *more = asked.split()
-        found[why] = f"{program()} {shlex.join([name, *filter(None, [capture]), *more])}"
-    return next_steps(found)
+    functions = import_module("..show.plots", __package__)  # by name: it reaches all policies
+    if not plots:
+        raise UsageError("--plot: this answer has no plot: --csv or --json write its numbers")
+    kind = next(iter(plots)) if kind is None else kind
+    drawn = plots[kind]()
+    figure = drawn if isinstance(drawn, Figure) else getattr(functions, FUNCTIONS.get(kind, kind))(drawn)
+    functions.save(figure, path)
+    echo(f"ptanalyze: wrote {path}", err=True)
+
+
+def output_options(*kinds: str, file: bool = True) -> Callable[[C], C]:
+    """--json, --csv, -o and, of an answer that is drawn, --plot, as `output`.
+
+    kinds  of plots, the default first; of several, --plot-kind chooses one
+    file   whether -o is for the table; not where -o is for something that the command makes
+    """
+    options = [
+        click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
+        click.option("--csv", "form", flag_value="csv", help="Print the tidy table as CSV instead."),
+    ]
+    if file:
+        words = "Also write the table to a file; JSON holds what --json prints."
+        options.append(file_option("-o", "--output", "table_file", endings=TABLES, help=words))
+    if kinds:
+        options.append(file_option("--plot", endings=PLOTS, help="Also draw the table as a plot file."))
+    if len(kinds) > 1:
+        words = f"Kind of plot: {'; '.join(f'{kind}: {KINDS[kind]}' for kind in kinds)}."
+        how: Any = {"type": click.Choice(kinds), "default": kinds[0], "show_default": True}
+        options.append(click.option("--plot-kind", help=words, **how))
+
+    def add(command: C) -> C:
+        @wraps(command)
+        def collected(*arguments: Any, **given: Any) -> Any:
+            form = given.pop("form") or "table"
+            asked = {name: given.pop(name) for name in ("table_file", "plot", "plot_kind") if name in given}
+            return command(*arguments, output=Output(form, **asked), **given)
+
+        added: Any = collected
+        for option in reversed(options):
+            added = option(added)
+        return cast("C", added)
+
+    return add
+
+
+def file_option(*names: str, endings: tuple[str, ...], help: str) -> Callable[[C], C]:
+    metavar = f"FILE.{{{','.join(endings)}}}"
+    how: Any = {"type": click.Path(), "callback": must_end_with(*endings), "metavar": metavar}
+    return click.option(*names, help=help, **how)
+
+
+def must_end_with(*endings: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A click callback: UsageError, before anything is computed, for a file that cannot be written."""
+
+    def checked(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+        if path is not None:
+            from ..formats.atomic import must_be_writable
+
+            must_be_writable(path, *endings, option=parameter.opts[0])
+        return path
+
+    return checked

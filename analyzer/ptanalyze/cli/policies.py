@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import full_option
-from .output import Output, emit, output_options
-from .replay_options import policies_offered
+from .options import Output, full_option, output_options
+from .options import policies as offered_policies
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("policies")
-@click.argument("names", nargs=-1, shell_complete=policies_offered)
+@click.argument("names", nargs=-1, shell_complete=offered_policies)
 @full_option
 @output_options()
 def command(names: tuple[str, ...], full: bool, output: Output) -> None:
@@ -33,7 +32,6 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
       ptanalyze policies
       ptanalyze policies hydra mitosis
     """
-    from ..core.columns import Answer
     from ..policies import find, policies
 
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
@@ -44,14 +42,11 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
         return list_policies(chosen)
 
     records = [record(policy) for policy in chosen]
-    emit(
-        Answer(
-            "policies",
-            table,
-            lambda: records,
-            lambda: view(chosen) if full or names else short(chosen),
-        ),
-        output,
+    output.emit(
+        "policies",
+        table,
+        lambda: records,
+        lambda: view(chosen) if full or names else short(chosen),
     )
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from . import echo, next_step
-from .options import DURATION, PID, SIZE, free_name, new_capture_option
+from .options import duration, echo, free_name, new_capture_option, next_step, pid, size
 
 if TYPE_CHECKING:
     from ..capture.live.supervise import Recording
@@ -82,7 +81,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 )
 @click.option(
     "--max-bytes",
-    type=SIZE,
+    type=size,
     default="0",
     show_default=True,
     metavar="SIZE",
@@ -91,7 +90,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @click.option(
     "--for",
     "seconds",
-    type=DURATION,
+    type=duration,
     metavar="TIME",
     help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start. With -p: time to "
     "sample. Default: to the end of the run; with -p 30s.",
@@ -114,7 +113,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @click.option(
     "--seconds",
     "native_seconds",
-    type=DURATION,
+    type=duration,
     metavar="TIME",
     help="Elapsed time of the region outside the tracer, if you know it. Default: not known.",
 )
@@ -126,7 +125,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
 )
 @click.option(
-    "-p", "--pid", type=PID, help="Sample this running process instead of running COMMAND. Default: none."
+    "-p", "--pid", type=pid, help="Sample this running process instead of running COMMAND. Default: none."
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -262,7 +261,7 @@ def expect(output: str, limit: int, terminal: bool) -> None:
     most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second and thread of that time"
     echo(
         f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; answers keep up to three "
-        f"times as much in your cache (`ptanalyze cache`); {size(free_bytes(place))} are free",
+        f"times as much in ~/.cache/ptanalyze; {size(free_bytes(place))} are free",
         err=True,
     )
 

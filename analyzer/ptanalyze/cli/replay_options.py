@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import UsageError
-from ..core.options import EVERYWHERE, Option, as_options
-from . import complete, echo
-from .options import DURATION, C, open_or_default
+from ..core.options import OF_SOME, OPTIONS
+from . import options as offered
+from .options import C, Offer, duration, echo, open_or_default
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
     from pandas import DataFrame
 
     from ..analysis.advise import Question
@@ -25,69 +25,41 @@ if TYPE_CHECKING:
     from ..formats.capture import Capture
 
 
-# What shells offer for policies and their parameters.
+OFFERS: dict[str, Offer] = {"machines": offered.machines, "policies": offered.policies}
 
 
-def settings_offered(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """KEY= of the policies that -p names, of all without; after it the values, where there are few."""
-    from ..policies import members, names, parameters
-
-    asked = [one.partition(":")[0] for one in context.params.get("names") or names()]
-    known = [row for name in asked for policy in members(name) for row in parameters(policy)]
-    key, equals, _ = incomplete.partition("=")
-    if not equals:
-        return complete.items(dict.fromkeys(f"{name}=" for name, *_ in known), incomplete)
-    values = [value for name, _, allowed, _ in known if name == key for value in allowed.split(", ")]
-    return complete.items(
-        dict.fromkeys(f"{key}={value}" for value in values if ".." not in value), incomplete
-    )
-
-
-def policies_offered(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names; of A+B and A,B the last."""
-    from ..policies import names
-
-    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
-    return complete.items((incomplete[:kept] + name for name in [*names(), "all"]), incomplete)
-
-
-OFFERS: dict[str, complete.Offer] = {"machines": complete.machines, "policies": policies_offered}
-
-
-def parameter(option: Option) -> Callable[[C], C]:
-    """The click option of an Option."""
-    how: dict[str, Any] = {"help": option.help, "multiple": option.multiple}
-    if option.default is not None:
-        how["default"] = option.default
-    if option.default is False:
+def option(name: str) -> Callable[[C], C]:
+    """The click option that core.options.Options makes of this field."""
+    row = OPTIONS[name]
+    kind, default = row.metadata.get("kind"), row.metadata.get("typed", row.default)
+    if default is MISSING:
+        default = row.default_factory
+    how: dict[str, Any] = {key: row.metadata.get(key) for key in ("help", "metavar")}
+    how["shell_complete"] = OFFERS.get(row.metadata.get("offers", ""))
+    if default is not None:
+        how |= {"default": default, "show_default": row.metadata.get("shown", bool(default))}
+    if default is False:
         how["is_flag"] = True
-    elif option.default or option.shown:
-        how["show_default"] = option.shown or True
-    if option.kind == "path":
+    elif kind == "path":
         how["type"] = click.Path()
-    elif option.kind:
-        words = isinstance(option.kind[0], str)
-        how["type"] = click.Choice(option.kind) if words else click.IntRange(*option.kind)
-    if isinstance(option.complete, str):
-        how["shell_complete"] = OFFERS.get(option.complete)
-    else:
-        how["shell_complete"] = complete.words(*option.complete)
-    return click.option(*option.flags.split(), option.parameter, metavar=option.metavar, **how)
+    elif kind:
+        how["type"] = click.Choice(kind) if isinstance(kind[0], str) else click.IntRange(*kind)
+    return click.option(*row.metadata["flags"].split(), name, **how)
 
 
-def option(*names: str) -> Callable[[C], C]:
-    """Decorator: what core.options.Options says of these fields, in their order."""
-
-    def decorate(command: C) -> C:
-        for asked in reversed([asked for name in names for asked in as_options(name)]):
-            command = parameter(asked)(command)
-        return command
-
-    return decorate
+def replay_options(command: C) -> C:
+    """The options that every replay has, for `setup_from`."""
+    command = click.option(
+        "--autonuma-set",
+        "balancing",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
+        "host); repeatable. Default: Linux's values.",
+    )(command)
+    for name in reversed([name for name in OPTIONS if name not in OF_SOME]):
+        command = option(name)(command)
+    return command
 
 
 set_option = click.option(
@@ -95,7 +67,6 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=settings_offered,
     help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
     "lists them.",
 )
@@ -109,9 +80,6 @@ def pair_of(setting: str) -> tuple[str, str]:
     return key, value
 
 
-replay_options = option(*EVERYWHERE)
-
-
 def split_names(words: Sequence[str]) -> tuple[str, ...]:
     """Names of -p, each once: A,B as two, "all" as all that there are."""
     from ..policies import names
@@ -119,14 +87,6 @@ def split_names(words: Sequence[str]) -> tuple[str, ...]:
     split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
     every = [name for part in split for name in (names() if part == "all" else [part])]
     return tuple(dict.fromkeys(every))
-
-
-def usual(names: Sequence[str], capture: Capture) -> Sequence[str]:
-    """The names; where none were given those of the API's default, as `configured` reads them."""
-    from ..analysis.setup import asked_or_usual, open_replay_capture
-
-    taken = () if names else asked_or_usual((), open_replay_capture(capture).snapshot)
-    return names or [":".join([str(name), *map("=".join, own.items())]) for name, own in taken]
 
 
 def naming_policies(help: str) -> Callable[[C], C]:
@@ -137,7 +97,7 @@ def naming_policies(help: str) -> Callable[[C], C]:
         "names",
         multiple=True,
         callback=lambda context, parameter, names: split_names(names),
-        shell_complete=policies_offered,
+        shell_complete=offered.policies,
         help=help,
     )
 
@@ -153,7 +113,7 @@ ranked_option = naming_policies(
 )
 horizon_option = click.option(
     "--horizon",
-    type=DURATION,
+    type=duration,
     default="1h",
     show_default=True,
     help="Compare policies over a run of this length at the region's rate, one-time costs included: 10s, "
@@ -165,38 +125,24 @@ sizes_option = click.option(
     help="Also answer for runs N times as large as CAPTURE; 1: none. Default: 4,16,64,256 if CAPTURE's "
     "leaf entries fit the caches, else none.",
 )
-BUDGET = (
-    click.option(
-        "--memory",
-        metavar="SIZE",
-        help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the mapped memory. Default: no "
-        "limit.",
-    ),
-    click.option(
-        "--updates",
-        metavar="PERCENT",
-        help="Limit on extra page-table updates, in percent of the run: 2%. Default: no limit.",
-    ),
+memory_option = click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the mapped memory. Default: "
+    "no limit.",
 )
 
 
 def question_options(command: C) -> C:
     """-p, the budget and --horizon, for `question`."""
-    for option in reversed((ranked_option, *BUDGET, horizon_option)):
+    for option in reversed((ranked_option, memory_option, horizon_option)):
         command = option(command)
     return command
 
 
-def question(memory: str | None, updates: str | None, horizon: float, names: Sequence[str]) -> Question:
+def question(memory: str | None, horizon: float, names: Sequence[str]) -> Question:
     """What the options that `advise` and `report` alone have stand for."""
-    from ..analysis.ranking import NO_LIMIT
-
-    return {
-        "memory": memory or NO_LIMIT,
-        "updates": updates or NO_LIMIT,
-        "horizon": horizon,
-        "policies": configured(names),
-    }
+    return {"memory": memory, "horizon": horizon, "policies": configured(names)}
 
 
 def capture_of(directory: str | None) -> Capture:
@@ -219,19 +165,25 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
 
-def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
-    """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
+def configured(
+    names: Sequence[str], settings: Sequence[str] = (), capture: Capture | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set.
+
+    capture  whose usual policies are meant where none is named; None: none are
+    """
     from ..policies import share_settings
 
     pairs = [pair_of(setting) for setting in settings]
-    if not names:
+    asked: Any = [(name, dict(map(pair_of, own))) for name, *own in (one.split(":") for one in names)]
+    if not asked and capture is not None:
+        from ..analysis.setup import asked_or_usual, open_replay_capture
+
+        asked = asked_or_usual((), open_replay_capture(capture).snapshot)
+    if not asked:
         return []
-    names, own = zip(*((name, parts) for name, *parts in (one.split(":") for one in names)), strict=True)
-    shared = share_settings(names, pairs)
-    return [
-        (name, {**values, **dict(map(pair_of, parts))})
-        for name, values, parts in zip(names, shared, own, strict=True)
-    ]
+    shared = share_settings([name for name, _ in asked], pairs)
+    return [(name, {**values, **own}) for (name, own), values in zip(asked, shared, strict=True)]
 
 
 def sizes_of(

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from .options import capture_argument
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, output_options
 from .replay_options import (
     capture_of,
     option,
     pair_of,
     policy_option,
     replay_options,
-    settings_offered,
     setup_from,
 )
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     metavar="KEY=VALUES",
-    shell_complete=settings_offered,
     help="Axis: a policy's parameter, or nodes, placement, contended, latency_ratio, with values 0:9 (both "
     "ends), 0:8:2, 2,4,8 or 0,1;2,3; repeatable.",
 )
@@ -67,7 +64,7 @@ def command(
     from ..analysis.counting import silent_points
     from ..analysis.replay import refusal_lines
     from ..analysis.sweep import swept
-    from ..core.columns import Answer, Section
+    from ..core.columns import Section
     from ..show.advise import LL
     from ..show.terminal import progress_bar
     from ..show.whatif import rows
@@ -86,16 +83,13 @@ def command(
     def below() -> list[str]:
         return [*silent_points(points, list(grid)), *refusal_lines(refused)]
 
-    emit(
-        Answer(
-            "sweep",
-            table,
-            lambda: [{"point": point, **result.to_json()} for point, result in points],
-            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *below()])],
-            {"curve": table},
-            refused,
-        ),
-        output,
+    output.emit(
+        "sweep",
+        table,
+        lambda: [{"point": point, **result.to_json()} for point, result in points],
+        lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *below()])],
+        {"curve": table},
+        refused,
     )
 
 

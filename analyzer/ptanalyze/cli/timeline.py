@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from .options import capture_argument
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, output_options
 from .replay_options import (
     capture_of,
     configured,
@@ -16,7 +15,6 @@ from .replay_options import (
     replay_options,
     set_option,
     setup_from,
-    usual,
 )
 
 
@@ -24,7 +22,8 @@ from .replay_options import (
 @capture_argument
 @policy_option
 @set_option
-@option("windows", "baseline")
+@option("windows")
+@option("baseline")
 @replay_options
 @output_options("timeline")
 def command(
@@ -45,26 +44,20 @@ def command(
           --move-threads 0:1@30% --autonuma
     """
     from ..analysis.whatif import replayed_over_time
-    from ..core.columns import Answer
     from ..show.terminal import progress_bar
     from ..show.whatif import timeline_rows as rows
     from ..show.whatif import view_timeline as view
 
-    policies = configured(names, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         opened = capture_of(capture)
-        policies = policies or configured(usual(names, opened), settings)
-        replayed = replayed_over_time(opened, policies, setup)
+        replayed = replayed_over_time(opened, configured(names, settings, opened), setup)
     results = replayed.results
-    emit(
-        Answer(
-            "timeline",
-            lambda: replayed.timeline,
-            lambda: rows(results),
-            lambda: view(results),
-            {"timeline": lambda: replayed.timeline},
-            replayed.refused,
-        ),
-        output,
+    output.emit(
+        "timeline",
+        lambda: replayed.timeline,
+        lambda: rows(results),
+        lambda: view(results),
+        {"timeline": lambda: replayed.timeline},
+        replayed.refused,
     )

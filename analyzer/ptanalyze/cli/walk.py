@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import UsageError
-from . import complete
-from .options import open_or_default
-from .output import Output, emit, output_options
+from .options import Output, captures, open_or_default, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,9 +30,7 @@ def parse(
 
 
 @click.command("walk")
-@click.argument(
-    "where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=complete.captures
-)
+@click.argument("where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=captures)
 @output_options("walk")
 def command(where: tuple[str | None, int], output: Output) -> int:
     """Explain how ADDRESS is translated in CAPTURE: every table read, its node, and the nodes it is local to.
@@ -50,7 +46,6 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     from dataclasses import asdict
 
     from ..analysis.walk import explain, walk_frame
-    from ..core.columns import Answer
 
     capture, address = where
     opened = open_or_default(capture)
@@ -66,11 +61,8 @@ def command(where: tuple[str | None, int], output: Output) -> int:
         reads.attrs["provenance"] = {"capture": str(opened.directory)}
         return reads
 
-    emit(
-        Answer(
-            "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
-        ),
-        output,
+    output.emit(
+        "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
     )
     return int(translation.page_frame is None)
 

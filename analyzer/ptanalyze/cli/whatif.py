@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import is_whole
-from .options import capture_argument, full_option
-from .output import Output, emit, output_options
+from .options import Output, capture_argument, full_option, output_options
 from .replay_options import (
     capture_of,
     configured,
@@ -21,7 +20,6 @@ from .replay_options import (
     setup_from,
     sizes_of,
     sizes_option,
-    usual,
 )
 
 if TYPE_CHECKING:
@@ -60,31 +58,25 @@ def command(
     """
     from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
-    from ..core.columns import Answer
     from ..show.terminal import progress_bar
     from ..show.whatif import further, labels, view
 
-    policies = configured(names, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         opened = capture_of(capture)
-        asked = usual(names, opened)
-        policies = policies or configured(asked, settings)
+        policies = configured(names, settings, opened)
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
         curve = sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     steps = further(capture, results[0], options["calibration"] is not None)
     named = zip(results, labels(results), strict=True)
-    emit(
-        Answer(
-            "whatif",
-            lambda: replayed.frame,
-            lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
-            lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
-            plots_of(replayed, curve),
-            replayed.refused,
-        ),
-        output,
+    output.emit(
+        "whatif",
+        lambda: replayed.frame,
+        lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
+        lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
+        plots_of(replayed, curve),
+        replayed.refused,
     )
 
 

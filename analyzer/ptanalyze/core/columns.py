@@ -1,6 +1,5 @@
 """What answers are made of: columns of tables (what each is, its unit, where people see it); findings, the
-facts that a reader must know, each one record made where the fact is known; sentences; an answer of the
-command line, with its table, JSON and view.
+facts that a reader must know, each one record made where the fact is known; sentences; sections of a view.
 
 What shows answers decides by a finding's code, weight and numbers; sentences are lines of messages.toml, one
 for each code. How a number is written stands beside its name in that file: {share:%}, {size:bytes},
@@ -12,7 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -21,7 +20,6 @@ from .errors import plural, show_duration, size_in_words
 from .interval import Interval, interval, share
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
     from rich.text import Text
 
@@ -157,7 +155,8 @@ class Column:
     of       its value, of what the answer makes a row from; None where it is not known
     group    heading of the full table on the terminal, "" not shown there; title: its line there;
              native: where walks have one dimension, None: the same, "" not shown
-    form     of its numbers: Quantity.form, or "ms", "millions"; scale: they are shown times that
+    form     of its numbers: "count", "share" (0 to 1, as percent), "ratio", "mean", "ms", "millions"
+    scale    they are shown times that
     rank     place below the heading, those of a rank as they come
     unit     "" as its name ends (unit_of), else a count
     optional  whether it can be unknown: NaN in frames
@@ -271,55 +270,3 @@ class Section:
     title: str = ""
     rows: Rows | Mapping[str, Cell] = ()
     lines: Sequence[str | Text] = ()
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A row of a Matrix: a value per column, None where there is none.
-
-    form  how to show numbers: "count", "share" (0 to 1, as percent), "ratio" or "mean"
-    """
-
-    name: str
-    values: Sequence[float | None]
-    form: str = "count"
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Part of an answer for people: quantities down, in groups with headings; policies or captures across."""
-
-    columns: Sequence[str]
-    groups: Mapping[str, Sequence[Quantity]]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer in all its forms, each made when first asked for.
-
-    what        the name of the answer in JSON
-    make_table  its tidy table, with units, findings and provenance in attrs (core.columns.described)
-    make_json   its "result" in JSON: plain values, or NumPy's
-    make_view   its view for people; None: the table itself
-    plots       {kind of plot: its table, or a Figure that no function of show.plots draws}, the default first
-    refused     {policy: why the capture does not allow it}; a view says it by itself
-    """
-
-    what: str
-    make_table: Callable[[], DataFrame]
-    make_json: Callable[[], object]
-    make_view: Callable[[], Iterable[Section | Matrix]] | None = None
-    plots: Mapping[str, Callable[[], DataFrame | Figure]] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def table(self) -> DataFrame:
-        return self.make_table()
-
-    def json(self) -> object:
-        return self.make_json()
-
-    def view(self) -> Iterable[Section | Matrix]:
-        if self.make_view is not None:
-            return self.make_view()
-        return [Section(rows=self.table.to_dict("records"))]

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import process
-from ..core.columns import Cell, Matrix, Quantity, Section
+from ..core.columns import Cell, Section
 from ..core.errors import printable
 from ..formats.text_output import record
 
@@ -46,27 +45,23 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def print_json(what: str, value: object, refused: Mapping[str, str], **about: str) -> None:
+def print_json(
+    what: str, value: object, refused: Mapping[str, str], line: bool = False, **about: str
+) -> None:
     """One JSON object, as text_output.record, with fields `about` the run; NumPy scalars become numbers, NaN
-    and infinities null."""
-    json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
+    and infinities null. line: on one line, with the time at which it was made."""
+    made = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")} if line else {}
+    json.dump(
+        made | record(what, value, refused, **about), sys.stdout, indent=None if line else 1, allow_nan=False
+    )
     sys.stdout.write("\n")
-
-
-def print_json_line(what: str, value: object, refused: Mapping[str, str]) -> None:
-    """Print the object in one line, and when it was made."""
-    made = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
-    sys.stdout.write(json.dumps(made | record(what, value, refused), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
-def print_view(sections: Iterable[Section | Matrix]) -> None:
+def print_view(sections: Iterable[Section]) -> None:
     """An answer for people, section by section."""
     out = console()
     for section in sections:
-        if isinstance(section, Matrix):
-            print_tables(out, *columns_of(section))
-            continue
         if isinstance(section.rows, Mapping):
             out.print(listing(section.rows, printable(section.title) or None))
         elif section.rows:
@@ -117,16 +112,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
         columns[0] = columns[0]._replace(texts=once_each(columns[0].texts))
     if title:
         out.print(printable(title), style="bold")
-    print_tables(out, columns, keys)
-
-
-def print_tables(
-    out: Console, columns: Sequence[Column], keys: int, bold: frozenset[int] = frozenset()
-) -> None:
-    """Columns in as few tables as fit, each with the first `keys` of them; bold: rows of headings."""
-    whole = grid(columns, bold, whole=True)
+    whole = grid(columns, whole=True)
     fits = out.measure(whole, options=out.options.update_width(1 << 20)).minimum <= out.width
-    for table in [whole] if fits else [grid(part, bold) for part in parts(out, columns, keys)]:
+    for table in [whole] if fits else map(grid, parts(out, columns, keys)):
         out.print(table)
 
 
@@ -141,7 +129,7 @@ def parts(out: Console, columns: Sequence[Column], keys: int) -> list[list[Colum
     return tables
 
 
-def grid(columns: Sequence[Column], bold: frozenset[int] = frozenset(), whole: bool = False) -> Table:
+def grid(columns: Sequence[Column], whole: bool = False) -> Table:
     """A rich Table without lines; whole: names of columns are not broken."""
     from rich.cells import cell_len
     from rich.table import Table
@@ -158,8 +146,8 @@ def grid(columns: Sequence[Column], bold: frozenset[int] = frozenset(), whole: b
             no_wrap=not column.words,
             min_width=min(widest, LONG) if column.words else widest,
         )
-    for k, texts in enumerate(zip(*(column.texts for column in columns), strict=True)):
-        table.add_row(*texts, style="bold" if k in bold else None)
+    for texts in zip(*(column.texts for column in columns), strict=True):
+        table.add_row(*texts)
     return table
 
 
@@ -186,29 +174,6 @@ def broken(name: str, width: int) -> list[str]:
         else:
             lines.append(piece)
     return [line.rstrip() for line in lines] or [""]
-
-
-def columns_of(matrix: Matrix) -> tuple[list[Column], int, frozenset[int]]:
-    """A Matrix as columns for print_tables: quantities under the headings of their groups, one key column."""
-    rows: list[tuple[str, Quantity | None]] = []
-    for heading, quantities in matrix.groups.items():
-        rows += [(heading, None), *((f"  {quantity.name}", quantity) for quantity in quantities)]
-    columns = [Column("", [name for name, _ in rows], True)]
-    for k, name in enumerate(matrix.columns):
-        texts = ["" if quantity is None else full(quantity.values[k], quantity.form) for _, quantity in rows]
-        columns.append(Column(name, texts, False))
-    return columns, 1, frozenset(k for k, (_, quantity) in enumerate(rows) if quantity is None)
-
-
-def full(value: float | None, form: str) -> str:
-    """A number of a Matrix."""
-    if value is None or isinf(value):
-        return "-" if value is None else "never"
-    if form == "count":
-        return f"{value:,.0f}"
-    if form == "share":
-        return f"{100 * value:.2f}"
-    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 SCREEN = 80  # columns of a first screen

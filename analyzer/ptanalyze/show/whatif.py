@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from math import isinf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..analysis.counting import HOST_MODEL
 from ..analysis.ranking import label_of, reshapes, walk_percent
 from ..analysis.verdict import CAUTIONS, Verdict
 from ..analysis.verdict import verdict as verdict_of
-from ..core.columns import CACHED, ELSEWHERE, Cell, Matrix, Quantity, Section, message
+from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
 from ..core.errors import program, show_duration, size_in_words, this_program
 from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
@@ -43,7 +44,7 @@ def view(
     notes: Sequence[str] = (),
     curve: SizeCurve | None = None,
     verdict: Verdict | None = None,
-) -> Iterator[Section | Matrix]:
+) -> Iterator[Section]:
     """The answer to what was asked, what limits the run otherwise, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
@@ -64,7 +65,7 @@ def view(
         yield further
         return
     yield Section(lines=[baseline(base), about(base), ""])
-    yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
+    yield Section(rows=[*everything(results)])
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
     yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
 
@@ -214,6 +215,34 @@ def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = 
 
 # Everything that was counted, a quantity a line.
 
+
+class Quantity(NamedTuple):
+    """A value per Result, None where there is none. form: as of core.columns.Column."""
+
+    name: str
+    values: Sequence[float | None]
+    form: str = "count"
+
+    def texts(self) -> Iterator[str]:
+        for value in self.values:
+            if value is None or isinf(value):
+                yield "-" if value is None else "never"
+            elif self.form == "share":
+                yield f"{100 * value:.2f}"
+            else:
+                yield f"{value:,.0f}" if self.form == "count" or abs(value) >= 100 else f"{value:,.3f}"
+
+
+def everything(results: Sequence[Result]) -> Iterator[dict[str, Cell]]:
+    """Quantities down, under the headings of their groups; policies across."""
+    names = labels(results)
+    for heading, quantities in groups(results):
+        if quantities:
+            yield {"": heading, **dict.fromkeys(names, "")}
+        for quantity in quantities:
+            yield {"": f"  {quantity.name}", **dict(zip(names, quantity.texts(), strict=True))}
+
+
 EARNED = ("pays_back_walks", "pays_back_seconds")
 CALLS = (  # field of a CallCost, its name here, its form
     ("calls", "calls", "count"),
@@ -250,8 +279,8 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
         yield over if group == TIME else group, kept(quantities)
     when = "Before the first walk" if as_traced else "Once"
     yield "Once, before the further run" if steady else when, kept(once(results))
-    for call in dict.fromkeys(one.call for result in results for one in result.system_calls):
-        yield f"System call {call}", kept(system_call(call, results))
+    calls = dict.fromkeys(cost.call for result in results for cost in result.system_calls)
+    yield "System calls", kept(quantity for call in calls for quantity in system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
 
 
@@ -324,7 +353,7 @@ def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
     for field, name, form in CALLS:
         values = [None if cost is None else getattr(cost, field) for cost in costs]
         if field != "slowdown" or any(value not in (None, 1) for value in values):
-            yield Quantity(name, values, form)
+            yield Quantity(f"{call}: {name}", values, form)
 
 
 def facts(results: Sequence[Result]) -> Iterator[Quantity]:
