@@ -21,14 +21,15 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.hugepages import HugePages, Mapping, walks_by_vma
 from ptanalyze.analysis.hugepages import huge_pages as huge_pages_of
+from ptanalyze.analysis.hugepages import line_to_type, walks_by_vma
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
-from ptanalyze.core.columns import CAREFUL, GONE
+from ptanalyze.core.columns import CAREFUL, GONE, message
 from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
+from ptanalyze.show.advise import view_huge_pages
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
@@ -476,14 +477,18 @@ def test_prctl_taken_back_or_but_for_what_is_advised_forbids_nothing_that_is_adv
 @pytest.mark.compiled
 def test_what_mappings_save_adds_up_to_what_thp_saves_and_its_waste(tmp_path):
     capture = synth(tmp_path / "made", "64M", accesses=40_000, scale=16, init_trace=False)
-    found, whole = huge_pages_of(capture), replay(capture, ["thp"]).results
-    frame = found.frame
-    assert frame["walks"].sum() == found.walks == whole[0].walks
-    assert frame["walks_saved"].sum() == whole[0].walks - whole[1].walks > 0
+    frame, whole = huge_pages_of(capture), replay(capture, ["thp"]).results
+    assert frame["walks"].sum() == frame.attrs["walks"] == whole[0].walks
+    saved = whole[0].walks - whole[1].walks
+    assert frame["walks_saved"].sum() == frame.attrs["walks"] - frame.attrs["walks_left"] == saved > 0
     assert frame["waste_bytes"].sum() == whole[1].facts["bloat_bytes"]
     assert frame["huge_bytes"].sum() == whole[1].facts["regions_promoted"] << 21
     assert frame["saved_per_mib"].is_monotonic_decreasing
-    assert "save" in found.sentence and frame["line"].iloc[0].startswith("madvise((void *)0x")
+    assert frame["line"].iloc[0].startswith("madvise((void *)0x")
+    first, _, last = view_huge_pages(frame)
+    assert first.lines[0] == str(message("hugepages", "best", name="anonymous memory",
+        start=frame["start"].iloc[0], share=frame["saved_share"].iloc[0]))  # fmt: skip
+    assert frame["line"].iloc[0] in "".join(map(str, last.lines))
 
 
 @pytest.mark.twin
@@ -510,13 +515,7 @@ def test_walks_are_counted_to_the_vma_around_them_as_by_hand(case):
     ],
 )  # fmt: skip
 def test_each_mapping_comes_with_its_line(name, said):
-    one = Mapping(0x200000, 0x400000, name, 100, 20, 128, 1, False)
-    assert one.line.startswith(said) and one._replace(asked=True).line.startswith("nothing")
-    assert (one.saved, one.huge_bytes, one.waste_bytes, one.per_mib) == (80, 2 << 20, 384 * 4096, 40)
-    small = one._replace(left=0, regions=0, pages=0)  # spared by its neighbours: nothing to type for it
-    assert small.line == (one.line if name.startswith("/") else "-")
-    assert HugePages([small, one], 200, 100, None, ()).best == one
-    assert [len(HugePages([one], walks, 1, None, ()).to_type) for walks in (200, 20_000)] == [
-        bool(one.typed),
-        0,
-    ]
+    line = line_to_type(name, 0x200000, 0x400000, fits=True)
+    assert line.startswith(said)
+    small = line_to_type(name, 0x200000, 0x400000, fits=False)  # spared by its neighbours: nothing to type
+    assert small == (line if name.startswith("/") else "-")

@@ -25,13 +25,17 @@ def command(capture: str | None, as_json: bool, **options: Any) -> None:
     Example:
       ptanalyze hugepages app
     """
-    from ..analysis.hugepages import as_record, huge_pages
+    from ..analysis.hugepages import huge_pages
     from ..show.advise import view_huge_pages
     from ..show.terminal import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:
-        found = huge_pages(opened, setup_from(options, progress))
+        table = huge_pages(opened, setup_from(options, progress))
+    walks = {name: table.attrs[name] for name in ("walks", "walks_left")}
     Output("json" if as_json else "table").emit(
-        "hugepages", lambda: found.frame, lambda: as_record(found), lambda: view_huge_pages(found)
+        "hugepages",
+        lambda: table,
+        lambda: {**walks, "mappings": table.to_dict("records")},
+        lambda: view_huge_pages(table),
     )
