@@ -17,11 +17,11 @@ from ptanalyze.analysis.counting import idle_nodes
 from ptanalyze.analysis.frames import sweep_frame, whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
+    Unit,
     carried_out,
     done_there,
     points_of,
-    received,
-    sent,
+    replayed,
     swept,
     values,
     workers_on,
@@ -80,7 +80,7 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
         ({"nodes": ["65"]}, "nodes = 65: a machine has 1 to 64 nodes"),
         ({"latency_ratio": ["0.5"]}, "latency_ratio = 0.5: remote over local latency, from 1 to 1000"),
         ({"latency_ratio": ["far"]}, "latency_ratio = far: must be a number"),
-        ({"latency_ratio": ["nan"]}, "latency_ratio = nan: must be a number"),
+        ({"latency_ratio": ["nan"]}, "latency_ratio = nan: remote over local"),
         ({"latency_ratio": ["2"], "nodes": ["1"]}, "latency_ratio = 2: machine small, 1 nodes has no remote"),
         ({"contended": ["maybe"]}, "contended = maybe: true or false"),
         ({"prefetch": ["10"]}, "prefetch = 10"),
@@ -227,7 +227,7 @@ def test_a_worker_of_another_version_and_one_that_does_not_see_the_capture_refus
     with pytest.raises(UsageError, match=r"you have 0\.0\.1"):
         done_there(noted, ("", ""), "0.0.1")
     with pytest.raises(UsageError, match="does not see it"):
-        received(replace(sent(capture), directory=capture.directory / "gone"))
+        replayed(Unit(replace(capture, directory=capture.directory / "gone"), {}, SETUP, (), 1, 2))
 
 
 # Comparing results: what is equal is equal to the last integer.
