@@ -51,7 +51,7 @@ def scaled(bench: Bench) -> str:
 
 def shares(capture: pt.Capture) -> np.ndarray:
     """float64[sockets, 4]: share of the leaf entries in each class, seen from each socket."""
-    return of_each(pt.analysis.mapped_locality(capture).by_class()[0])
+    return of_each(pt.analysis.locality(capture.snapshot).by_class()[0])
 
 
 @cache

@@ -112,7 +112,7 @@ def test_without_a_capture_this_directory_comes_first(pt, sample, tmp_path, monk
         (["whatif", "-p", "hydra", "-m", "abacus"], "machine abacus: unknown; there are: "),
         (["whatif", "-p", "hydra", "-o", "x.tsv"], "name it FILE.json or FILE.csv"),
         (["whatif", "-p", "hydra", "--threads-to-nodes", "0,9"], "9"),
-        (["classify", "--by", "thread", "--weight", "4k"], "pages have no thread"),
+        (["classify", "--by", "thread", "--weight", "leaf"], "by = thread: with weight = leaf"),
         (["walk", "0x1ffffffffffffff"], "outside what 4 levels map"),
     ],
 )
@@ -240,7 +240,7 @@ def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, 
     asked = pt("classify", "sysbench-memory", "--by", "page")
     assert asked.code == 2 and "`ptanalyze record -p PID --tracer heat`" in asked.err
     other = pt("classify", tmp_path / "app", "--by", "page", "--weight", "leaf")
-    assert other.code == 2 and "by = page: with weight = heat, not leaf" in other.err
+    assert other.code == 2 and "by = page: with weight = leaf" in other.err
 
 
 # `ptanalyze machines NAME`: a machine file told to people, and as JSON to programs.

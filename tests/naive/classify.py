@@ -1,11 +1,11 @@
-"""Classification and fragmentation by translating every 4 KiB page, one at a time, in dicts."""
+"""Classification and fragmentation by translating every leaf entry, one at a time, in dicts."""
 
 from collections import Counter
 from itertools import combinations, pairwise, product
 
 from naive.walker import Dimension, leaf_frame
 
-# Classification by translating every 4 KiB page of every leaf entry, one at a time, in dicts.
+# Classification by translating every leaf entry, one at a time, in dicts.
 
 
 def leaves(tree):
@@ -34,25 +34,15 @@ def host_node(snapshot, frame):
     return int(snapshot.host.node[host.table(level, frame << 12)])
 
 
-def classify(snapshot, weight):
+def classify(snapshot):
     """Counter of (VMA, node of the guest's leaf, node of the host's leaf, "unmapped" or None native)."""
     counts = Counter()
-    for table, level, address, frame in leaves(snapshot.guest):
+    for table, _, address, frame in leaves(snapshot.guest):
         vma = vma_of(snapshot, address)
         if vma < len(snapshot.vmas) and snapshot.vmas["emulator"][vma]:
             continue
-        pages = 512 ** (level - 1) if weight == "4k" else 1
-        guest = int(snapshot.guest.node[table])
-        if snapshot.native:
-            counts[vma, guest, None] += pages
-        elif level < 3 or pages == 1:
-            counts.update((vma, guest, host_node(snapshot, frame + k)) for k in range(pages))
-        else:  # a region without a leaf table of its own has one class
-            host = Dimension(snapshot.host, 0)
-            for region in range(frame >> 9, (frame >> 9) + 512):
-                step = 1 if host.table(1, region << 21) is not None else 512
-                for k in range(0, 512, step):
-                    counts[vma, guest, host_node(snapshot, (region << 9) + k)] += step
+        host = None if snapshot.native else host_node(snapshot, frame)
+        counts[vma, int(snapshot.guest.node[table]), host] += 1
     return counts
 
 

@@ -18,7 +18,7 @@ from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show.classify import sentence
 from ptanalyze.world.address_space import address_space
-from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
+from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces
 
 # Classification against the naive translation of every page, and in closed form.
 
@@ -48,17 +48,17 @@ def as_counter(result):
 
 @pytest.mark.twin
 @settings(max_examples=120, deadline=None)
-@given(st.data(), st.sampled_from(["leaf", "4k"]), st.sampled_from(["vma", "all"]))
-def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data, weight, by):
+@given(st.data(), st.sampled_from(["vma", "all"]))
+def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data, by):
     snapshot = with_vmas(data.draw(snapshots()), data.draw)
     snapshot.guest.node[:: data.draw(st.sampled_from([3, 100]))] = -1
-    expected = naive_classify(snapshot, weight)
+    expected = naive_classify(snapshot)
     if by == "all":
         merged = Counter()
         for (_, guest, host), count in expected.items():
             merged[0, guest, host] += count
         expected = merged
-    result = classify_pages(address_space(snapshot, NOWHERE), weight=weight, by=by)
+    result = classify_pages(address_space(snapshot, NOWHERE), by=by)
     unmapped = sum(count for (_, _, host), count in expected.items() if host == "unmapped")
     assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
     assert result.unresolved.get("guest leaf unmapped in the host", 0) == unmapped
@@ -105,7 +105,7 @@ def test_walks_are_counted_by_the_socket_that_walked(data):
                     continue
             expected[thread, thread % 3 % 2, int(snapshot.guest.node[table]), host] += 1
     result = classify_walks(
-        space, stream, placement, trace=trace, by="thread", batch=data.draw(st.sampled_from([1, 99]))
+        space, stream, placement, trace, by="thread", batch=data.draw(st.sampled_from([1, 99]))
     )
     got = Counter()
     for index in np.argwhere(result.counts):
@@ -116,7 +116,7 @@ def test_walks_are_counted_by_the_socket_that_walked(data):
     if not snapshot.native:
         assert result.unresolved["guest leaf gone from the snapshot"] == gone
         assert result.unresolved["guest leaf unmapped in the host"] == unmapped
-    by_vma = classify_walks(space, stream, placement, by="vma")
+    by_vma = classify_walks(space, stream, placement, trace, by="vma")
     assert by_vma.counts.sum() == result.counts.sum() and by_vma.unresolved == result.unresolved
 
 
@@ -171,7 +171,7 @@ def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_doe
     snapshot = build_snapshot(pages, backed, nodes=4, host_table_nodes=(0, 1, 2, 3))
     if change == "outside":
         snapshot.guest.entries[3, at] = (1 << 51) | 0x67
-    expected = naive_classify(snapshot, "leaf")
+    expected = naive_classify(snapshot)
     result = classify_pages(address_space(snapshot, NOWHERE))
     assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
     assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
@@ -201,15 +201,15 @@ def test_the_first_line_names_its_basis(nodes, basis, remote):
 
 @pytest.mark.twin
 @settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from(["leaf", "4k"]))
-def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data, weight):
+@given(st.data())
+def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data):
     snapshot = with_vmas(data.draw(snapshots()), data.draw)
     pages = Counter()
-    for _, level, address, _ in leaves(snapshot.guest):
+    for _, _, address, _ in leaves(snapshot.guest):
         vma = vma_of(snapshot, address)
         own = vma < len(snapshot.vmas) and bool(snapshot.vmas["emulator"][vma])
-        pages[own] += 512 ** (level - 1) if weight == "4k" else 1
-    result = classify_pages(address_space(snapshot, NOWHERE), weight=weight)
+        pages[own] += 1
+    result = classify_pages(address_space(snapshot, NOWHERE))
     assert result.tracers == pages[True]
     known = int(result.by_class()[:, 0].sum()) if result.counts.size else 0
     assert known + sum(result.unresolved.values()) + result.tracers == pages.total()
@@ -222,26 +222,21 @@ def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
     assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"weight": "walks"}, "weight = walks: one of leaf, 4k"),
-        ({"by": "pid"}, "by = pid: one of all, vma"),
-        ({"by": "thread"}, "by = thread: mapped pages have no thread; use weight = walks"),
+        ({"weight": "page"}, "weight = page: one of leaf, heat, walks, samples"),
+        ({"by": "pid"}, "by = pid: with weight = leaf one of all, vma, process"),
+        ({"by": "thread"}, "by = thread: with weight = leaf one of all, vma, process"),
+        (
+            {"by": "thread", "weight": "heat"},
+            "by = thread: with weight = heat one of all, vma, process, page",
+        ),
     ],
 )
 def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
     with pytest.raises(UsageError, match=why):
-        classify_pages(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
-
-
-@pytest.mark.twin
-def test_walks_by_thread_need_the_trace():
-    trace = build_trace([(0, [GIB])])
-    space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
-    with pytest.raises(UsageError, match="needs the trace"):
-        classify_walks(space, every_touch_walks(trace), place(trace, 1, 1), by="thread")
+        ptanalyze.classify("lookup", **options)
 
 
 @pytest.mark.twin

@@ -237,7 +237,7 @@ def test_a_recorded_guest_is_the_same_under_five_levels_of_ept(tmp_path):
     four = converted(before.host, "kvm", npt_to_ept)
     five = with_a_fifth_level(four)
     spaces = (address_space(replace(before, host=tree), nowhere) for tree in (four, five))
-    expected, found = (classify_pages(space, weight="4k") for space in spaces)
+    expected, found = (classify_pages(space) for space in spaces)
     assert np.array_equal(found.counts, expected.counts) and found.unresolved == expected.unresolved
 
 
@@ -335,10 +335,10 @@ def test_classification_of_recorded_guests_is_the_same_on_intels_tables(recorded
     host, guest = recorded
     nowhere = np.zeros(0, np.uint64)
     snapshot = put_together(host, guest, "vm.json").snapshot
-    expected = classify_pages(address_space(snapshot, nowhere), weight="4k")
+    expected = classify_pages(address_space(snapshot, nowhere))
     trees = [as_ept(host.tree), converted(host.tree, "kvm", npt_to_ept)]
     for tree in trees:
         assert [f.name for f in check_tree(tree, "ept", host.topology) if f.wrong] == []
         same = put_together(replace(host, tree=tree), guest, "vm.json").snapshot
-        found = classify_pages(address_space(same, nowhere), weight="4k")
+        found = classify_pages(address_space(same, nowhere))
         assert np.array_equal(found.counts, expected.counts) and found.unresolved == expected.unresolved

@@ -303,10 +303,6 @@ def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
 def test_what_the_capture_lacks_is_refused(weight):
     with pytest.raises(UsageError, match=f"weight = {weight}"):
         weighed(two_regions(), None, weight)
-    with pytest.raises(UsageError, match="threads"):
-        classify_heat(
-            address_space(replace(two_regions(), heat=evenly({(HEAP, 1): 1.0})), NOWHERE), by="thread"
-        )
 
 
 @pytest.mark.twin

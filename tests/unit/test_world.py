@@ -70,7 +70,7 @@ PASSES = {
     "nodes of data": lambda scenario, _: scenario.data,
     "cache pass": lambda scenario, _: [len(reads.page) for _, reads in scenario.reads()],
     "classes of walks": lambda scenario, _: classify_walks(
-        scenario.space, scenario.stream, scenario.placement
+        scenario.space, scenario.stream, scenario.placement, scenario.trace
     ),
     "workload": lambda scenario, _: workload(scenario),
 }

@@ -5,7 +5,7 @@ from ..cost.throughput import rated as rated
 from ..kernels.replay import counters as counters
 from .advise import Advised as Advised
 from .advise import Question as Question
-from .classify import mapped_locality as mapped_locality
+from .classify import locality as locality
 from .frames import latency_frame as latency_frame
 from .setup import Policies as Policies
 from .setup import ReplayCapture as ReplayCapture

@@ -21,7 +21,7 @@ from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.reservations import Fragmentation, measure
 from .frames import classes_frame, fragmentation_frame
-from .leaf_classes import WEIGHTS, Classification, classify_heat, classify_pages, classify_walks
+from .leaf_classes import Classification, classify_heat, classify_pages, classify_walks
 from .setup import (
     Settings,
     Setup,
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 
 TRACED = ("walks", "samples")  # weights that need a trace
+GROUPS = {  # weight: by what it can be grouped
+    "leaf": ("all", "vma", "process"),
+    "heat": ("all", "vma", "process", "page"),
+    "walks": ("all", "vma", "thread"),
+    "samples": ("all", "vma", "thread"),
+}
 
 
 def classify(
@@ -53,12 +59,11 @@ def classify(
 ) -> DataFrame:
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 
-    weight  "leaf": each leaf entry once, "4k": each 4 KiB page once, "walks": each TLB miss of the trace on
-            the setup's machine with threads where the setup places them, "heat": each leaf entry by its
-            walks, estimated from samples of accessed bits; share_low and share_high are their precision;
-            "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
-            asked about
-    by      "all", "vma", (walks and samples only) "thread", or (leaf, 4k and heat only) "process": each of
+    weight  "leaf": each leaf entry once, "walks": each TLB miss of the trace on the setup's machine with
+            threads where the setup places them, "heat": each leaf entry by its walks, estimated from samples
+            of accessed bits; share_low and share_high are their precision; "samples": each access of a trace
+            that holds samples of accesses (perf), which no TLB can be asked about
+    by      "all", "vma", (walks and samples only) "thread", or (leaf and heat only) "process": each of
             those that were captured together, with heat those sampled together, which "all" adds up; any
             other answer is of the first; or (heat only) "page", those that were found used
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
@@ -71,23 +76,21 @@ def classify(
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
     """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
-    if by == "page" and weight != "heat":
-        raise UsageError(
-            f"by = page: with weight = heat, not {weight}: only samples of accessed bits are of pages"
-        )
+    for what, value, choices in (("weight", weight, GROUPS), ("by", by, GROUPS.get(weight, ()))):
+        if value not in choices:
+            of = f" with weight = {weight}" if what == "by" else ""
+            raise UsageError(f"{what} = {value}:{of} one of {', '.join(choices)}")
+    if weight in TRACED:
+        classes, how = walk_locality(capture, setup, by=by, weight=weight)
+        return classes, {"machine": setup.machine.name, "placement": how}
     if by == "process":
         return process_locality(capture, weight), {}
-    if weight == "heat":
-        if by == "all" and heated(capture):
-            return of_all(process_locality(capture, weight)), {}
-        return heat_locality(capture.snapshot, by=by), {}
-    if weight not in TRACED:
-        if by == "all" and others(capture):
-            return of_all(process_locality(capture, weight)), {}
-        return mapped_locality(capture, weight=weight, by=by), {}
-    of_trace = sample_locality if weight == "samples" else walk_locality
-    classes, how = of_trace(capture, setup, by=by)
-    return classes, {"machine": setup.machine.name, "placement": how}
+    if by == "all" and (heated(capture) if weight == "heat" else others(capture)):
+        each = process_locality(capture, weight)
+        left_out = None if each.left_out is None else each.left_out.sum(axis=1, keepdims=True)
+        counts = each.counts.sum(axis=0, keepdims=True)
+        return replace(each, groups=("all",), counts=counts, left_out=left_out), {}
+    return locality(capture.snapshot, weight, by), {}
 
 
 def weight_of(facts: Mapping[str, Any]) -> str:
@@ -95,79 +98,59 @@ def weight_of(facts: Mapping[str, Any]) -> str:
     return "samples" if facts.get("sampled") and not facts.get("walks") else "walks"
 
 
-def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") -> Classification:
-    """Classification of every mapped page of a Capture; see leaf_classes.classify_pages."""
-    return classify_pages(address_space(capture.snapshot, np.zeros(0, np.uint64)), weight=weight, by=by)
+def locality(snapshot: Snapshot, weight: str = "leaf", by: str = "all") -> Classification:
+    """Classification of the leaf entries of a Snapshot, each once ("leaf") or by its samples ("heat")."""
+    space = address_space(snapshot, np.zeros(0, np.uint64))
+    return classify_heat(space, by) if weight == "heat" else classify_pages(space, by)
 
 
 def process_locality(capture: Capture, weight: str) -> Classification:
-    """Classification of every mapped page of each process of a Capture, by heat of each that was sampled;
+    """Classification of the leaf entries of each process of a Capture, by heat of each that was sampled;
     groups: "PID name"."""
-    if weight not in (*WEIGHTS, "heat"):
-        raise UsageError(f"by = process: with weight = {', '.join(WEIGHTS)} or heat, not {weight}")
-    by_heat = heated(capture) if weight == "heat" else {}
-    of = {
-        pid: one
-        for pid, one in capture.members.items()
-        if one.has_snapshot and (weight != "heat" or one is capture or pid in by_heat)
+    sampled = heated(capture) if weight == "heat" else None
+    processes = {
+        pid: process
+        for pid, process in capture.members.items()
+        if process.has_snapshot and (sampled is None or process is capture or pid in sampled)
     }
-    if not of:
+    if not processes:
         raise UsageError(
             f"{capture.directory}: by = process: no process is captured here; `dump process --tree` does it"
         )
     each = [
-        heat_locality(by_heat.get(pid, capture.snapshot))
-        if weight == "heat"
-        else mapped_locality(one, weight=weight)
-        for pid, one in of.items()
+        locality((sampled or {}).get(pid, process.snapshot), weight) for pid, process in processes.items()
     ]
-    if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:
+    if len({(part.native, part.sockets, part.nodes) for part in each}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
-    left_out = [one.left_out for one in each if one.left_out is not None]
-    names = [f"{pid} {one.manifest.provenance.get('comm', '')}".strip() for pid, one in of.items()]
+    left_out = [part.left_out for part in each if part.left_out is not None]
+    names = (f"{pid} {process.manifest.provenance.get('comm', '')}" for pid, process in processes.items())
     return replace(
         each[0],
-        groups=tuple(names),
-        counts=np.concatenate([one.counts for one in each]),
+        groups=tuple(name.strip() for name in names),
+        counts=np.concatenate([part.counts for part in each]),
         left_out=np.concatenate(left_out, axis=1) if left_out else None,
-        unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
-        tracers=sum(one.tracers for one in each),
+        unresolved=dict(sum((Counter(part.unresolved) for part in each), Counter())),
+        tracers=sum(part.tracers for part in each),
     )
 
 
-def of_all(classes: Classification) -> Classification:
-    """The Classification with its groups added up."""
-    left_out = None if classes.left_out is None else classes.left_out.sum(axis=1, keepdims=True)
-    return replace(
-        classes, groups=("all",), counts=classes.counts.sum(axis=0, keepdims=True), left_out=left_out
-    )
+def walk_locality(
+    capture: Capture, setup: Setup, *, by: str = "all", weight: str = "walks"
+) -> tuple[Classification, str]:
+    """(Classification, placement of threads) of the trace's TLB misses on the setup's machine.
 
-
-def heat_locality(snapshot: Snapshot, by: str = "all") -> Classification:
-    """Classification of a snapshot's leaf entries by its samples; see leaf_classes.classify_heat."""
-    return classify_heat(address_space(snapshot, np.zeros(0, np.uint64)), by=by)
-
-
-def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
-    """(Classification, placement of threads) of the pages that a trace's samples touched.
-
-    Samples of accesses, each counted once, seen by the socket of its CPU: where the leaf entries of the
-    memory are that the program uses, not how often they are walked. UsageError for a trace of all accesses.
+    weight  "samples": of the pages that a trace's samples touched, each counted once, seen by the socket of
+            its CPU: where the leaf entries of the memory are that the program uses, not how often they are
+            walked. UsageError for a trace of all accesses.
     """
-    trace = capture.trace
-    if not trace.facts.get("sampled"):
-        raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
-    unfiltered = replace(trace, facts={**trace.facts, "walks": True})
-    scenario = from_the_beginning(setup).scenario(capture.snapshot, unfiltered)
-    classes = classify_walks(scenario.space, scenario.stream, scenario.placement, trace=scenario.trace, by=by)
-    return replace(classes, weight="samples"), scenario.placement.how
-
-
-def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
-    """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
-    scenario = from_the_beginning(setup).scenario(capture.snapshot, capture.trace, capture.cache)
-    where = scenario.space, scenario.stream, scenario.placement
-    return classify_walks(*where, trace=scenario.trace, by=by), scenario.placement.how
+    trace, cache = capture.trace, capture.cache
+    if weight == "samples":
+        if not trace.facts.get("sampled"):
+            raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
+        trace, cache = replace(trace, facts={**trace.facts, "walks": True}), None  # through no TLB
+    scenario = from_the_beginning(setup).scenario(capture.snapshot, trace, cache)
+    classes = classify_walks(scenario.space, scenario.stream, scenario.placement, scenario.trace, by)
+    return replace(classes, weight=weight), scenario.placement.how
 
 
 def fragmentation(

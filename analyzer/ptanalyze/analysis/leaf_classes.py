@@ -8,7 +8,7 @@ Remote-Remote, the guest first.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..kernels.classify import Host
 
 
-WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes
 
 
@@ -36,16 +35,16 @@ MAX_NODES = 60  # classes are stored as bytes
 class Classification:
     """Counts of leaf entries by location.
 
-    weight      "leaf": each guest leaf entry once (with the host's entry of its first frame); "4k": each
-                4 KiB page; "walks": each walk of a trace, seen only by the socket that walked; "heat": each
-                leaf entry by the walks that samples of accessed bits estimate
+    weight      "leaf": each guest leaf entry once (with the host's entry of its first frame); "walks": each
+                walk of a trace, seen only by the socket that walked; "heat": each leaf entry by the walks
+                that samples of accessed bits estimate
     groups      names: ("all",), or VMAs, or threads
     sockets     NUMA nodes of the observing CPUs
     nodes       node ids of the tables
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
-    tracers     mapped entries, or 4 KiB pages, of the tracer's own memory: they are not counted
+    tracers     mapped entries of the tracer's own memory: they are not counted
     left_out    of an estimate: int64[groups of samples, *counts.shape] without each of them, else None
     """
 
@@ -125,209 +124,86 @@ def shares(counts: np.ndarray, of_nothing: float = 0.0) -> np.ndarray:
     return divided
 
 
-def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> Classification:
-    """Classification of every mapped page of a snapshot (AddressSpace), the tracer's VMAs left out.
+def classify_pages(space: AddressSpace, by: str = "all") -> Classification:
+    """Classification of every leaf entry of a snapshot (AddressSpace), the tracer's VMAs left out.
 
-    by  "all" or "vma". Raises UsageError for another weight or grouping.
+    by  "all" or "vma"
     """
-    _known("weight", weight, WEIGHTS)
-    if by == "thread":
-        raise UsageError("by = thread: mapped pages have no thread; use weight = walks")
-    _known("by", by, ("all", "vma"))
     from ..kernels import classify as kernels
     from ..kernels.walker import CODES, Segments, count_mapped
 
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)
-    nodes, of_table = node_classes(space)
-    n = len(nodes)
+    of_table, host, shape = _places(space)
+    rows = shape[0]
     table, lo, hi, row = address_space.segments(tree, snapshot.vmas, group_of_vma)
-    host = None if space.native else _host(space, of_table, n)
-    hist = np.zeros((len(groups), n + 1, 1 if space.native else n + 4), np.int64)
-    flat = hist.reshape(-1, hist.shape[2])
-    segments = Segments(table, lo, hi, row * (n + 1) + of_table[table])
+    hist = np.zeros((len(groups), *shape), np.int64)
+    flat = hist.reshape(-1, shape[1])
+    segments = Segments(table, lo, hi, row * rows + of_table[table])
     if space.native:
         mapped = np.zeros(len(table), np.int64)
         count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], mapped)
         np.add.at(flat[:, 0], segments.row, mapped)
     else:
         kernels.count_nested(read_only(tree.entries), segments, host, flat)
-    _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist)
-    topology = tuple(node.id for node in snapshot.topology.nodes)
-    counts = np.broadcast_to(hist[:, None], (len(groups), len(topology), *hist.shape[1:]))
-    found = result_of(weight, space.native, groups, topology, nodes, counts, hist)
-    tracers = address_space.tracers_leaves(snapshot).items()
-    return replace(
-        found, tracers=sum(n * (512 ** (level - 1) if weight == "4k" else 1) for level, n in tracers)
-    )
+    for level in (2, 3):
+        table, slot, va = address_space.huge_leaves(tree, level)
+        group = group_of_vma[address_space.vma_of(va, snapshot.vmas)]
+        table, slot, group = (column[group >= 0] for column in (table, slot, group))
+        np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), 1)
+    sockets = tuple(node.id for node in snapshot.topology.nodes)
+    tracers = sum(address_space.tracers_leaves(snapshot).values())
+    return replace(_classification("leaf", space, groups, sockets, hist), tracers=tracers)
 
 
 def classify_walks(
     space: AddressSpace,
     stream: WalkStream,
     placement: Placement,
-    *,
-    trace: Trace | None = None,
+    trace: Trace,
     by: str = "all",
     batch: int = 1 << 20,
 ) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
 
-    by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
+    by  "all", "vma" or "thread"
     """
-    _known("by", by, ("all", "vma", "thread"))
     from ..kernels import classify as kernels
 
     snapshot = space.snapshot
-    nodes, of_table = node_classes(space)
-    n, sockets = len(nodes), int(placement.cpu_node.max(initial=0)) + 1
+    of_table, host, shape = _places(space)
+    sockets = int(placement.cpu_node.max(initial=0)) + 1
     groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "vma" else "all")
     region_row, page_row = address_space.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
     chunk_row = placement.cpu_node[placement.chunk_cpu].astype(np.int64)
     if by == "thread":
-        if trace is None:
-            raise UsageError("by = thread needs the trace")
         groups = tuple(f"thread {tid}" for tid in trace.threads["tid"])
         chunk_row += trace.chunks["thread"].astype(np.int64) * sockets
-    none = np.zeros((0, 512), np.uint64)
-    guest = read_only(none if space.native else snapshot.guest.entries)
-    if space.native:
-        empty = np.zeros(0, np.uint8)
-        host = kernels.Host(empty, empty, np.zeros(0, np.int32), read_only(none), 0, 0, 0, 0)
-    else:
-        host = _host(space, of_table, n)
-    rows = len(groups) * sockets
-    hist = np.zeros((rows, n + 1, 1 if space.native else n + 4), np.int64)
+    guest = read_only(np.zeros((0, 512), np.uint64) if space.native else snapshot.guest.entries)
+    hist = np.zeros((len(groups) * sockets, *shape), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         page = read_only(stream.page[begin:end])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
-    shape = len(groups), sockets, *hist.shape[1:]
-    walked = "walks", space.native, groups, tuple(range(sockets)), nodes
-    counts = hist.reshape(shape)
-    return result_of(*walked, counts, counts.sum(axis=1))
+    counts = hist.reshape(len(groups), sockets, *shape)
+    return _classification("walks", space, groups, tuple(range(sockets)), counts)
 
-
-def _known(what: str, value: str, choices: Collection[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{what} = {value}: one of {', '.join(choices)}")
-
-
-def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
-    """(node ids, uint8[T]: position of each table's node among them; their number for an unknown node)."""
-    nodes = tuple(node.id for node in space.snapshot.topology.nodes)
-    if len(nodes) > MAX_NODES:
-        raise UsageError(f"topology: {len(nodes)} NUMA nodes, at most {MAX_NODES} are classified")
-    of_table = np.full(len(space.tables.node), len(nodes), np.uint8)
-    for position, node in enumerate(nodes):
-        of_table[space.tables.node == node] = position
-    return nodes, of_table
-
-
-def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
-    """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
-    from ..kernels import classify as kernels
-    from ..kernels.walker import CODES
-
-    tree, first = space.snapshot.nested, space.guest_tables
-    unmapped, absent, closer = n + 1, n + 2, n + 3
-    of_table = of_table[first : first + len(tree)]
-    leaves, known = np.flatnonzero(tree.level == 1), of_table.copy()
-    known[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
-    table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
-    of_region = np.full(len(table), unmapped, np.uint8)
-    of_region[table >= 0] = known[table[table >= 0]]
-    return kernels.Host(
-        of_region, of_table, table, read_only(tree.entries), CODES[tree.encoding], unmapped, absent, closer
-    )
-
-
-def leaf_host_classes(
-    space: AddressSpace, of_table: np.ndarray, n: int, table: np.ndarray, slot: np.ndarray
-) -> np.ndarray:
-    """int64: class of the host's leaf entry for the first frame of each guest leaf entry; native 0."""
-    kind = np.zeros(len(table), np.int64)
-    if space.native:
-        return kind
-    from ..kernels import classify as kernels
-
-    tree, frames = space.snapshot.guest, np.zeros(len(table), np.int64)
-    for level in np.unique(tree.level[table]).tolist():
-        of = np.flatnonzero(tree.level[table] == level)
-        frames[of] = bits.frame(tree.entries[table[of], slot[of]], level, tree.encoding)
-    kernels.classify_frames(frames, _host(space, of_table, n), kind)
-    return kind
-
-
-def _add_huge_leaves(
-    space: AddressSpace,
-    weight: str,
-    group_of_vma: np.ndarray,
-    of_table: np.ndarray,
-    host: Host | None,
-    hist: np.ndarray,
-) -> None:
-    """Add leaf entries of 2 MiB and 1 GiB; "4k": each of their pages by the host's own leaf entry."""
-    from ..kernels import classify as kernels
-
-    tree, vmas = space.snapshot.guest, space.snapshot.vmas
-    for level in (2, 3):
-        pages = 512 ** (level - 1) if weight == "4k" else 1
-        table, slot, va = address_space.huge_leaves(tree, level)
-        group = group_of_vma[address_space.vma_of(va, vmas)]
-        table, slot, group = (column[group >= 0] for column in (table, slot, group))
-        if host is None:
-            np.add.at(hist, (group, of_table[table], 0), pages)
-            continue
-        frame = bits.frame(tree.entries[table, slot], level, tree.encoding)
-        row = group * hist.shape[1] + of_table[table]
-        kernels.count_frames(frame, pages, row, host, hist.reshape(-1, hist.shape[2]))
-
-
-def result_of(
-    weight: str,
-    native: bool,
-    groups: tuple[str, ...],
-    sockets: tuple[int, ...],
-    nodes: tuple[int, ...],
-    counts: np.ndarray,
-    total: np.ndarray,
-) -> Classification:
-    """Classification of counts [groups, sockets, N + 1, classes]; `total` counts each entry once."""
-    n = len(nodes)
-    if native:
-        unresolved = {"node unknown": int(total[:, n].sum())}
-        return Classification(weight, native, groups, sockets, nodes, counts, unresolved)
-    known = total[..., : n + 1]
-    unresolved = {
-        "node unknown": int(known.sum() - known[:, :n, :n].sum()),
-        "guest leaf unmapped in the host": int(total[..., n + 1].sum()),
-    }
-    if weight == "walks":
-        unresolved["guest leaf gone from the snapshot"] = int(total[..., n + 2].sum())
-    return Classification(weight, native, groups, sockets, nodes, counts[..., : n + 1], unresolved)
-
-
-# Location of leaf entries, each weighted by the walks that samples of accessed bits estimate.
 
 GONE = "page gone from the snapshot"
 
 
-def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
+def classify_heat(space: AddressSpace, by: str = "all") -> Classification:
     """Classification of the leaf entries of a snapshot that has Heat, by estimated walks.
 
     by  "all", "vma" or "page": each page that some sample found used, without an interval, for a page's leaf
         entry is in one place. A huge page of a VM counts with the host's entry of its first frame, as "leaf"
         does.
     """
-    if by not in ("all", "vma", "page"):
-        raise UsageError(f"by = {by}: samples of accessed bits do not know threads; one of all, vma, page")
     tree, snapshot, heat = space.snapshot.guest, space.snapshot, heat_of(space.snapshot)
     groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "page" else by)
-    nodes, of_table = node_classes(space)
-    n = len(nodes)
+    of_table, host, shape = _places(space)
     group = group_of_vma[address_space.vma_of(heat.address, snapshot.vmas)]
     table, slot = leaves_of(tree, heat)
     lost = int(heat.walks[(table < 0) & (group >= 0)].sum())
@@ -336,20 +212,16 @@ def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
     if by == "page":
         groups = tuple(pages_of(heat.address[here], heat.level[here], [groups[k] for k in group]))
         group = np.arange(len(groups))
-    kind = leaf_host_classes(space, of_table, n, table, slot)
     without = heat.walks_without if heat.enough else np.zeros_like(heat.walks_without)
-    weights = np.column_stack([heat.walks] if by == "page" else [heat.walks, without])[here]
-    shape = (len(groups), n + 1, 1 if space.native else n + 4)
-    hist = np.zeros((*shape, weights.shape[1]), np.int64)
-    np.add.at(hist, (group, of_table[table], kind), weights)
+    weights = np.column_stack([heat.walks, without])[here]
+    hist = np.zeros((len(groups), *shape, weights.shape[1]), np.int64)
+    np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), weights)
     sockets = tuple(node.id for node in snapshot.topology.nodes)
-    every = np.broadcast_to(hist[:, None], (len(groups), len(sockets), *hist.shape[1:]))
-    found = result_of("heat", space.native, groups, sockets, nodes, every[..., 0], hist[..., 0])
-    if by == "page":
-        return replace(found, unresolved=found.unresolved | {GONE: lost})
-    keep = 1 if space.native else n + 1
-    left_out = np.moveaxis(every[..., :keep, 1:], -1, 0)
-    return replace(found, unresolved=found.unresolved | {GONE: lost}, left_out=left_out)
+    whole, *parts = (
+        _classification("heat", space, groups, sockets, hist[..., k]) for k in range(hist.shape[-1])
+    )
+    left_out = None if by == "page" else np.stack([part.counts for part in parts])
+    return replace(whole, unresolved=whole.unresolved | {GONE: lost}, left_out=left_out)
 
 
 def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Iterator[str]:
@@ -357,3 +229,73 @@ def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Ite
     end = address + (np.uint64(1) << (np.uint64(3) + np.uint64(9) * level.astype(np.uint64)))
     for first, after, vma in zip(address.tolist(), end.tolist(), vmas, strict=True):
         yield f"{first:x}-{after:x} {vma.partition(' ')[2]}".rstrip()
+
+
+def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
+    """(uint8[T] position of each table's node in the topology, their number N for an unknown node; the host,
+    in which full tables are classified by region and tables with holes by frame, empty natively; numbers of
+    guest's classes and of the host's)."""
+    from ..kernels import classify as kernels
+    from ..kernels.walker import CODES
+
+    nodes = [node.id for node in space.snapshot.topology.nodes]
+    n = len(nodes)
+    if n > MAX_NODES:
+        raise UsageError(f"topology: {n} NUMA nodes, at most {MAX_NODES} are classified")
+    of_table = np.full(len(space.tables.node), n, np.uint8)
+    for position, node in enumerate(nodes):
+        of_table[space.tables.node == node] = position
+    if space.native:
+        empty, entries = np.zeros(0, np.uint8), read_only(np.zeros((0, 512), np.uint64))
+        return of_table, kernels.Host(empty, empty, np.zeros(0, np.int32), entries, 0, 0, 0, 0), (n + 1, 1)
+    tree, first = space.snapshot.nested, space.guest_tables
+    unmapped, absent, closer = n + 1, n + 2, n + 3
+    of_host = of_table[first : first + len(tree)]
+    leaves, known = np.flatnonzero(tree.level == 1), of_host.copy()
+    known[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
+    table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
+    of_region = np.full(len(table), unmapped, np.uint8)
+    of_region[table >= 0] = known[table[table >= 0]]
+    code, entries = CODES[tree.encoding], read_only(tree.entries)
+    return (
+        of_table,
+        kernels.Host(of_region, of_host, table, entries, code, unmapped, absent, closer),
+        (n + 1, n + 4),
+    )
+
+
+def _host_classes(space: AddressSpace, host: Host, table: np.ndarray, slot: np.ndarray) -> np.ndarray:
+    """int64: class of the host's leaf entry for the first frame of each guest leaf entry; native 0."""
+    kind, tree = np.zeros(len(table), np.int64), space.snapshot.guest
+    if space.native:
+        return kind
+    from ..kernels import classify as kernels
+
+    frames = np.zeros(len(table), np.int64)
+    for level in np.unique(tree.level[table]).tolist():
+        of = np.flatnonzero(tree.level[table] == level)
+        frames[of] = bits.frame(tree.entries[table[of], slot[of]], level, tree.encoding)
+    kernels.classify_frames(frames, host, kind)
+    return kind
+
+
+def _classification(
+    weight: str, space: AddressSpace, groups: tuple[str, ...], sockets: tuple[int, ...], counts: np.ndarray
+) -> Classification:
+    """Classification of int64[groups, sockets, N + 1, classes of the host], or [groups, N + 1, classes] of
+    entries that every socket sees."""
+    once = counts.sum(axis=1) if counts.ndim == 4 else counts
+    if counts.ndim == 3:
+        counts = np.broadcast_to(counts[:, None], (len(groups), len(sockets), *counts.shape[1:]))
+    nodes = tuple(node.id for node in space.snapshot.topology.nodes)
+    n = len(nodes)
+    if space.native:
+        unresolved = {"node unknown": int(once[:, n].sum())}
+        return Classification(weight, True, groups, sockets, nodes, counts, unresolved)
+    unresolved = {
+        "node unknown": int(once[..., : n + 1].sum() - once[:, :n, :n].sum()),
+        "guest leaf unmapped in the host": int(once[..., n + 1].sum()),
+    }
+    if weight == "walks":
+        unresolved["guest leaf gone from the snapshot"] = int(once[..., n + 2].sum())
+    return Classification(weight, False, groups, sockets, nodes, counts[..., : n + 1], unresolved)

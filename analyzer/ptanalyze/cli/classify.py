@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks", "heat", "samples"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, walks estimated from "
+    type=click.Choice(["leaf", "walks", "heat", "samples"]),
+    help="Weight: each leaf entry once, each walk of the trace, walks estimated from "
     "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
     "thread walks or samples; by page heat.",
 )
@@ -58,7 +58,6 @@ def command(
       ptanalyze classify db --by page
     """
     from ..analysis.classify import classified, weight_of
-    from ..analysis.leaf_classes import WEIGHTS
     from ..analysis.setup import Setup, counted, heated, others
     from ..core.columns import Section
     from ..show.classify import as_record, title, view
@@ -83,7 +82,7 @@ def command(
     def of_which(weight: str) -> str:
         if by == "process":
             return ""
-        of = heated(opened) if weight == "heat" else others(opened) if weight in WEIGHTS else {}
+        of = heated(opened) if weight == "heat" else others(opened) if weight == "leaf" else {}
         return counted(opened, len(of) if by == "all" else 0, weight == "heat")
 
     def shown() -> Iterator[Section]:

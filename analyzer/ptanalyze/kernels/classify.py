@@ -72,14 +72,6 @@ def frame_class(number, host):
 
 
 @kernel
-def count_frames(first, pages, row, host, hist):
-    """hist[row[i], class] (int64) += 1 for each of `pages` guest frames from first[i] (int64, >= 0) on."""
-    for i in range(len(first)):
-        for number in range(first[i], first[i] + pages):
-            hist[row[i], frame_class(number, host)] += 1
-
-
-@kernel
 def classify_frames(frames, host, out):
     """out[i] (int64) = class of the host leaf entry of guest frame frames[i] (int64, >= 0)."""
     for i in range(len(frames)):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..analysis.classify import TRACED
-from ..analysis.leaf_classes import WEIGHTS, Classification
+from ..analysis.leaf_classes import Classification
 from ..core.columns import Message, Section, message, plain
 from ..core.trace import threads_placed
 from ..world.reservations import Fragmentation
@@ -21,7 +21,6 @@ UNITS = {  # what a classification counts, by its weight
     "samples": "samples",
     "heat": "page walks",
     "leaf": "leaf entries",
-    "4k": "4 KiB pages",
 }
 TOP = 10  # groups shown, of those with more than FEW of what is counted
 FEW = 0.001
@@ -125,7 +124,7 @@ def caution(classes: Classification) -> list[str]:
     missing = sum(classes.unresolved.values())
     if not missing or missing * 10 < known + missing:
         return []
-    code = "careful" if classes.weight in WEIGHTS else "careful-freed"
+    code = "careful" if classes.weight == "leaf" else "careful-freed"
     share = missing / (known + missing)
     return [str(message("classify", code, share=share, units=UNITS[classes.weight]))]
 

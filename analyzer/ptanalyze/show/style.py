@@ -250,7 +250,6 @@ def broken(label: str, width: int = 18) -> str:
 
 WEIGHTS = {  # what pages count by
     "leaf": "leaf entries",
-    "4k": "4 KiB pages",
     "walks": "walks",
     "warm": "walks in steady state",
     "as traced": "walks as traced",
