@@ -75,8 +75,8 @@ def huge_pages(
     ]
     table = table[(table.walks > 0) | (table.huge_bytes > 0)]
     ranked = table.sort_values(["saved_per_mib", "walks"], ascending=False, kind="stable", ignore_index=True)
-    walks = {"walks": int(now.sum()), "walks_left": int(then.sum())}
-    return described(ranked, shaped.findings, known.provenance, **walks)
+    walks, left = int(now.sum()), int(then.sum())
+    return described(ranked, shaped.findings, known.provenance, walks=walks, walks_left=left)
 
 
 def line_to_type(name: str, start: int, end: int, fits: bool) -> str:
