@@ -9,7 +9,7 @@ from ..analysis.advise import Report
 from ..analysis.hugepages import NO_LINE
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
-from ..core.columns import CAREFUL, Cell, Section, message
+from ..core.columns import CAREFUL, Cell, Finding, Section, message
 from ..core.errors import show_duration, size_in_words
 from ..core.interval import interval
 from ..cost.result import owned
@@ -125,7 +125,8 @@ def view_huge_pages(table: DataFrame) -> Iterator[Section]:
         for row in best.itertuples(index=False)
         if row.walks_saved > 0
     ]
-    careful = [f"Careful: {one['text']}." for one in table.attrs["findings"] if one["weight"] == CAREFUL]
+    findings = [Finding(**one) for one in table.attrs["findings"]]
+    careful = [finding.sentence for finding in findings if finding.weight == CAREFUL]
     first = str(gains[0] if gains else message("hugepages", "none"))
     yield Section(lines=[first, *careful, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
     more = [str(message("hugepages", "more", rows=len(rows) - MAPPINGS))] if len(rows) > MAPPINGS else []
