@@ -125,7 +125,7 @@ def view_huge_pages(table: DataFrame) -> Iterator[Section]:
         for row in best.itertuples(index=False)
         if row.walks_saved > 0
     ]
-    findings = [Finding(**one) for one in table.attrs["findings"]]
+    findings = [Finding(**{**one, "policy": ""}) for one in table.attrs["findings"]]
     careful = [finding.sentence for finding in findings if finding.weight == CAREFUL]
     first = str(gains[0] if gains else message("hugepages", "none"))
     yield Section(lines=[first, *careful, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
