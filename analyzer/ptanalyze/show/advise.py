@@ -130,7 +130,9 @@ def view_huge_pages(table: DataFrame) -> Iterator[Section]:
     first = str(gains[0] if gains else message("hugepages", "none"))
     yield Section(lines=[first, *careful, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
     more = [str(message("hugepages", "more", rows=len(rows) - MAPPINGS))] if len(rows) > MAPPINGS else []
-    worth = table[(table.saved_share >= WORTH_TYPING) & (table.walks_saved > 0) & (table.line != NO_LINE)]
+    worth = table[
+        (table.saved_share >= WORTH_TYPING) & (table.walks_saved > 0) & ~table["line"].isin([NO_LINE])
+    ]
     lines = [
         line
         for row in worth.head(LINES).itertuples(index=False)
