@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 
 import ptanalyze
 from plot_texts import clipped, overlapping, readable, words, written
-from ptanalyze.analysis.walk import explain, walk_frame
+from ptanalyze.analysis.walk import explain
 from ptanalyze.core import interval
 from ptanalyze.core.columns import ASSUMED, COLD
 from ptanalyze.core.errors import UsageError, size_in_words
@@ -291,7 +291,17 @@ def test_a_map_of_many_nodes_is_readable(wide):
 
 
 def walked(snapshot, address):
-    return walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
+    path = explain(snapshot, address)
+    table = pd.DataFrame([vars(step) for step in path.steps])
+    page = {
+        "frame": path.page_frame,
+        "bytes": path.page_bytes,
+        "node": path.page_node,
+        "stopped": path.stopped,
+    }
+    nodes = [node.id for node in snapshot.topology.nodes]
+    table.attrs = {"address": address, "nodes": nodes, "page": page}
+    return table
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,92 +50,65 @@ class Translation:
 
     address: int
     steps: tuple[Step, ...]
-    page_frame: int | None
-    page_bytes: int | None
-    page_node: int
+    page_frame: int | None = None
+    page_bytes: int | None = None
+    page_node: int = UNKNOWN_NODE
     stopped: str = ""
 
 
-class Leaf(NamedTuple):
-    """End of a dimension's walk: a page frame, and the number of address bits within the page."""
-
-    frame: int
-    bits: int
+class NotMappedError(Exception):
+    """The walk ends early; its text is the reason."""
 
 
 def explain(snapshot: Snapshot, address: int) -> Translation:
     """Reads of a cold walk for a virtual address: up to 4 or 5 native, 24 or 35 in two dimensions."""
-    top = 1 << (PAGE_BITS + 9 * snapshot.guest.levels)
+    guest, host, steps = snapshot.guest, snapshot.host, list[Step]()
+    top = 1 << (PAGE_BITS + 9 * guest.levels)
     if not 0 <= address < top:
-        raise UsageError(
-            f"address {address:#x} is outside what {snapshot.guest.levels} levels map (below {top:#x})"
-        )
-    steps: list[Step] = []
-    guest = Dimension("PT" if snapshot.native else "gPT", snapshot.guest)
-    nested = None if snapshot.host is None else Dimension("ePT", snapshot.host)
-    page, stopped = translated(guest, address, steps, nested)
-    if page is not None and nested is not None:
-        within = page.bits
-        page, stopped = translated(nested, page.frame << PAGE_BITS, steps, None)
-        page = page and Leaf(page.frame, min(page.bits, within))
-    if page is None:
-        return Translation(address, tuple(steps), None, None, UNKNOWN_NODE, stopped)
-    node = int(snapshot.topology.node_of_frame(np.array([page.frame]))[0])
-    return Translation(address, tuple(steps), page.frame, 1 << page.bits, node)
-
-
-class Dimension:
-    """A tree and the lookup of child tables by base address."""
-
-    def __init__(self, name: str, tree: Tree) -> None:
-        self.name, self.tree = name, tree
-        self.root = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
-
-    def child(self, table: int, base: int) -> int | None:
-        tables = np.flatnonzero((self.tree.parent == table) & (self.tree.base == np.uint64(base)))
-        return int(tables[0]) if len(tables) else None
+        raise UsageError(f"address {address:#x} is outside what {guest.levels} levels map (below {top:#x})")
+    try:
+        frame, bits = translated("PT" if snapshot.native else "gPT", guest, address, steps, host)
+        if host is not None:
+            frame, host_bits = translated("ePT", host, frame << PAGE_BITS, steps)
+            bits = min(bits, host_bits)
+    except NotMappedError as why:
+        return Translation(address, tuple(steps), stopped=str(why))
+    node = int(snapshot.topology.node_of_frame(np.array([frame]))[0])
+    return Translation(address, tuple(steps), frame, 1 << bits, node)
 
 
 def translated(
-    dimension: Dimension, address: int, steps: list[Step], nested: Dimension | None
-) -> tuple[Leaf | None, str]:
-    """(the frame of the address itself, even within a huge page, or None; reason of an early stop)."""
-    leaf, stopped = descend(dimension, address, steps, nested)
-    if leaf is None:
-        return None, stopped
-    return Leaf(leaf.frame + ((address & ((1 << leaf.bits) - 1)) >> PAGE_BITS), leaf.bits), ""
-
-
-def descend(
-    dimension: Dimension, address: int, steps: list[Step], nested: Dimension | None
-) -> tuple[Leaf | None, str]:
-    """Walk a dimension from its root; with `nested`, each table's own frame is translated first."""
-    tree, table = dimension.tree, dimension.root
+    name: str, tree: Tree, address: int, steps: list[Step], host: Tree | None = None
+) -> tuple[int, int]:
+    """(frame of the address itself, even within a huge page; number of address bits within the page) by a
+    walk of one dimension from its root, which adds its steps; with a host each table's own frame is
+    translated first."""
+    table = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
     for level in range(tree.levels, 0, -1):
         own, node = int(tree.frame[table]), int(tree.node[table])
-        if nested is not None:
+        if host is not None:
             if own < 0:
-                return None, f"the frame of the {dimension.name} table at level {level} is unknown"
-            behind, stopped = translated(nested, own << PAGE_BITS, steps, None)
-            if behind is None:
-                return None, f"the table's own frame is not mapped: {stopped}"
-            own = behind.frame
+                raise NotMappedError(f"the frame of the {name} table at level {level} is unknown")
+            try:
+                own, _ = translated("ePT", host, own << PAGE_BITS, steps)
+            except NotMappedError as why:
+                raise NotMappedError(f"the table's own frame is not mapped: {why}") from None
         shift = PAGE_BITS + 9 * (level - 1)
         slot = address >> shift & INDEX_MASK
         raw = tree.entries[table, slot : slot + 1]
         present = bool(entries.present(raw, tree.encoding)[0])
         leaf = present and bool(entries.leaf(raw, level, tree.encoding)[0])
         frame = int(entries.frame(raw, level, tree.encoding, leaves=leaf)[0]) if present else -1
-        steps.append(Step(dimension.name, level, address, slot, own, node, int(raw[0]), present, leaf, frame))
+        steps.append(Step(name, level, address, slot, own, node, int(raw[0]), present, leaf, frame))
         if not present:
-            return None, f"the {dimension.name} entry at level {level} is not present"
+            raise NotMappedError(f"the {name} entry at level {level} is not present")
         if leaf:
-            return Leaf(frame, shift), ""
-        child = dimension.child(table, address >> shift << shift)
-        if child is None:
-            return None, f"the {dimension.name} table below level {level} was not dumped"
-        table = child
-    return None, "the walk ran past the last level"
+            return frame + ((address & ((1 << shift) - 1)) >> PAGE_BITS), shift
+        below = np.flatnonzero((tree.parent == table) & (tree.base == np.uint64(address >> shift << shift)))
+        if not len(below):
+            raise NotMappedError(f"the {name} table below level {level} was not dumped")
+        table = int(below[0])
+    raise NotMappedError("the walk ran past the last level")
 
 
 def walk(capture: CaptureLike, address: int) -> DataFrame:
@@ -145,22 +117,15 @@ def walk(capture: CaptureLike, address: int) -> DataFrame:
     attrs["page"]: {"frame", "bytes", "node", "stopped"}; where the address is not mapped, frame is None and
     stopped is the reason. attrs: address, and nodes, the captured machine's ids. Shows physical addresses.
     """
-    opened = load(capture)
-    snapshot = opened.snapshot
-    table = walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
-    table.attrs["provenance"] = {"capture": str(opened.directory)}
-    return table
-
-
-def walk_frame(translation: Translation, nodes: Sequence[int]) -> DataFrame:
-    """Table of `walk`, without provenance."""
     from pandas import DataFrame
 
-    page = {
-        "frame": translation.page_frame,
-        "bytes": translation.page_bytes,
-        "node": translation.page_node,
-        "stopped": translation.stopped,
-    }
-    table = DataFrame([vars(step) for step in translation.steps])
-    return described(table, address=translation.address, nodes=list(nodes), page=page)
+    opened = load(capture)
+    found = explain(opened.snapshot, address)
+    page = {name: getattr(found, f"page_{name}") for name in ("frame", "bytes", "node")}
+    return described(
+        DataFrame([vars(step) for step in found.steps]),
+        provenance={"capture": str(opened.directory)},
+        address=address,
+        nodes=[node.id for node in opened.snapshot.topology.nodes],
+        page=page | {"stopped": found.stopped},
+    )

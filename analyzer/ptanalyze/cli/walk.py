@@ -45,7 +45,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     """
     from dataclasses import asdict
 
-    from ..analysis.walk import explain, walk_frame
+    from ..analysis.walk import explain, walk
 
     capture, address = where
     opened = open_or_default(capture)
@@ -57,9 +57,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     translation = explain(opened.snapshot, address)
 
     def table() -> DataFrame:
-        reads = walk_frame(translation, nodes)
-        reads.attrs["provenance"] = {"capture": str(opened.directory)}
-        return reads
+        return walk(opened, address)
 
     output.emit(
         "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
