@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.columns import DATA_NODES, Finding
+from ..core.columns import DATA_NODES, Finding, Message, message
 from ..core.errors import about
 from ..core.footprint import together
 from ..core.interval import Interval
@@ -31,13 +31,7 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
-LEAST_TIMES = 1.1  # the size of the process: less is not worth asking for
-BISECTIONS = 40
 LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
-COUNTED = (
-    "count walks (`perf stat -p PID` with dtlb_load_misses.walk_completed and its stores, then "
-    "`ptanalyze calibrate`, --calibration), or record it with a tracer"
-)
 
 
 class Use(NamedTuple):
@@ -67,25 +61,19 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
     if heats[0] is None or heats[0].footprint is None:
         return None
     if not first.space.native:
-        return Unknown(f"samples of a guest say nothing of the host's tables; {COUNTED}")
-    found = together(each) if len(each) == len(scenarios) > 1 else each[0] if len(scenarios) == 1 else None
-    if found is None:
-        return Unknown(
-            "the processes were sampled in different windows, or some used no CPU: sample them together"
-        )
-    if found.cpus < LEAST_CPU:
-        return Unknown(f"the process was idle while sampled ({found.cpus:.2g} CPUs): sample it at work")
+        return _unknown("guest")
+    use = together(each) if len(each) == len(scenarios) > 1 else each[0] if len(scenarios) == 1 else None
+    if use is None:
+        return _unknown("other-windows")
+    if use.cpus < LEAST_CPU:
+        return _unknown("idle", cpus=use.cpus)
     machine, lines = first.machine, lines_left(first.machine)
     counted = setup.calibration.local if setup.calibration else None
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
-    if rate is None and found.used > lines.low and found.taken(lines.middle) > MOST_TAKEN:
-        return Unknown(
-            f"a walk that sets an accessed bit takes up to {1e9 * found.price:.0f} ns longer here, up to "
-            f"{100 * found.taken(lines.middle):.0f} % of the time until the caches are full: the program's "
-            f"own rate of walks is not known; {answered(found, lines.middle, first.growth.factor)}{COUNTED}"
-        )
-    nodes = walking(found, machine)
-    reads, notes = found.reads(lines, nodes), list(said(found, lines, nodes, machine))
+    if rate is None and use.used > lines.low and use.taken(lines.middle) > MOST_TAKEN:
+        return _unknown("taken", ns=1e9 * use.price, share=use.taken(lines.middle))
+    nodes = walking(use, machine)
+    reads, notes = use.reads(lines, nodes), described(use, lines, nodes, machine)
     exposed, calibration, walks = setup.costs.exposed, setup.calibration, None
     if calibration is not None and counted is not None:
         exposed = calibration.exposed or exposed
@@ -94,39 +82,25 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
         if rate is not None:
             reads = Interval(*(min(one, rate * machine.ghz * 1e9) for one in reads))
     else:
-        notes.append(
-            "the rate of walks is not counted: shares of the run leave out reads of table entries that "
-            "caches answer, which take equally long under every placement"
-        )
+        notes.append(message("footprint", "uncounted"))
     elapsed = heats[0].over or heats[0].sampled_seconds
-    tables = of_tables(found, reached(found, lines), scenarios, [len(one.base) for one in each])
+    tables = of_tables(use, reached(use, lines), scenarios, [len(one.base) for one in each])
     law = Sampled(
         reads,
         leaves_by_node(tables, [captured_at(one) for one in scenarios], machine),
         machine.ghz * 1e9,
         exposed,
-        elapsed * found.cpus,
+        elapsed * use.cpus,
         elapsed,
         walks,
         nodes == 1,
         spared(tables, scenarios, lines),
     )
-    return Use(law, tables, (*(Finding("footprint", line) for line in notes), *data_by_node(scenarios)))
+    return Use(law, tables, (*(Finding("footprint", str(note)) for note in notes), *data_by_node(scenarios)))
 
 
-def answered(found: Footprint, lines: float, factor: float) -> str:
-    """Up to how many times its size a process can be answered for; "" where that is no more than its own.
-
-    lines, factor  of the caches, and how many times as large as the process the run is that was asked for
-    """
-    low, high = lines, max(float(found.mean[-1]), lines)
-    if found.taken(high) > MOST_TAKEN:
-        return ""
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if found.taken(middle) <= MOST_TAKEN else (middle, high)
-    most = factor * lines / high
-    return f"ask for --stands-for {about(most)}x at most, " if most >= LEAST_TIMES else ""
+def _unknown(code: str, **numbers: float) -> Unknown:
+    return Unknown(str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers)))
 
 
 def lines_left(machine: Machine) -> Interval:
@@ -136,30 +110,30 @@ def lines_left(machine: Machine) -> Interval:
     return Interval(float(ends[0]), float(llc.lines), float(ends[-1]))
 
 
-def walking(found: Footprint, machine: Machine) -> int:
+def walking(use: Footprint, machine: Machine) -> int:
     """Nodes from which threads walk at a time: no more than CPUs were busy."""
-    return int(np.clip(np.ceil(found.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
+    return int(np.clip(np.ceil(use.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
 
 
-def reached(found: Footprint, lines: Interval) -> float:
+def reached(use: Footprint, lines: Interval) -> float:
     """Lines at which a cache is full within the windows: the likeliest that the machine may hold, else as
     many as the windows end with."""
-    ends = float(found.mean[-1]) * (1 - 1e-9)
-    return next((some for some in (lines.middle, lines.low) if np.isfinite(found.filled(some, 0.0)[0])), ends)
+    ends = float(use.mean[-1]) * (1 - 1e-9)
+    return next((some for some in (lines.middle, lines.low) if np.isfinite(use.filled(some, 0.0)[0])), ends)
 
 
 def of_tables(
-    found: Footprint, lines: float, scenarios: Sequence[Scenario], counts: Sequence[int]
+    use: Footprint, lines: float, scenarios: Sequence[Scenario], counts: Sequence[int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Use.tables without tables that the captures do not map any more. counts: tables of each process."""
-    share, first, of_each = found.shares(lines), 0, []
+    share, first, of_each = use.shares(lines), 0, []
     for scenario, count in zip(scenarios, counts, strict=True):
         these = slice(first, first + count)
         first += count
         tree = scenario.snapshot.guest
         key = tree.base.astype(np.uint64) | tree.level.astype(np.uint64)  # bases end in 12 zero bits
         order = np.argsort(key)
-        asked = found.base[these] | found.level[these].astype(np.uint64)
+        asked = use.base[these] | use.level[these].astype(np.uint64)
         table = order[np.minimum(np.searchsorted(key, asked, sorter=order), len(key) - 1)]
         known = key[table] == asked
         of_each.append((table[known].astype(np.int64), share[these][known]))
@@ -203,36 +177,26 @@ def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
     there = ", ".join(
         f"{100 * part:.0f} % on node {node}" for node, part in enumerate(share) if part >= 0.005
     )
-    text = f"data that its walks lead to: {there}; the nodes that its threads run on were not sampled"
+    text = str(message("footprint", "data", there=there))
     return [Finding(DATA_NODES, text, numbers={f"node {n}": float(part) for n, part in enumerate(share)})]
 
 
-def said(found: Footprint, lines: Interval, nodes: int, machine: Machine) -> list[str]:
-    """Notes: what the use was found to be."""
-    longest, busy = found.seconds[-1], about(found.cpus)
-    fill = found.filled(lines.middle)[0]
-    used = (
-        f"in closed form, from accessed bits in windows of {about(1e3 * found.seconds[0] / found.cpus)} to "
-        f"{about(1e3 * longest / found.cpus)} ms, {busy} CPUs busy: {found.used:,} leaf lines in use"
-    )
-    if found.used <= lines.low:
-        return [f"{used}, which the caches of each node of {machine.name} hold"]
-    notes = [f"{used}, the caches of a node hold {lines.low:,.0f} to {lines.high:,.0f}"]
-    if np.isfinite(fill):
-        notes[0] += f" and are full after {1e3 * fill / found.cpus:.3g} ms"
+def described(use: Footprint, lines: Interval, nodes: int, machine: Machine) -> list[Message]:
+    """Notes: what the use of the process is."""
+    shortest, longest = (about(1e3 * use.seconds[end] / use.cpus) for end in (0, -1))
+    numbers = {"shortest": shortest, "longest": longest, "busy": about(use.cpus), "used": use.used}
+    used, fill = message("footprint", "used", **numbers), use.filled(lines.middle)[0]
+    if use.used <= lines.low:
+        return [message("footprint", "held", used=used, machine=machine.name)]
+    full = message("footprint", "full", ms=1e3 * fill / use.cpus) if np.isfinite(fill) else ""
+    notes = [message("footprint", "more", used=used, least=lines.low, most=lines.high, full=full)]
     if nodes == 1 < len(machine.cpu_nodes):
-        notes.append("one CPU is busy at a time, on an unknown node: ranges reach over all nodes")
+        notes.append(message("footprint", "alone"))
     if nodes > 1:
-        notes.append(
-            f"whether {nodes} nodes walk for the same pages or each for pages of its own is not known: the "
-            "lower bound assumes the latter"
-        )
-    if not found.steady:
-        blur = ", and caches fill between two updates of it: reads may be twice as many"
-        notes.append(
-            "the CPU time of the process came in bursts while it was sampled"
-            f"{blur if found.blurred(lines.middle) else ''}; sample it where CPUs are free"
-        )
+        notes.append(message("footprint", "apart", nodes=nodes))
+    if not use.steady:
+        blur = message("footprint", "blurred") if use.blurred(lines.middle) else ""
+        notes.append(message("footprint", "bursts", blur=blur))
     return notes
 
 

@@ -188,14 +188,6 @@ class DataReads:
 Spend: TypeAlias = Callable[[Counters], np.ndarray]
 
 
-class SoFar(NamedTuple):
-    """A run's Counters, those of what is done before its first walk, and the number of steps taken."""
-
-    counters: Counters
-    before: Counters
-    step: int
-
-
 class Mark(NamedTuple):
     """Counts so far, as in Series; step: the number of steps taken."""
 
@@ -237,29 +229,29 @@ class Windows:
         if self.counts_data:
             self.reads.count(reads, first)
 
-    def mark(self, runs: Sequence[SoFar], walk: int) -> None:
+    def mark(self, runs: Sequence[PolicyRun], walk: int) -> None:
         """Mark the windows that end before `walk`."""
         while len(self.marks) < self.number and self.ends[len(self.marks)] <= walk < len(
             self.scenario.stream
         ):
             self._mark(runs)
 
-    def _mark(self, runs: Sequence[SoFar]) -> None:
+    def _mark(self, runs: Sequence[PolicyRun]) -> None:
         self.marks.append([self._of(run) for run in runs])
         self.data.append(self.reads.counts.sum(axis=-1))
 
-    def _of(self, run: SoFar) -> Mark:
+    def _of(self, run: PolicyRun) -> Mark:
         now = run.counters
         own = now._replace(reads=at_shares(now.reads, self.scenario.machine.llc)[0])
         dram = own.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
-        so_far = own.events, own.host_events, run.before.events, run.before.host_events
-        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
+        every = own.events, own.host_events, run.before.events, run.before.host_events
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in every)
         both = np.stack([guest, dram.sum(axis=0) - guest])
         cycles = np.zeros(3) if self.spend is None else self.spend(own)
         return Mark(own.classes.copy(), both, moved, run.step, cycles)
 
-    def series(self, runs: Sequence[SoFar], mapped: PteState) -> list[Series]:
+    def series(self, runs: Sequence[PolicyRun], mapped: PteState) -> list[Series]:
         """[Series], one per run, when all is done."""
         while len(self.marks) < self.number:
             self._mark(runs)
@@ -382,10 +374,6 @@ class PolicyRun:
             last,
         )
 
-    @property
-    def so_far(self) -> SoFar:
-        return SoFar(self.counters, self.before, self.step)
-
     def begin_steady_state(self) -> None:
         """Let the policy do what it does between two runs; then reset the counts, keeping the tables."""
         for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
@@ -471,8 +459,7 @@ def replay_walks(
     cut = Windows(scenario, windows, spend, data and not more)
     _carry(runs, scenario, batches, mapped, progress, cut)
     if windows:
-        every = cut.series([run.so_far for run in runs], mapped)
-        for run, series in zip(runs, every, strict=True):
+        for run, series in zip(runs, cut.series(runs, mapped), strict=True):
             run.series = series
     if not more:
         _account_implicit_tables(runs, scenario, mapped)
@@ -549,7 +536,7 @@ def _carry(
                 job.result()
 
         for reads in cut.pieces(batches):
-            cut.mark([run.so_far for run in runs], first)
+            cut.mark(runs, first)
             cut.count(reads, first)
             fault = np.zeros(len(reads.page), np.uint8)
             step = mark_faults(

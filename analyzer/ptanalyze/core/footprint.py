@@ -347,25 +347,12 @@ def interpolated(axis: np.ndarray, known: np.ndarray, lines: np.ndarray, grid: n
 
     axis, lines  float64[G, L], rising; known: bool[G, L]
     """
-    axis = np.where(known, axis, -1.0)
-    axis = np.maximum.accumulate(axis, axis=1)
-    first = np.argmax(known, axis=1)
-    rows = np.arange(len(axis))
-    last = axis.shape[1] - 1
     found = np.full((len(axis), len(grid)), np.nan)
-    for k, at in enumerate(grid.tolist()):
-        right = (axis <= at).sum(axis=1)
-        inside = np.minimum(right, last)
-        left = np.maximum(right - 1, 0)
-        before = right == 0
-        x0 = np.where(before, 0.0, axis[rows, left])
-        y0 = np.where(before, 0.0, lines[rows, left])
-        x1, y1 = axis[rows, inside], lines[rows, inside]
-        share = np.clip((at - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
-        value = y0 + (y1 - y0) * share
-        beyond = (right > last) & (at > axis[:, last] * NEAR)
-        unknown = (first > 0) & (right <= first)
-        found[:, k] = np.where(beyond | unknown | ~known.any(axis=1), np.nan, value)
+    for row in np.flatnonzero(known.any(axis=1)).tolist():
+        there = known[row]
+        at, value = axis[row][there], lines[row][there]
+        inside = (grid <= at[-1] * NEAR) & (there[0] | (grid >= at[0]))
+        found[row, inside] = np.interp(grid[inside], np.append(0.0, at), np.append(0.0, value))
     return found
 
 

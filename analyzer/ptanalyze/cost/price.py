@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
+from ..core.columns import message
 from ..core.errors import UsageError
 from ..core.interval import NEVER, Interval
 from .counts import (
@@ -153,7 +154,7 @@ class Pricing:
             if counts.leaves is not None:
                 run, leaves = base.run_cycles if base else None, self.first.leaves
                 run_time = self.sampled.run_time(counts.leaves, leaves, machine, contended, extra, run)
-                assumed = f"{self.sampled.assumptions}; {assumed}"
+                assumed = self.sampled.assumptions(assumed)
         elif law.timed:
             run_time = law.run_time(counts, managed, extra)
             if warm:
@@ -488,29 +489,18 @@ def assumptions(
 ) -> str:
     """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
     latencies = "idle to loaded" if len(contended) > 1 else "contended" if contended[0] else "idle"
-    taken = f"{latencies} latencies, costs of {costs.name}"
+    taken, e = message("assumed", "taken", latencies=latencies, costs=costs.name), costs.exposed
     if calibration is not None:
-        exposed = counted(calibration.exposed, "calibration: exposed")
-        shared = calibration.shared
-        at = f"at {calibration.at}" if calibration.at else "placed as under the baseline"
-        return (
-            f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, a page walker is "
-            f"shared {shared.low:.2f} to {shared.high:.2f} of the time, cycles outside walks are those of "
-            f"the calibrated run {calibration.name or '(unnamed)'}, its tables {at}, walk cycles grow as the "
-            f"replay's do; {taken}"
-        )
+        numbers: dict[str, Any] = {
+            "e": counted(calibration.exposed, "calibration: exposed"),
+            "shared": calibration.shared,
+            "name": calibration.name or "(unnamed)",
+            "at": f"at {calibration.at}" if calibration.at else "placed as under the baseline",
+        }
+        return str(message("assumed", "calibrated", taken=taken, **numbers))
     if not timed:
-        return taken
-    e = costs.exposed
-    stalled = f"{e.low:g} to {e.high:g} of walk cycles stall the program"
+        return str(taken)
     if native is not None:
-        cycles = native[0]
-        return (
-            f"{stalled}; {cycles.low:.2g} to {cycles.high:.2g} cycles per instruction with walks, as timed "
-            f"outside the tracer; {taken}"
-        )
+        return str(message("assumed", "timed", e=e, cycles=native[0], taken=taken))
     cpi, data = costs.cycles_per_instruction, costs.data_exposed
-    return (
-        f"{stalled}; outside walks {cpi.low:g} to {cpi.high:g} cycles per instruction and {data.low:.2g} to "
-        f"{data.high:g} waits for DRAM per walk; {taken}"
-    )
+    return str(message("assumed", "priced", e=e, cpi=cpi, data=data, taken=taken))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.columns import message
 from ..core.interval import NEVER, Interval, faster, over_corners, slower
 
 if TYPE_CHECKING:
@@ -43,12 +44,8 @@ class Sampled:
     alone: bool = False
     small: float = 0.0
 
-    @property
-    def assumptions(self) -> str:
-        return (
-            f"{self.exposed.low:.2g} to {self.exposed.high:.2g} of the wait for table entries from DRAM "
-            f"stalls the program, its cycles are its CPU time at {self.hertz / 1e9:g} GHz"
-        )
+    def assumptions(self, taken: str) -> str:
+        return str(message("assumed", "sampled", e=self.exposed, ghz=self.hertz / 1e9, taken=taken))
 
     def share(self, latency: float) -> Interval:
         """Share of the run that walks take, where a read from DRAM takes these cycles; without a counter
