@@ -102,11 +102,6 @@ def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
 
 
-def bound(readers: int) -> Finding:
-    """What is assumed of the walks."""
-    return noted("bound", line="bound-of-nodes" if readers > 1 else "bound", nodes=readers)
-
-
 def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
     """Finding: the least that the machine's LLC may leave to page tables holds every line with a leaf
     entry of processes that run together; else none.
@@ -362,7 +357,9 @@ def _findings(scenarios: Sequence[Scenario], use: Use | Unknown | None) -> list[
     """What holds under each policy: by what pages count, and what that says of a machine."""
     first, snapshots = scenarios[0], [scenario.snapshot for scenario in scenarios]
     found = [counted_by(snapshots, first.left_out)]
-    found += use.findings if isinstance(use, Use) else [bound(len(first.machine.cpu_nodes))]
+    nodes = len(first.machine.cpu_nodes)  # from which each walk is assumed to be made
+    at_most = noted("bound", line="bound-of-nodes" if nodes > 1 else "bound", nodes=nodes)
+    found += use.findings if isinstance(use, Use) else [at_most]
     if isinstance(use, Unknown):
         found.append(Finding(NO_RATE, use.why))
     found += [*cached(scenarios), *other_machine(first.snapshot, first.machine)]
@@ -383,7 +380,7 @@ def _static_counts(
     for scenario in shaped:
         run, mapped = start(plan, scenario), scenario.history.mapped()
         servers.append(served(plan, run, scenario))
-        count, left_out, remote = _count(scenario, servers[-1])
+        count, without_class, remote = _count(scenario, servers[-1])
         run.counters = count._replace(pages=run.counters.pages, host_pages=run.counters.host_pages)
         each.append(
             Counts(
@@ -397,11 +394,12 @@ def _static_counts(
                 hits=scenario.hits,
             )
         )
-        unresolved += Counter(left_out)
+        unresolved += Counter(without_class)
         remotes += [] if remote is None else [remote]
         own |= dict.fromkeys(scenario.findings)
     first, *others = each
-    findings = (*said, *own, *_left_out(unresolved), *_sampling(remotes, plan.name), *plan.findings)
+    left_out = [noted("pages-left-out", pages=n, reason=why) for why, n in unresolved.items() if n]
+    findings = (*said, *own, *left_out, *_sampling(remotes, plan.name), *plan.findings)
     if others:
         arrays = ("reads", "classes", "before")
         sums = {name: sum(getattr(one, name) for one in each) for name in arrays}
@@ -514,9 +512,3 @@ def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> i
     *servers, level = kind.tolist()
     count.reads[bit * level, reader, servers[reader], -1] += n
     return int(servers[reader] != reader)
-
-
-def _left_out(unresolved: Mapping[str, int]) -> list[Finding]:
-    return [
-        noted("pages-left-out", pages=count, reason=reason) for reason, count in unresolved.items() if count
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame, concat
 
-from ..core.columns import Finding, described, numbers
+from ..core.columns import Column, Finding, described, numbers, units_of
 from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Tree
@@ -118,16 +118,11 @@ def latency_frame(matrices: Mapping[str, Any], ids: Sequence[int]) -> DataFrame:
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     """Common provenance of all results: machine, placement, baseline, and their own provenance."""
     sources = [
-        {
-            **result.provenance,
-            "machine": result.machine,
-            "placement": result.placement,
-            "baseline": result.baseline,
-        }
-        for result in results
+        {**each.provenance, "machine": each.machine, "placement": each.placement, "baseline": each.baseline}
+        for each in results
     ]
     common = sources[0].items() if sources else ()
-    return {key: str(value) for key, value in common if all(result.get(key) == value for result in sources)}
+    return {key: str(value) for key, value in common if all(other.get(key) == value for other in sources)}
 
 
 # All tables of a run of replays.
@@ -174,6 +169,18 @@ class Replayed:
         """whatif_frame: one row per policy."""
         return whatif_frame(self.results, self.machine)
 
+    def _table(
+        self,
+        rows: Iterable[tuple[Result, Mapping[str, Any]]],
+        names: Sequence[str] = (),
+        columns: Sequence[Column] = (),
+        **attrs: Any,
+    ) -> DataFrame:
+        """Table of rows of Results behind policy and params; names: its columns, even without a row."""
+        all_rows = [{"policy": result.policy, "params": result.settings, **row} for result, row in rows]
+        table = DataFrame(all_rows, columns=["policy", "params", *names] if names else None)
+        return described(table, owned(self.results), provenance_of(self.results), columns, **attrs)
+
     @cached_property
     def reads(self) -> DataFrame:
         """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
@@ -181,29 +188,22 @@ class Replayed:
         dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes;
         from is "cache" or "DRAM". Every combination of a level that any policy reads has a row.
         """
-        levels = sorted({key for result in self.results for key in by_level(result)}, reverse=True)
-        rows: list[tuple[Any, ...]] = []
-        for result in self.results:
-            counts = by_level(result)
-            for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
-                dimension = "ePT" if host else "gPT" if self._nested else "PT"
-                of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
-                rows += [
-                    (
-                        result.policy,
-                        result.settings,
-                        dimension,
-                        level,
-                        *at,
-                        ("cache", "DRAM")[dram],
-                        int(count),
-                    )
-                    for (*at, dram), count in np.ndenumerate(of)
-                ]
-        columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
-        table = described(DataFrame(rows, columns=columns), owned(self.results), provenance_of(self.results))
-        table.attrs["walks"] = int(self.results[0].walks)
-        return table
+        levels = sorted({key for result in self.results for key in by_level(result)})
+        names = ("dimension", "level", "reader", "server", "from", "count")
+        rows = (
+            (
+                result,
+                dict(zip(names, (dimension, level, *at, ("cache", "DRAM")[dram], int(count)), strict=True)),
+            )
+            for result in self.results
+            for counts in [by_level(result)]
+            for host, level in sorted(levels, key=lambda key: (key[0], -key[1]))
+            for dimension in ["ePT" if host else "gPT" if self._nested else "PT"]
+            for (*at, dram), count in np.ndenumerate(
+                counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
+            )
+        )
+        return self._table(rows, names, walks=int(self.results[0].walks))
 
     @cached_property
     def leaves(self) -> DataFrame:
@@ -213,50 +213,32 @@ class Replayed:
         that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
         """
         names = dict.fromkeys(CLASSES) if self._nested else NATIVE_CLASSES
-        rows = [
-            {
-                "policy": result.policy,
-                "params": result.settings,
-                "socket": socket,
-                "class": names[kind] or kind,
-                "count": int(counts[k]),
-                "share": float(counts[k] / counts.sum()),
-            }
+        rows = (
+            (result, {"socket": socket, "class": names[kind] or kind, "count": count, "share": count / total})
             for result in self.results
-            for socket, counts in enumerate(result.classes)
-            if counts.any()
-            for k, kind in enumerate(CLASSES)
+            for socket, counts in enumerate(result.classes.tolist())
+            if (total := sum(counts))
+            for kind, count in zip(CLASSES, counts, strict=True)
             if kind in names
-        ]
-        columns = ["policy", "params", "socket", "class", "count", "share"]
-        how = owned(self.results), provenance_of(self.results)
-        return described(
-            DataFrame(rows, columns=columns), *how, run=self.results[0].run if self.results else None
         )
+        run = self.results[0].run if self.results else None
+        return self._table(rows, ("socket", "class", "count", "share"), run=run)
 
     @cached_property
     def calls(self) -> DataFrame:
         """System calls by kind: policy, params, and counts.CallCost's columns; no rows without a trace."""
-        rows = [
-            {"policy": result.policy, "params": result.settings, **call._asdict()}
-            for result in self.results
-            for call in result.system_calls
-        ]
-        columns = ["policy", "params", *CallCost._fields]
-        return described(DataFrame(rows, columns=columns), owned(self.results), provenance_of(self.results))
+        rows = ((result, call._asdict()) for result in self.results for call in result.system_calls)
+        return self._table(rows, CallCost._fields)
 
     @cached_property
     def timeline(self) -> DataFrame:
         """One row per policy and window of time: throughput.window_rows; no rows without series."""
-        rows = [
-            {"policy": result.policy, "params": result.settings, **row}
-            for result in self.results
-            for row in window_rows(result.series)
-        ]
-        table = DataFrame(rows)
+        rows = ((result, row) for result in self.results for row in window_rows(result.series))
+        table = self._table(rows, columns=WINDOW_COLUMNS, nested=self._nested)
         shares = {name: float for name in table.columns if str(name).endswith("_share")}
-        how = owned(self.results), provenance_of(self.results), WINDOW_COLUMNS
-        return described(table.astype(shares), *how, nested=self._nested)
+        typed = table.astype(shares)
+        typed.attrs["units"] = units_of(typed, WINDOW_COLUMNS)
+        return typed
 
 
 # Location of each table page of a capture.
