@@ -225,7 +225,10 @@ def copies_made(bench: Bench) -> dict[int, tuple[float, float]]:
     results = bench.replay(capture, ["linux", *policies])
     made = {copies: results[f"vmitosis-replicate nodes={some}"] for copies, some in nodes.items()}
     return {
-        copies: (result.table_pages / result.single_copy, result.host_pages / result.host_single_copy)
+        copies: (
+            result.pages["guest"] / result.pages["guest_single"],
+            result.pages["host"] / result.pages["host_single"],
+        )
         for copies, result in made.items()
     }
 

@@ -307,4 +307,4 @@ def sharing(single: float, hydra: float) -> float:
 
 
 def gib(result: pt.Result) -> float:
-    return result.table_pages * PAGE / GIB
+    return result.pages["guest"] * PAGE / GIB

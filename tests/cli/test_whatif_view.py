@@ -57,7 +57,9 @@ def best(results):
 
 def told(result, policy, speedup, pages, once=0.0):
     """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
-    more = replace(result, policy=policy, table_pages_peak=result.table_pages_peak + pages)
+    more = replace(
+        result, policy=policy, pages={**result.pages, "guest_peak": result.pages["guest_peak"] + pages}
+    )
     return sped_up(replace(more, once_cycles=once), *speedup)
 
 
@@ -108,11 +110,14 @@ def test_quantities_without_a_count_are_left_out(results):
 def test_memory_is_counted_at_its_peak(results):
     base, peak = (
         results[0],
-        replace(sped_up(results[1], 1.1, 1.2, 1.3), table_pages_peak=results[0].table_pages_peak + 512),
+        replace(
+            sped_up(results[1], 1.1, 1.2, 1.3),
+            pages={**results[1].pages, "guest_peak": results[0].pages["guest_peak"] + 512},
+        ),
     )
     assert best([base, peak]).message.numbers["memory"] == message("memory", "more", size=2 << 20, held=0)
     assert memory(peak, base) == "+2.0 MiB" and memory(base, base) == size_in_words(
-        base.table_pages_peak * 4096
+        base.pages["guest_peak"] * 4096
     )
     [_, ranked] = sorted(rank([base, peak]), key=lambda advice: advice.extra_bytes)
     assert ranked.extra_bytes == 2 << 20

@@ -445,7 +445,7 @@ ASKED, COLLAPSED = advised(0, 3 * REGION, HUGE), advised(REGION, REGION, COLLAPS
 )
 def test_what_the_program_asked_for_and_the_machine_gives_is_huge_in_the_baseline(calls, allowed, huge, more):
     linux, thp = results(calls, tracer=QEMU, allowed=allowed)
-    assert linux.single_copy == 3 + 4 - huge and thp.facts["regions_promoted"] == more
+    assert linux.pages["guest_single"] == 3 + 4 - huge and thp.facts["regions_promoted"] == more
     assert linux.count("pages_zeroed") == 512 * huge + 4 - huge
     said = [note for note in linux.notes if f"{2 * huge} MiB have huge pages under every policy" in note]
     assert len(said) == (huge > 0) and all(("is assumed" in note) == (not allowed) for note in said)
@@ -460,7 +460,7 @@ def prctl(a, b=0):
 )
 def test_a_process_without_huge_pages_by_prctl_gets_none_and_that_is_said(calls, allowed):
     linux, thp = results([*calls, ASKED], allowed=allowed, tracer=QEMU)
-    assert linux.single_copy == 3 + 4
+    assert linux.pages["guest_single"] == 3 + 4
     assert thp.facts["regions_forbidden"] == 4
     assert "thp: 8 MiB are PR_SET_THP_DISABLE: thp leaves them alone" in thp.notes
 
@@ -468,7 +468,7 @@ def test_a_process_without_huge_pages_by_prctl_gets_none_and_that_is_said(calls,
 @pytest.mark.parametrize("calls", [[prctl(1), prctl(0)], [prctl(1, 2)]])
 def test_prctl_taken_back_or_but_for_what_is_advised_forbids_nothing_that_is_advised(calls):
     linux, _ = results([*calls, ASKED], allowed="madvise", tracer=QEMU)
-    assert linux.single_copy == 3 + 4 - 3
+    assert linux.pages["guest_single"] == 3 + 4 - 3
 
 
 # Huge pages by mapping.

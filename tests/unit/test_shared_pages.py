@@ -79,8 +79,8 @@ def test_without_a_trace_processes_add_up(family, tmp_path):
         assert of_all.walks == sum(part.walks for part in parts) > parts[0].walks
         for name in ("reads", "classes", "events"):
             assert np.array_equal(getattr(of_all, name), sum(getattr(part, name) for part in parts))
-        for name in ("table_pages", "table_pages_peak", "single_copy"):
-            assert getattr(of_all, name) == sum(getattr(part, name) for part in parts)
+        for name, pages in of_all.pages.items():
+            assert pages == sum(part.pages[name] for part in parts)
         assert np.array_equal(of_all.once_events, sum(part.once_events for part in parts))
         assert of_all.once_cycles == pytest.approx(sum(part.once_cycles for part in parts))
         assert of_all.walk_cycles == pytest.approx(sum(part.walk_cycles for part in parts))

@@ -181,9 +181,9 @@ def test_what_the_cost_file_is_derived_from_is_called_fitted_and_met():
 def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(shared):
     found, leaves = wide.footprint(2, shared), 2 * 512
     upper = 2 + 1 + 1  # of 2 GiB, aligned; each socket has a root and shares of both GiB
-    assert found["linux"].table_pages == leaves + upper
-    assert found["mitosis"].table_pages == 8 * (leaves + upper)
-    assert found["hydra"].table_pages == leaves * (1 + 7 * shared) + 8 * upper
+    assert found["linux"].pages["guest"] == leaves + upper
+    assert found["mitosis"].pages["guest"] == 8 * (leaves + upper)
+    assert found["hydra"].pages["guest"] == leaves * (1 + 7 * shared) + 8 * upper
 
 
 def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():

@@ -166,7 +166,7 @@ def test_a_hypervisor_moves_the_gpt_with_the_data_and_the_ept_stays_unless_migra
     linux, moved = results(thin(native=False), passes(8), [(MIGRATE, {"layers": "ept"})], BY_HOST, windows=7)
     assert np.flatnonzero(last(linux)).tolist() == [LR]
     assert np.flatnonzero(last(moved)).tolist() == [LL]
-    assert linux.count("tables_moved") == moved.count("tables_moved") == linux.table_pages
+    assert linux.count("tables_moved") == moved.count("tables_moved") == linux.pages["guest"]
     assert linux.count("ipis") == 0
 
 
@@ -176,7 +176,7 @@ def test_guest_tables_that_share_a_page_of_the_hosts_move_together_by_one_write(
     shared = [Page(1 << 32, 1 << 20, 2)]  # the guest's six tables have frames 1 << 20 and up
     snapshot = build_snapshot(pages, shared, nodes=2, vmas=[(HEAP, HEAP + (2 << 30), "h")])
     linux, moved = results(snapshot, passes(8), [(MIGRATE, {"layers": "ept"})], BY_HOST)
-    assert linux.count("tables_moved") == linux.table_pages == 6
+    assert linux.count("tables_moved") == linux.pages["guest"] == 6
     assert linux.count("pte_writes", host=True) == len(VAS) + 1
     tables = moved.count("tables_moved", host=True)
     assert moved.count("pte_writes", host=True) == len(VAS) + 1 + tables - 1, (

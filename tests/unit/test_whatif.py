@@ -190,7 +190,7 @@ def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
     for seen, tables in ((whole, 7), (program, 4)):
         first, mitosis = ask(seen, trace, [("first-touch", {}), ("mitosis", {})], baseline="first-touch")
-        assert (first.table_pages, mitosis.table_pages) == (tables, 2 * tables)
+        assert (first.pages["guest"], mitosis.pages["guest"]) == (tables, 2 * tables)
 
 
 # What-if without a trace, native and in two dimensions, against its twin and in closed form.

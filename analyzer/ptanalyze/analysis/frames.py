@@ -162,7 +162,7 @@ class Replayed:
     @property
     def _nested(self) -> bool:
         """Whether walks have two dimensions under some policy."""
-        return any(result.host_pages for result in self.results)
+        return any(result.pages["host"] for result in self.results)
 
     @cached_property
     def frame(self) -> DataFrame:

@@ -22,10 +22,6 @@ TABLE_BYTES = 4096
 # docs/howto/size.md.
 BY_SIZE, BY_SEARCH = 0.15, 0.2
 EVERY_NODE = "every node once"  # placement where there is no trace
-GROWING = (
-    "table_pages", "table_pages_peak", "single_copy", "host_pages", "host_single_copy",
-    "unwalked_table_pages", "data_copied",
-)  # fmt: skip
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak")
 
 
@@ -41,9 +37,8 @@ class Result:
     classes       int64[nodes, 4]  walks by LL LR RL RR
     events        int64[sides, calls, kinds, nodes, nodes]  on the guest's and the host's tables, by their
                   cause
-    table_pages   guest table pages in the end, table_pages_peak at most, single_copy without further copies
-    host_pages    host table pages, replicas included; host_single_copy as captured
-    unwalked_table_pages   table pages kept, but no longer walked
+    pages         table pages: guest in the end, guest_peak at most, guest_single without further copies;
+                  host, replicas included, host_single as captured; aside: kept, but no longer walked
     data          int64[nodes, nodes, 2]  walks by [walker's node, node of their data, 1 = the entry they end
                   with comes from DRAM]; None but for the baseline of a trace
     walk_cycles        all reads, at the machine's latencies; guest_walk_cycles: of the guest's tables
@@ -86,12 +81,7 @@ class Result:
     reads: np.ndarray
     classes: np.ndarray
     events: np.ndarray
-    table_pages: int
-    table_pages_peak: int
-    single_copy: int
-    host_pages: int
-    host_single_copy: int
-    unwalked_table_pages: int
+    pages: dict[str, int]
     data: np.ndarray | None
     walk_cycles: float
     guest_walk_cycles: float
@@ -174,7 +164,7 @@ class Result:
     @cached_property
     def peak_bytes(self) -> int:
         """Page tables at their peak, those kept aside, and memory that the policy holds unused."""
-        pages = self.table_pages_peak + self.host_pages + self.unwalked_table_pages
+        pages = self.pages["guest_peak"] + self.pages["host"] + self.pages["aside"]
         return pages * TABLE_BYTES + self.held_bytes
 
     @cached_property
@@ -195,13 +185,14 @@ class Result:
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
         note = noted("of-one-size", unsure=unsure)
-        grown: dict[str, Any] = {name: round(getattr(self, name) * times) for name in GROWING}
+        grown: dict[str, Any] = {"pages": {kind: round(n * times) for kind, n in self.pages.items()}}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)
             grown[name] = ratio and less_sure(ratio, unsure)
         return replace(
             self,
             **grown,
+            data_copied=round(self.data_copied * times),
             once_events=np.rint(self.once_events * times).astype(np.int64),
             once_cycles=self.once_cycles * times,
             break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
@@ -408,13 +399,13 @@ COLUMNS = (
     Column("traced_speedup", "speedup of the run as traced: cold caches, and what happens once within it",
            lambda r: getattr(r.traced_speedup, "middle", None),
            TIME, "speed-up as traced", form="ratio", rank=7, unit="ratio", optional=True),
-    _memory("pt_bytes", "the guest's page tables in the end; native: all", lambda r: r.table_pages,
+    _memory("pt_bytes", "the guest's page tables in the end; native: all", lambda r: r.pages["guest"],
             "gPT", "page tables"),
-    _memory("pt_bytes_extra", "of them copies", lambda r: r.table_pages - r.single_copy,
+    _memory("pt_bytes_extra", "of them copies", lambda r: r.pages["guest"] - r.pages["guest_single"],
             "gPT, extra", "page tables, extra"),
-    _memory("pt_bytes_peak", "at most", lambda r: r.table_pages_peak, "gPT, peak", "page tables, peak"),
-    _memory("ept_bytes", "the host's page tables in the end", lambda r: r.host_pages, "ePT"),
-    _memory("ept_bytes_extra", "of them copies", lambda r: r.host_pages - r.host_single_copy,
+    _memory("pt_bytes_peak", "at most", lambda r: r.pages["guest_peak"], "gPT, peak", "page tables, peak"),
+    _memory("ept_bytes", "the host's page tables in the end", lambda r: r.pages["host"], "ePT"),
+    _memory("ept_bytes_extra", "of them copies", lambda r: r.pages["host"] - r.pages["host_single"],
             "ePT, extra"),
     *map(_events, KINDS),
     _events(KINDS[IPI], "local", ""),
@@ -427,7 +418,7 @@ COLUMNS = (
            unit="ns/call", optional=True),
     Column("system_call_stolen_ns", "lost by interrupted CPUs", lambda r: _per_call(r, "stolen_ns"),
            unit="ns/call", optional=True),
-    _memory("aside_bytes", "page tables kept, but no longer walked", lambda r: r.unwalked_table_pages,
+    _memory("aside_bytes", "page tables kept, but no longer walked", lambda r: r.pages["aside"],
             "not walked", "not walked"),
     Column("held_bytes", "memory besides page tables that the policy reserves and leaves unused",
            lambda r: r.held_bytes, MEMORY, "held unused", scale=1 / 1024),

@@ -413,9 +413,9 @@ def view_timeline(results: Sequence[Result]) -> Iterator[Section]:
     """A table per policy, then the notes."""
     for name, result in zip(labels(results), results, strict=True):
         title = f"{name} (machine model {result.machine}; {threads_placed(result.placement)})"
-        yield Section(title, [shown(row, bool(result.host_pages)) for row in window_rows(result.series)])
+        yield Section(title, [shown(row, bool(result.pages["host"])) for row in window_rows(result.series)])
     notes = [one.line for one in owned(results, assumptions=False)]
-    nested = any(result.host_pages for result in results)
+    nested = any(result.pages["host"] for result in results)
     yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
 
 
