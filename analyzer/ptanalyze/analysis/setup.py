@@ -13,7 +13,6 @@ from ..core.errors import UsageError
 from ..core.machine import (
     Costs,
     Machine,
-    at_least_share,
     load_costs,
     load_machine,
     moves_from,
@@ -144,8 +143,6 @@ class Setup(ScenarioOptions):
         """
         weighted, walked = weighed(snapshot, trace, self.weigh)
         asked = from_the_beginning(self) if self.as_traced else self
-        if self.cache_share is None and self.stands_for.larger and walked is not None:
-            asked = replace(asked, machine=at_least_share(self.machine))
         return captured_scenario(weighted, walked, asked, cache_dir, left_out=walked is not trace)
 
 

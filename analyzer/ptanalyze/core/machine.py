@@ -449,11 +449,6 @@ def sharing(machine: Machine, text: str) -> Machine:
 BOUNDS = 2
 
 
-def at_least_share(machine: Machine) -> Machine:
-    """The machine whose LLC leaves to page tables the least of its bounds, as of larger runs (ADR 36)."""
-    return _sharing(machine, machine.llc.every_share[0], machine.llc.shares)
-
-
 def share_of_cache(machine: Machine) -> list[Finding]:
     """How much of the LLC is taken to hold page tables; none where the share has no bounds."""
     if machine.llc.shares is None:
