@@ -247,7 +247,7 @@ def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
 
 def _to_host_frames(tree: bits.Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
     """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
-    entries, nested, unmapped = np.array(tree.entries), Nested(space.snapshot), 0
+    entries, nested, unmapped = np.array(tree.entries), Nested(space.snapshot.nested), 0
     for level, ids, raw in bits.blocks(tree, (1, 2, 3)):
         row, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
         raw = raw[row, slot]

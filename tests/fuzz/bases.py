@@ -118,7 +118,7 @@ def vm(out, encoding="kvm", levels=4):
     behind = [(0, 1 << 19, 2), (REGION, 1 << 20, 2)]
     nodes = {"nodes": 2, "table_nodes": (0, 1), "host_table_nodes": (1, 0)}
     snapshot = build_snapshot(small, behind, host_encoding=encoding, host_levels=levels, **nodes)
-    node = snapshot.topology.node_of_frame(Nested(snapshot).host_frames(snapshot.guest.frame))
+    node = snapshot.topology.node_of_frame(Nested(snapshot.host).host_frames(snapshot.guest.frame))
     join = {"fit": {}, "seconds_apart": 1.0, "guest_nodes": [], "host_facts": {}}
     snapshot = replace(snapshot, guest=replace(snapshot.guest, node=node), facts={**FACTS, "vm": join})
     root = int(snapshot.host.frame[0])

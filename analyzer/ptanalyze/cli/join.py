@@ -31,8 +31,6 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     Examples:
       ptanalyze join host guest -o vm
     """
-    from dataclasses import asdict
-
     from ..capture.vm.join import join
     from ..core.columns import Section
 
@@ -55,21 +53,18 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
 
         from ..core.columns import described
 
-        rows = [
+        outcomes = "mapped by the host", "not faulted in", "outside every slot"
+        counts = [
             (what, outcome, count)
-            for what, share in (("tables", fit.tables), ("pages", fit.pages))
-            for outcome, count in (
-                ("mapped by the host", share.mapped),
-                ("not faulted in", share.not_faulted),
-                ("outside every slot", share.outside),
-            )
+            for what, share in shares.items()
+            for outcome, count in zip(outcomes, share[1:], strict=True)
         ]
-        return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
+        return described(DataFrame(counts, columns=["what", "outcome", "frames"]))
 
     output.emit(
         "join",
         table,
-        lambda: {name: asdict(share) for name, share in shares.items()},
+        lambda: {name: share._asdict() for name, share in shares.items()},
         lambda: [Section("host and guest", rows)],
     )
     for doubt in fit.doubts:

@@ -1,7 +1,6 @@
 """Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,7 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     Regions without a leaf table (unmapped again, or never faulted in) get inferred tables below their deepest
     existing ancestor. Raises CaptureError where the tables are not a tree.
     """
-    host_of = host_index(snapshot)
+    host_of = np.zeros(0, np.int32) if snapshot.native else host_index(snapshot.nested, len(snapshot.guest))
     flat, unresolved = _flatten(snapshot, host_of)
     tables, regions = _resolve(snapshot, flat, host_of, np.array(region_va, np.uint64))
     guest, host = len(snapshot.guest), 0 if snapshot.host is None else len(snapshot.host)
@@ -62,11 +61,11 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)
 
 
-def host_index(snapshot: Snapshot) -> np.ndarray:
-    """int32[D], AddressSpace.host_of. Guest-physical memory from 16 TiB up counts as outside."""
-    if snapshot.host is None:
-        return np.zeros(0, np.int32)
-    tree, first = snapshot.host, len(snapshot.guest)
+def host_index(tree: Tree, first: int = 0) -> np.ndarray:
+    """int32[D], AddressSpace.host_of of nested tables that are numbered from `first` on.
+
+    Guest-physical memory from 16 TiB up counts as outside.
+    """
     leaves = []
     for level in (3, 2):
         table, _, va = huge_leaves(tree, level)
@@ -243,30 +242,13 @@ PAGES = 512  # 4 KiB pages of a region
 
 
 class Nested:
-    """The host tree of a two-dimensional Snapshot; of several roots the last that maps a region counts.
+    """Nested tables; of several roots the last that maps a region counts.
 
-    table   int32[D]   by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
-    mapped  uint16[D]  by guest frame >> 9: number of its 512 pages that the host maps
+    table  int32[D]  by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.tree = snapshot.nested
-        tables = host_index(snapshot)
-        self.table = np.where(tables == NO_TABLE, NO_TABLE, tables - len(snapshot.guest))
-
-    @cached_property
-    def mapped(self) -> np.ndarray:
-        per_table = np.full(len(self.tree), PAGES, np.uint16)
-        leaves = np.flatnonzero(self.tree.level == 1)
-        per_table[leaves] = leaf_counts(self.tree, leaves)
-        return np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
-
-    def region_pages(self, regions: np.ndarray) -> np.ndarray:
-        """int64, the shape of `regions` (guest frame >> 9): pages of each that the host maps."""
-        if not len(self.mapped):
-            return np.zeros(np.shape(regions), np.int64)
-        inside = (regions >= 0) & (regions < len(self.mapped))
-        return np.where(inside, self.mapped[np.where(inside, regions, 0)], 0).astype(np.int64)
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.table = tree, host_index(tree)
 
     def host_frames(self, frames: np.ndarray) -> np.ndarray:
         """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""

@@ -565,7 +565,7 @@ def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
         return None
     shift, per_region = joins.bit_length() - 1, 512 // joins
     groups = np.zeros((len(regions.va), per_region), bool)
-    nested = None if space.native else Nested(space.snapshot)
+    nested = None if space.native else Nested(space.snapshot.nested)
     known = np.flatnonzero((regions.tlb_level == 1) & (regions.leaf < len(tree)))
     for begin in range(0, len(known), TABLES_AT_ONCE):
         some = known[begin : begin + TABLES_AT_ONCE]

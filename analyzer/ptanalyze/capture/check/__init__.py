@@ -9,10 +9,11 @@ import numpy as np
 from ...core import snapshot as bits
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import Snapshot, Tree
-from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
+from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Trace
 from ...formats.capture import Capture
 from ...formats.record import damaged_files
 from ...world.address_space import known_pages
+from ...world.mm_events import made, merged
 from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
 
@@ -62,25 +63,32 @@ WAY_OUT = (
 )
 
 
+END = np.uint64(1 << 63)  # no user address is beyond it
+
+
 class Covered:
     """Touches whose leaf entry has a known place: `add` each batch, then `finding`.
 
     Native: the table page is in the dump. In a VM the entry must be there too: its frame leads to the host's.
+
+    table    int64[R]  leaf table by region id, -1 none
+    huge     bool[R]   whether a huge page maps the region
     """
 
     def __init__(self, trace: Trace, snapshot: Snapshot) -> None:
-        tree = snapshot.guest
+        tree, regions = snapshot.guest, trace.regions
         self.native, self.tree, self.touches, self.gone = snapshot.native, tree, 0, 0
-        regions = trace.regions
         small = np.flatnonzero(tree.level == 1)
         order = small[np.argsort(tree.base[small], kind="stable")]
-        region_of = tree.base[order] >> np.uint64(REGION_SHIFT)
-        at = np.minimum(np.searchsorted(region_of, regions), max(len(order) - 1, 0))
-        found = region_of[at] == regions if len(order) else np.zeros(len(regions), bool)
-        self.table = np.where(found, order[at] if len(order) else 0, -1)  # leaf table by region id
-        self.huge = np.zeros(len(regions), bool)
-        for level in (2, 3):
-            self.huge |= mapped_huge(tree, level, regions)
+        region_of = np.append(tree.base[order] >> np.uint64(REGION_SHIFT), END)
+        at = np.searchsorted(region_of, regions)
+        self.table = np.where(region_of[at] == regions, np.append(order, -1)[at], -1)
+        self.huge = mapped_huge(tree, 2, regions) | mapped_huge(tree, 3, regions)
+
+    @property
+    def freed(self) -> float:
+        """Share of the 2 MiB regions that were touched without a table or huge page in the dump."""
+        return float(np.mean((self.table < 0) & ~self.huge)) if len(self.table) else 0.0
 
     def add(self, pages: np.ndarray, counts: np.ndarray) -> None:
         """pages  page ids, each once; counts: touches of each."""
@@ -124,7 +132,7 @@ def mapped_huge(tree: Tree, level: int, regions: np.ndarray) -> np.ndarray:
     return np.isin(regions >> wide, np.concatenate(spans))
 
 
-# Checks that a trace is consistent and fits the page tables beside it.
+# Whether a trace is whole and fits the page tables beside it; that it agrees with itself is read_trace's.
 
 BATCH = 1 << 20
 GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the VMA's own
@@ -133,21 +141,12 @@ GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the
 def check_trace(
     trace: Trace, snapshot: Snapshot | None = None, interrupted: bool = False, *, quick: bool = False
 ) -> Iterator[Check]:
-    """Findings about the trace alone and, with a snapshot, about how well both fit.
+    """Findings about the trace and, with a snapshot, about how well both fit.
 
     interrupted  whether the person who recorded it ended it, as one ends a server
     quick        without decoding its touches
     """
-    yield finding("trace: touches", 1, trace.touches == 0, "the trace holds no touches at all")
-    time = trace.chunks["time"]
-    yield finding("trace: in order", len(time), np.count_nonzero(np.diff(time) < 0), "chunks go back in time")
-    yield finding(
-        "trace: threads known",
-        len(trace.chunks),
-        np.count_nonzero(trace.chunks["thread"] >= len(trace.threads)),
-        "chunks belong to threads that never started",
-    )
-    if not quick:
+    if snapshot is not None and not quick:
         yield from check_touches(trace, snapshot)
     yield how_it_ended(trace, interrupted)
     if lost := trace.facts.get("lost_threads", 0):
@@ -156,47 +155,25 @@ def check_trace(
         )
 
 
-def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Check]:
-    """Whether touches add up to what the chunks say, and lie in what was mapped."""
-    covered = mapped_ranges(trace, snapshot) if snapshot is not None and len(snapshot.vmas) else None
-    dumped = Covered(trace, snapshot) if snapshot is not None else None
-    touches = accesses = uncovered = 0
-    first = None
+def check_touches(trace: Trace, snapshot: Snapshot) -> Iterator[Check]:
+    """Whether touches lie in what was mapped, and have page tables in the dump."""
+    starts, ends = mapped_ranges(trace, snapshot)
+    starts, dumped = np.append(starts, END), Covered(trace, snapshot)
+    uncovered, first = 0, ""
     for batch in trace.batches(BATCH):
-        touches += len(batch.page)
-        accesses += int(batch.count.sum(dtype=np.int64))
-        if dumped is None:
-            continue
         pages, counts = np.unique(batch.page, return_counts=True)
         dumped.add(pages, counts)
-        if covered is None:
-            continue
         address = addresses(trace, pages)
-        stray = ~inside(address, covered)
+        at = np.searchsorted(ends, address, side="right")
+        stray = address + GUARD < starts[at]
         uncovered += int(counts[stray].sum())
-        if first is None and stray.any():
-            first = int(address[stray][0])
-    yield finding(
-        "trace: touch count", touches, abs(touches - trace.touches), "touches do not add up to the chunks'"
-    )
-    yield finding(
-        "trace: access count",
-        accesses,
-        abs(accesses - trace.accesses),
-        "accesses do not add up to the chunks'",
-    )
-    if covered is not None:
-        where = f", the first at {first:#x}" if first is not None else ""
-        verdict = FAILED if uncovered * 100 > touches else NOTE
-        yield finding(
-            "trace: covered by VMAs",
-            touches,
-            uncovered,
-            f"touches lie in nothing that was ever mapped{where}",
-            verdict,
-        )
-    if dumped is not None:
-        yield dumped.finding()
+        if stray.any() and not first:
+            first = f", the first at {int(address[stray][0]):#x}"
+    if len(snapshot.vmas):
+        verdict = FAILED if uncovered * 100 > dumped.touches else NOTE
+        reason = f"touches lie in nothing that was ever mapped{first}"
+        yield finding("trace: covered by VMAs", dumped.touches, uncovered, reason, verdict)
+    yield dumped.finding()
 
 
 def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
@@ -212,29 +189,10 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
     )
 
 
-END = 1 << 63  # no user address is beyond it
-
-
-def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
-    """uint64[n, 2]: ranges mapped at the snapshot or by an event of the trace, disjoint and sorted."""
-    events, vmas = trace.events, snapshot.vmas
-    mapping = events[np.isin(events["kind"], (Event.MMAP, Event.MREMAP)) & (events["result"] > 0)]
-    length = np.where(mapping["kind"] == Event.MMAP, mapping["b"], mapping["c"])
-    mapping, length = mapping[length > 0], np.minimum(length[length > 0], np.uint64(END))
-    first = mapping["result"].astype(np.uint64)
-    breaks = events["result"][(events["kind"] == Event.BRK) & (events["result"] > 0)].astype(np.uint64)
-    heap = np.unique([breaks.min(), breaks.max()] if len(breaks) else []).astype(np.uint64)
-    heap = heap if len(heap) == 2 else heap[:0]  # of a break that never moved nothing is mapped
-    start = np.concatenate([vmas["start"], first, heap[:1]]).astype(np.uint64)
-    end = np.concatenate([vmas["end"], np.minimum(first + length, np.uint64(END)), heap[1:]]).astype(
-        np.uint64
-    )
-    order = np.lexsort((end, start))
-    start, reached = start[order], np.maximum.accumulate(end[order])
-    begins = np.flatnonzero(np.append(True, start[1:] > reached[:-1])) if len(start) else order
-    return np.stack(
-        [start[begins], reached[np.append(begins[1:], len(start)) - 1 if len(start) else order]], axis=1
-    )
+def mapped_ranges(trace: Trace, snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends), uint64, in order and apart: mapped at the snapshot or by an event of the trace."""
+    (starts, ends), vmas = made(trace.events), snapshot.vmas
+    return merged(np.concatenate([vmas["start"], starts]), np.concatenate([vmas["end"], ends]))
 
 
 def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
@@ -243,16 +201,6 @@ def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
     slot = (pages & ((1 << SLOT_BITS) - 1)).astype(np.uint64)
     first: np.ndarray = ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
     return first
-
-
-def inside(address: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    """bool[n]: the address lies in a range (sorted, disjoint), or within GUARD below it."""
-    if not len(ranges):
-        return np.zeros(len(address), bool)
-    at = np.searchsorted(ranges[:, 1], address, side="right")
-    held = at < len(ranges)
-    held[held] = address[held] + GUARD >= ranges[at[held], 0]
-    return held
 
 
 __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Check", "check_capture", "exit_code"]

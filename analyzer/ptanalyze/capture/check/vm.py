@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -11,12 +12,12 @@ import numpy as np
 from ...core import snapshot as entries
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import PartialDataError, UsageError
-from ...core.snapshot import FRAME, NO_PARENT, Snapshot, Tree
+from ...core.snapshot import FRAME, NO_PARENT, Snapshot
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
-from ...formats.snapshot import HostDump, Root, Slot
+from ...formats.snapshot import VM_FILE, HostDump, Root
 from ...world.address_space import Nested
 from ..live.process import check_process, shown, state
-from ..vm.join import Slots, fit
+from ..vm.join import FRAMES, Slots, fit, one_root
 from .tables import Check, check_tree, finding
 
 
@@ -94,7 +95,7 @@ def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Check]:
     yield from check_memory(host)
     doubts = ((snapshot.facts.get("vm") or {}).get("fit") or {}).get("doubts") or []
     yield finding("vm: one boot", 1, bool(doubts), "; ".join(map(str, doubts)), PARTIAL)
-    nested, guest = Nested(snapshot), snapshot.guest
+    nested, guest = Nested(snapshot.nested), snapshot.guest
     covered = fit(guest, nested, Slots(host.slots), snapshot.topology, host.vcpus)
     for what, share, verdict in (("tables", covered.tables, PARTIAL), ("pages", covered.pages, NOTE)):
         reason = f"are not mapped by the host: {share.not_faulted} not faulted in, {share.outside} in no slot"
@@ -115,85 +116,47 @@ def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Check]:
 # virtual memory, for which pagemap gives the frame. They must agree: so a user can verify a dump on hardware
 # that its authors did not have (Intel EPT).
 
-PAGES, PAGE = 512, 4096  # pages compared together: 2 MiB of guest-physical addresses
+PAGE = 4096
 STALE = 0.01  # share of pages that may have changed since the dump before the dump itself is doubted
 GUEST_MEMFD = 4  # KVM_MEM_GUEST_MEMFD: private memory is not in the VMM's address space
 
 Words: TypeAlias = Callable[[int, int], np.ndarray]  # of (virtual address, pages): pagemap's uint64[pages]
 
-AGREE, OUTSIDE, PRIVATE, GONE, MOVED = range(5)
-REASONS = {
-    OUTSIDE: "lie in no memory slot",
-    PRIVATE: "may be private memory (guest_memfd), which the VMM does not map",
-    GONE: "are not in the VMM's tables now (swapped, unmapped, or a device's)",
-    MOVED: "have moved since, or were the shared page of zeros",
-}
+PRIVATE = "may be private memory (guest_memfd), which the VMM does not map"
+GONE = "are not in the VMM's tables now (swapped, unmapped, or a device's)"
+MOVED = "have moved since, or were the shared page of zeros"
 
 
 def check_live(host: HostDump, pid: int) -> Iterator[Check]:
-    """Checks of a HostDump against the running VMM `pid`, counted in 4 KiB pages, by reason.
+    """Checks of a HostDump against the running VMM `pid`, counted in 4 KiB pages of its slots, by reason.
 
-    UsageError if `pid` cannot be read or no root maps guest-physical addresses.
+    UsageError if `pid` cannot be read, CaptureError if no root maps guest-physical addresses.
     """
-    roots = [root for root in host.roots if root.table is not None and root.kind != "shadow"]
-    if not roots:
-        raise UsageError(
-            "the dump holds shadow tables alone, which map guest-virtual addresses: nothing to compare with"
-        )
-    counts: Counter[int] = Counter()
+    nested, total = Nested(one_root(host, Path(VM_FILE)).tree), 0
+    wrong = dict.fromkeys((PRIVATE, GONE, MOVED), 0)
     with pagemap(pid) as words:
-        for root in roots:
-            slots = [slot for slot in host.slots if slot.space == int(root.smm)]
-            for base, frames in regions(host.tree, root.table or 0):
-                counts.update(compare(base, frames, slots, words).tolist())
-    total = sum(counts.values())
+        for slot in host.slots:
+            pages = slot.bytes // PAGE if slot.space == 0 else 0
+            for first in range(0, pages, FRAMES):
+                guest = slot.gpa // PAGE + np.arange(first, min(first + FRAMES, pages))
+                ours, seen = nested.host_frames(guest), words(slot.hva + first * PAGE, len(guest))
+                seen = seen[ours >= 0]
+                there = seen & PRESENT != 0
+                total += len(seen)
+                wrong[MOVED] += int(
+                    np.count_nonzero(there & ((seen & FRAME).astype(np.int64) != ours[ours >= 0]))
+                )
+                wrong[PRIVATE if slot.flags & GUEST_MEMFD else GONE] += int(np.count_nonzero(~there))
     if not total:
-        yield Check("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing")
+        yield Check("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing in a slot")
         return
-    wrong = total - counts[AGREE]
-    doubtful = wrong - counts[PRIVATE]
+    doubtful = wrong[GONE] + wrong[MOVED]
     verdict = OK if not doubtful else PARTIAL if doubtful <= STALE * total else FAILED
     why = f"differ; {STALE:.0%} at most may have changed since: dump again with --stop" if doubtful else ""
-    yield Check("live: pages as in pagemap", total, wrong, verdict, why)
-    for reason, text in REASONS.items():
-        if counts[reason]:
-            yield Check("live: why not", total, counts[reason], NOTE, text)
-
-
-def regions(tree: Tree, root: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(first guest-physical address, frames int64[512], -1 unmapped) of each 2 MiB mapped below `root`."""
-    starts = np.append(np.flatnonzero(tree.parent == NO_PARENT), len(tree))
-    last = starts[np.searchsorted(starts, root, side="right")]
-    pages = np.arange(PAGES)
-    for table in range(root, last):
-        level, base = int(tree.level[table]), int(tree.base[table])
-        if level > 3:
-            continue
-        raw = np.asarray(tree.entries[table])
-        leaf = entries.leaf(raw, level, tree.encoding)
-        frames = entries.frame(raw, level, tree.encoding)
-        if level == 1 and leaf.any():
-            yield base, np.where(leaf, frames, -1)
-        for slot in np.flatnonzero(leaf).tolist() if level > 1 else ():
-            for part in range(512 ** (level - 2)):
-                at = base + (slot << (3 + 9 * level)) + part * PAGES * PAGE
-                yield at, frames[slot] + part * PAGES + pages
-
-
-def compare(base: int, frames: np.ndarray, slots: Iterable[Slot], words: Words) -> np.ndarray:
-    """AGREE or the reason for each mapped page of a region of `regions`, int64."""
-    verdict, end = np.full(PAGES, OUTSIDE), base + PAGES * PAGE
-    for slot in slots:
-        first, last = max(base, slot.gpa), min(end, slot.gpa + slot.bytes)
-        if first >= last:
-            continue
-        part = slice((first - base) // PAGE, (last - base) // PAGE)
-        seen = words(slot.hva + first - slot.gpa, (last - first) // PAGE)
-        there = seen & PRESENT != 0
-        same = there & ((seen & FRAME).astype(np.int64) == frames[part])
-        absent = PRIVATE if slot.flags & GUEST_MEMFD else GONE
-        verdict[part] = np.where(same, AGREE, np.where(there, MOVED, absent))
-    return verdict[frames >= 0]
+    yield Check("live: pages as in pagemap", total, sum(wrong.values()), verdict, why)
+    for reason, count in wrong.items():
+        if count:
+            yield Check("live: why not", total, count, NOTE, reason)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,7 +20,6 @@ from ...formats.record import MANIFEST, TRACE, copy_private, damaged_files, new_
 from ...formats.snapshot import (
     VM_FILE,
     HostDump,
-    Root,
     Slot,
     node_records,
     read_snapshot,
@@ -36,11 +35,10 @@ from ...world.address_space import Nested
 
 TABLES_LIMIT = 0.05  # share of guest tables that the host may not map: the guest walks them all the time
 PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle pages
-REGIONS = 4096  # 2 MiB regions counted page by page at a time
+FRAMES = 1 << 20  # frames looked up at a time
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Guest frames: all, those the host maps, and the others by reason.
 
     not_faulted  inside a memory slot: never touched since the VM started, swapped, or unmapped for a while
@@ -61,7 +59,7 @@ class Share:
 class Fit:
     """How well a guest's tables and mapped 4 KiB pages are covered by the host's nested tables and slots.
 
-    doubts  lines about what speaks against the two being of one VM (function doubts)
+    doubts  lines about what speaks against the two being of one boot of one VM (function doubts)
     """
 
     tables: Share
@@ -71,7 +69,7 @@ class Fit:
     doubts: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "tables": self.tables._asdict(), "pages": self.pages._asdict()}
 
 
 class Slots:
@@ -90,55 +88,29 @@ class Slots:
 
 
 def fit(guest: Tree, nested: Nested, slots: Slots, guest_topology: Topology, vcpus: Sized) -> Fit:
-    """Fit of a guest Tree on Nested tables and Slots."""
-    tables = share(guest.frame[guest.frame >= 0], nested, slots)
+    """Fit of a guest Tree on Nested tables and Slots; each leaf entry counts as all its 4 KiB pages."""
+    tables = share([guest.frame[guest.frame >= 0]], nested, slots)
     cpus = sum(len(node.cpus) for node in guest_topology.nodes)
-    return Fit(tables, count_pages(guest, nested, slots), cpus, len(vcpus))
+    return Fit(tables, share(mapped_frames(guest), nested, slots), cpus, len(vcpus))
 
 
-def share(frames: np.ndarray, nested: Nested, slots: Slots) -> Share:
-    mapped = nested.host_frames(frames) >= 0
-    inside = slots.hold(frames[~mapped])
-    return Share(len(frames), int(mapped.sum()), int(inside.sum()), int((~inside).sum()))
-
-
-def count_pages(guest: Tree, nested: Nested, slots: Slots) -> Share:
-    """Share of the guest's mapped pages, each leaf entry counted as all its 4 KiB pages."""
-    total = small_pages(guest, nested, slots)
-    for level, _, raw in bits.blocks(guest, (2, 3)):
-        frames = bits.frame(raw[bits.leaf(raw, level)], level)
-        total += huge_pages(frames, level, nested, slots)
+def share(batches: Iterable[np.ndarray], nested: Nested, slots: Slots) -> Share:
+    """Share of guest frames, int64 arrays."""
+    total = np.zeros(4, np.int64)
+    for frames in batches:
+        mapped = nested.host_frames(frames) >= 0
+        inside = slots.hold(frames[~mapped])
+        total += np.array([len(frames), mapped.sum(), inside.sum(), np.count_nonzero(~inside)])
     return Share(*total.tolist())
 
 
-def small_pages(guest: Tree, nested: Nested, slots: Slots) -> np.ndarray:
-    """int64[4] as in Share; single entries are examined only in tables that the host does not cover."""
-    from ...kernels.walker import count_covered
-
-    tables = np.flatnonzero(guest.level == 1)
-    leaves, covered = np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
-    count_covered(np.asarray(guest.entries), tables, nested.mapped, leaves, covered)
-    whole = leaves == covered
-    total = np.array([leaves[whole].sum(), covered[whole].sum(), 0, 0])
-    rest = tables[~whole]
-    for first in range(0, len(rest), REGIONS):
-        raw = guest.entries[rest[first : first + REGIONS]]
-        part = share(bits.frame(raw[bits.leaf(raw, 1)], 1), nested, slots)
-        total += [part.frames, part.mapped, part.not_faulted, part.outside]
-    return total
-
-
-def huge_pages(frames: np.ndarray, level: int, nested: Nested, slots: Slots) -> np.ndarray:
-    spans = 512 ** (level - 2)
-    regions = ((frames >> 9)[:, None] + np.arange(spans)).ravel()
-    full = nested.region_pages(regions) == 512
-    total = np.array([len(regions), full.sum(), 0, 0]) * 512
-    rest = regions[~full]
-    for first in range(0, len(rest), REGIONS):
-        pages = ((rest[first : first + REGIONS] << 9)[:, None] + np.arange(512)).ravel()
-        part = share(pages, nested, slots)
-        total += [0, part.mapped, part.not_faulted, part.outside]
-    return total
+def mapped_frames(guest: Tree) -> Iterator[np.ndarray]:
+    """Yield the frames of the 4 KiB pages that a guest maps, about FRAMES at a time."""
+    for level, _, raw in bits.blocks(guest, (1, 2, 3)):
+        first, pages = bits.frame(raw[bits.leaf(raw, level)], level), np.arange(512 ** (level - 1))
+        step = FRAMES // len(pages)
+        for start in range(0, len(first), step):
+            yield (first[start : start + step, None] + pages).ravel()
 
 
 def refuse_strangers(file: Path, fit: Fit) -> None:
@@ -169,33 +141,24 @@ def doubts(host: Mapping[str, Any], guest: Mapping[str, Any]) -> Iterator[str]:
     times (older captures, guests read from outside) nothing is said. Two VMs that both ran all the time are
     not told apart.
     """
-    dumped, vmm = _when(host), host.get("process_s")
-    looked, up = _when(guest), guest.get("uptime_s")
-    if dumped is None or looked is None or up is None:
+    apart, up, vmm = seconds_apart(host, guest), guest.get("uptime_s"), host.get("process_s")
+    if apart is None or up is None:
         return
-    booted = looked - up
-    if booted > dumped + SLACK:
-        yield f"the guest booted {span(booted - dumped)} after the host's dump was made: {WAY_OUT}"
-    elif vmm is not None and booted < dumped - vmm - SLACK:
-        ago = span(dumped - vmm - booted)
-        yield f"the guest booted {ago} before the VMM was started, as after a migration; else {WAY_OUT}"
+    if apart - up > SLACK:
+        yield f"the guest booted {apart - up:,.0f} s after the host's dump was made: {WAY_OUT}"
+    elif vmm is not None and up - apart - vmm > SLACK:
+        ago = up - apart - vmm
+        when = f"{ago:,.0f} s before the VMM was started"
+        yield f"the guest booted {when}, as after a migration; else {WAY_OUT}"
 
 
-def _when(facts: Mapping[str, Any]) -> float | None:
-    """Seconds since 1970 at which a dump was made, by the clock of its machine; None unknown."""
+def seconds_apart(host: Mapping[str, Any], guest: Mapping[str, Any]) -> float | None:
+    """Time of the guest's dump minus that of the host's, by their own clocks; None when either is unknown."""
     try:
-        return datetime.fromisoformat(facts["time"]).timestamp()
+        times = [datetime.fromisoformat(side["time"]) for side in (guest, host)]
+        return round((times[0] - times[1]).total_seconds(), 3)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def span(seconds: float) -> str:
-    """A time in its largest unit: "3 hours"."""
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            number = round(seconds / length)
-            return f"{number:,} {unit}{'s' if number != 1 else ''}"
-    return f"{seconds:.0f} seconds"
 
 
 @dataclass(frozen=True)
@@ -246,7 +209,7 @@ def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
     """Joined of a HostDump and a guest's Snapshot; CaptureError naming `file` when they do not belong."""
     host = one_root(whole, file)
     both = replace(guest, host=host.tree)
-    nested = Nested(both)
+    nested = Nested(host.tree)
     fits = fit(guest.guest, nested, Slots(host.slots), guest.topology, host.vcpus)
     fits = replace(fits, doubts=tuple(doubts(host.facts, guest.facts)))
     refuse_strangers(file, fits)
@@ -276,22 +239,16 @@ def one_root(host: HostDump, file: Path) -> HostDump:
     best = max(range(len(usable)), key=lambda i: (votes[i], sizes[i]))
     first, taken = usable[best]
     roots = tuple(
-        replace_root(root, 0, root.why)
+        msgspec.structs.replace(root, table=0)
         if root is taken
-        else replace_root(root, None, root.why or "not joined")
+        else msgspec.structs.replace(root, table=None, why=root.why or "not joined")
         for root in host.roots
     )
     return replace(host, tree=cut(host.tree, first, ends[first]), roots=roots)
 
 
-def replace_root(root: Root, table: int | None, why: str) -> Root:
-    return msgspec.structs.replace(root, table=table, why=why)
-
-
 def cut(tree: Tree, first: int, last: int) -> Tree:
-    """Tables first..last-1, a whole root: the same Tree if that is all of it."""
-    if (first, last) == (0, len(tree)):
-        return tree
+    """Tables first..last-1, a whole root."""
     part = slice(first, last)
     parent = tree.parent[part]
     return replace(
@@ -331,15 +288,6 @@ def vm_facts(host: HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
     }
 
 
-def seconds_apart(host: dict[str, Any], guest: dict[str, Any]) -> float | None:
-    """Guest's time minus host's, None when either is unknown; their clocks need not agree."""
-    try:
-        times = [datetime.fromisoformat(side["time"]) for side in (guest, host)]
-        return round((times[0] - times[1]).total_seconds(), 3)
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
 def must_be_whole(directory: Path) -> None:
     """CaptureError if a sealed capture is no longer as it was sealed; tools' own directories have no seal."""
     if not directory.is_dir():
@@ -347,10 +295,6 @@ def must_be_whole(directory: Path) -> None:
     if (directory / MANIFEST).exists():
         for name, why in damaged_files(directory, read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
-    elif (directory / TRACE).exists():
-        from ...formats.trace import read_trace
-
-        read_trace(directory / TRACE)
 
 
 def provenance(directory: Path) -> dict[str, Any]:
