@@ -36,18 +36,27 @@ def image(process: pt.live.Process) -> list[str]:
 def dump_after(process: pt.live.Process, directory: Path, before: list[str]) -> list[str]:
     """Put the page tables of now into `directory`, unless the process has ended or runs another program than
     `before`, as of image; lines for people."""
-    with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+    with dumped(directory) as place:
         try:
-            lines = pt.live.dump_process(process.pid, Path(inside) / "later", bpf=True)
+            lines = pt.live.dump_process(process.pid, place, bpf=True)
         except (pt.errors.PartialDataError, pt.UsageError):
             with suppress(pt.UsageError):
                 pt.live.check_process(process.proc, process.pid)
                 raise  # it is still there: something else is wrong
             return [f"PID {process.pid} has ended: the page tables are those before the samples"]
         if image(process) != before:
+            shutil.rmtree(place)
             return [f"PID {process.pid} called exec: the page tables are those before the samples"]
-        pt.live.move_files(Path(inside) / "later", directory)
     return lines
+
+
+@contextmanager
+def dumped(directory: Path) -> Iterator[Path]:
+    """A new directory for a dump, whose files are then moved to `directory`, snapshot.json last."""
+    with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+        yield (place := Path(inside) / "later")
+        for path in sorted(place.glob("*"), key=lambda path: path.name == "snapshot.json"):
+            os.replace(path, directory / path.name)
 
 
 def sample_each(
@@ -337,4 +346,6 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
             count = import_perf_script(text, inside / pt.formats.TRACE)
-    return [f"{count} samples of {whose} in {seconds} s", *pt.live.dump_process(pid, inside, bpf=True)]
+    with dumped(inside) as tables:
+        lines = pt.live.dump_process(pid, tables, bpf=True)
+    return [f"{count} samples of {whose} in {seconds} s", *lines]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from .options import address, echo, free_name, new_capture_option, next_step, pid, size
+from .options import address, echo, free_name, new_capture_option, next_step, pid
 
 max_stop_option = click.option(
     "--max-stop",
@@ -14,20 +12,6 @@ max_stop_option = click.option(
     metavar="MS",
     default=None,
     help="Resume the process after this many milliseconds even if the dump is incomplete. Default: no limit.",
-)
-memory_option = click.option(
-    "--memory",
-    type=size,
-    default=None,
-    metavar="SIZE",
-    help="Buffer for page tables, 512M or 8G; a stopped process waits while it is flushed to disk. Default: "
-    "4 GiB, at most half of the free memory.",
-)
-retries_option = click.option(
-    "--retries",
-    type=click.IntRange(0),
-    default=None,
-    help="Number of times to read again while tables change. Default: 3.",
 )
 
 
@@ -46,8 +30,6 @@ def command() -> None:
 )
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option
-@memory_option
-@retries_option
 @click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
 @click.option(
     "--bpf/--no-bpf",
@@ -60,8 +42,6 @@ def dump_process(
     tree: bool,
     stop: bool,
     max_stop: int | None,
-    memory: int | None,
-    retries: int | None,
     verify: bool,
     bpf: bool | None,
 ) -> None:
@@ -75,17 +55,12 @@ def dump_process(
       sudo ptanalyze dump process 1234 -o app
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
-    from ..capture.live.dump import dump_capture, dump_tree, long_stop
+    from ..capture.live.dump import dump_capture, dump_tree
     from ..core.errors import PartialDataError
     from ..formats.record import new_capture
 
     output = output or free_name(str(pid))
-    options: dict[str, Any] = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
-    options["memory"] = memory
-    if retries is not None:
-        options["retries"] = retries
-    if stop and not max_stop and (caution := long_stop(pid, memory)):
-        echo(caution, err=True)
+    options = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
     with new_capture(output) as inside:
         dumped, unknown = (dump_tree if tree else dump_capture)(pid, inside, **options)
     for line in dumped.lines:
@@ -102,7 +77,6 @@ def dump_process(
 @new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
-@memory_option
 @click.option(
     "--vm",
     "descriptor",
@@ -110,7 +84,6 @@ def dump_process(
     default=None,
     help="File descriptor of the VM. Default: the only VM.",
 )
-@retries_option
 @click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
     "--cr3",
@@ -124,9 +97,7 @@ def dump_vm(
     output: str | None,
     stop: bool,
     max_stop: int | None,
-    memory: int | None,
     descriptor: int | None,
-    retries: int | None,
     guest_tables: bool,
     cr3: tuple[int, ...],
 ) -> None:
@@ -147,10 +118,7 @@ def dump_vm(
     if not guest_tables and cr3:
         raise click.UsageError("--cr3 goes with --guest-tables")
     output = output or free_name(str(pid))
-    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor, "memory": memory}
-    options |= {"guest": guest_tables, "cr3": cr3}
-    if retries is not None:
-        options["retries"] = retries
-    for line in dump(pid, output, **options):
+    lines = dump(pid, output, stop=stop, max_stop=max_stop, vm=descriptor, guest=guest_tables, cr3=cr3)
+    for line in lines:
         echo(line, err=True)
     echo(f"{output}: dumped; {next_step('check', output)}")

@@ -3,13 +3,13 @@
 from .dump import alive as alive
 from .dump import descendants as descendants
 from .dump import dump_process as dump_process
-from .dump import move_files as move_files
 from .dump import seal_dump as seal_dump
 from .locate import native as native
 from .process import Process as Process
 from .process import called as called
 from .process import check_process as check_process
 from .process import command_line as command_line
+from .process import huge_pages as huge_pages
 from .process import open_process as open_process
 from .process import shown as shown
 from .process import stat_fields as stat_fields

@@ -1,28 +1,21 @@
 """Snapshot a live process with `ptdump`: by eBPF where that works, else from /proc/PID/pagemap; say which."""
 
 import os
-import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import CaptureError, PartialDataError, UsageError, size_in_words
-from ...formats.atomic import says_where
+from ...core.errors import CaptureError, PartialDataError, UsageError
 from ...formats.record import seal
 from ...formats.snapshot import read_snapshot
 from .locate import native
 from .process import command_line, shown, stat_fields
 
-FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
-RETRIES = 3
-MIB = 1 << 20
-COLLECTED = 4 << 30  # bytes that ptdump collects at most unless told otherwise (dumps/ptdump.c)
-FREE = Path("/proc/meminfo")
+RETRIES = 3  # of a descendant that calls exec
 PROVENANCE = ("pid", "comm", "time")
 RESTLESS = "page tables of one moment, as the process changed whenever they were read (--stop holds it still)"
 
@@ -68,81 +61,23 @@ def dump_process(
     directory: str | os.PathLike[str],
     *,
     stop: bool = False,
-    retries: int = RETRIES,
     verify: bool = False,
     bpf: bool | None = None,
     max_stop: int | None = None,
-    memory: int | None = None,
 ) -> list[str]:
-    """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
+    """Write the page tables of process `pid` into `directory`, empty or made here; returns lines for people.
 
     stop     hold the process still while it is read
-    retries  read again at most this often while it changes
     verify   compare every leaf with /proc/PID/pagemap (eBPF only)
     bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
     max_stop milliseconds after which a stopped process is continued whatever was read; None: no limit
-    memory   bytes of tables to collect before they go to the disk, in whole MiB; None: 4 GiB,
-             at most half of what is free
 
     The caller seals the capture. UsageError, PartialDataError if the process ended (nothing is kept then),
     CaptureError if the verification failed (the files are kept).
     """
-    directory = Path(directory)
-    made = make_directory(directory)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as made_in:
-            inside = Path(made_in)
-            with says_where(directory, inside):
-                lines, failed = dump_by_bpf_or_pagemap(
-                    pid, inside, stop, retries, verify, bpf, max_stop, memory
-                )
-            move_files(inside, directory)
-    except BaseException:
-        if made:
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
-    if failed:
-        raise failed
-    return lines
-
-
-def move_files(inside: Path, directory: Path) -> None:
-    """Move all files of a dump, on some kernels more than FILES, snapshot.json last."""
-    for path in sorted(inside.iterdir(), key=lambda path: path.name == FILES[-1]):
-        os.replace(path, directory / path.name)
-
-
-def make_directory(directory: Path) -> bool:
-    """Whether it had to be made. UsageError if it holds a dump or cannot be made."""
-    try:
-        directory.mkdir(mode=0o700)
-        return True
-    except FileExistsError:
-        there = [name for name in FILES if (directory / name).exists()]
-        if not directory.is_dir() or there:
-            raise UsageError(
-                f"{directory}: holds {', '.join(there) or 'no directory'}; give a new one"
-            ) from None
-        return False
-    except OSError as error:
-        raise UsageError(f"{directory}: cannot make this directory: {error.strerror}") from None
-
-
-def dump_by_bpf_or_pagemap(
-    pid: int,
-    inside: Path,
-    stop: bool,
-    retries: int,
-    verify: bool,
-    bpf: bool | None,
-    max_stop: int | None,
-    memory: int | None,
-) -> tuple[list[str], CaptureError | None]:
-    """(lines for people, error to raise after the files are in place)."""
     if max_stop is not None and not (stop and bpf is not False):
         raise UsageError("--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed")
-    command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
-    command += collecting(memory) + stopping(stop, max_stop)
+    command = [str(native("ptdump")), "process", str(pid), "-o", str(directory), *stopping(stop, max_stop)]
     if bpf is False:
         return run_ptdump([*command, "--pagemap"])
     try:
@@ -150,8 +85,7 @@ def dump_by_bpf_or_pagemap(
     except UsageError as error:
         if bpf or max_stop is not None:
             raise
-        lines, failed = run_ptdump([*command, "--pagemap"])
-        return [f"without eBPF: {error}", *lines], failed
+        return [f"without eBPF: {error}", *run_ptdump([*command, "--pagemap"])]
 
 
 def stopping(stop: bool, max_stop: int | None) -> list[str]:
@@ -159,54 +93,15 @@ def stopping(stop: bool, max_stop: int | None) -> list[str]:
     return ["--stop"] * stop + ([] if max_stop is None else ["--max-stop", str(max_stop)])
 
 
-def collecting(memory: int | None) -> list[str]:
-    """ptdump's option for the size of its table buffer, in bytes; UsageError below 1 MiB."""
-    if memory is not None and memory < MIB:
-        raise UsageError(f"memory = {memory} bytes: tables are collected in whole MiB, so 1 MiB or more")
-    return [] if memory is None else ["--memory", str(memory // MIB)]
-
-
-def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:
-    """(lines for people, CaptureError of a failed verification or None); its other failures are raised."""
+def run_ptdump(command: Sequence[str]) -> list[str]:
+    """Lines for people; CaptureError of a failed verification, PartialDataError of a process that ended."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
     if done.returncode == 0:
-        return [*done.stdout.splitlines(), *done.stderr.splitlines()], None
+        return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
     if done.returncode == 1:
-        return [], CaptureError("gpt.entries", "verify", "failed", why)
-    if done.returncode == 3:
-        raise PartialDataError(why)
-    raise UsageError(why)
-
-
-def long_stop(pid: int, memory: int | None) -> str:
-    """A line for whoever is about to stop a process whose tables exceed what ptdump collects in memory; ""
-    where they do not, or the process is gone.
-
-    memory  bytes asked for, None: as many as ptdump takes by itself, at most half of what is free
-    """
-    try:
-        status = (shown(pid) / "status").read_text(errors="replace")
-        [kib] = [line.split()[1] for line in status.splitlines() if line.startswith("VmPTE:")]
-    except (OSError, ValueError):
-        return ""
-    tables = int(kib) * 1024
-    most = min(memory or COLLECTED, free() // 2)
-    if tables <= most:
-        return ""
-    return (
-        f"PID {pid}: its page tables, {size_in_words(tables)}, exceed the {size_in_words(most)} that are "
-        "collected in memory: it stands still until they are on the disk. --memory SIZE collects more, "
-        "--max-stop MS continues it sooner, without --stop it runs on"
-    )
-
-
-def free() -> int:
-    """Bytes that can be had without swapping."""
-    kib = re.search(r"^MemAvailable:\s*(\d{1,18}) kB$", FREE.read_text(), re.MULTILINE)
-    if kib is None:
-        raise UsageError(f"{FREE}: no number of kB behind MemAvailable: is /proc the kernel's own?")
-    return int(kib[1]) * 1024
+        raise CaptureError("gpt.entries", "verify", "failed", why)
+    raise (PartialDataError if done.returncode == 3 else UsageError)(why)
 
 
 # A process and all its descendants in one capture: theirs are captures inside its own.

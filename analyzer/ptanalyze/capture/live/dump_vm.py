@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ...core.errors import UsageError
 from ...formats.record import new_capture, seal
 from ...formats.snapshot import read_vm
-from .dump import RETRIES, collecting, run_ptdump, stopping
+from .dump import run_ptdump, stopping
 from .guests import dump_guest_tables, kvm_vcpus
 from .locate import native
 from .process import open_process
@@ -20,22 +20,18 @@ def dump_vm(
     *,
     stop: bool = False,
     max_stop: int | None = None,
-    retries: int = RETRIES,
     vm: int | None = None,
     guest: bool = False,
     cr3: Sequence[int] = (),
-    memory: int | None = None,
 ) -> list[str]:
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
     stop     hold the VMM, and with it the guest, still while its tables are read
     max_stop milliseconds after which it is continued whatever was read; None: no limit
-    retries  read again at most this often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
     guest    read the guest's own tables too, into captures OUT/cr3-FRAME: those that its vCPUs use, as far as
              KVM knows
     cr3      guest-physical addresses of the root tables to read in their place
-    memory   bytes of nested tables to collect before they go to the disk, in whole MiB; None: 4 GiB
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
@@ -47,12 +43,11 @@ def dump_vm(
         )
     if max_stop is not None and not stop:
         raise UsageError("--max-stop: goes with --stop")
-    command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
-    command += collecting(memory)
+    command = [str(native("ptdump")), "vm", str(pid), *stopping(stop, max_stop)]
     if vm is not None:
         command += ["--vm", str(vm)]
     with open_process(pid) as process, new_capture(out) as inside:
-        lines, _ = run_ptdump([*command, "-o", str(inside)])
+        lines = run_ptdump([*command, "-o", str(inside)])
         facts = read_vm(inside).facts
         if guest:
             slots, vcpus = kvm_vcpus(pid, vm)

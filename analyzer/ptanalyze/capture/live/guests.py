@@ -70,12 +70,10 @@ class GuestTables:
     """An address space of a guest, read from its root.
 
     tree     the user half; nodes are unknown, entries that lead to no dumped table are zero
-    kernel   {level: tables} of the kernel half, counted only
     dropped  {reason: entries} of the user half that were cleared; empty for a sane guest
     """
 
     tree: Tree
-    kernel: dict[int, int]
     dropped: dict[str, int]
 
 
@@ -84,17 +82,13 @@ def read_guest_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLE
 
     read    read(guest-physical address, bytes) -> bytes, or None where there is no memory
     levels  4 or 5, as CR4.LA57 says
-    limit   most tables to read, of either half
+    limit   most tables to read
     """
     with tempfile.TemporaryFile(prefix="ptanalyze-") as spill:
         user = Reader(read, limit, spill)
-        if user.visit(root, levels, 0, NO_PARENT, slice(0, USER_SLOTS)):
+        if user.visit(root, levels, 0, NO_PARENT):
             return None
-        kernel = Reader(read, limit, None)
-        kernel.visit(root, levels, 0, NO_PARENT, slice(USER_SLOTS, ENTRIES_PER_TABLE))
-        tree = tree_of(user.rows, spill, levels)
-    counted = Counter(level for _, _, _, level in kernel.rows[1:])
-    return GuestTables(tree, dict(sorted(counted.items())), dict(user.dropped))
+        return GuestTables(tree_of(user.rows, spill, levels), dict(user.dropped))
 
 
 def read_table(read: Read, frame: int) -> np.ndarray | None:
@@ -106,9 +100,9 @@ def read_table(read: Read, frame: int) -> np.ndarray | None:
 
 
 class Reader:
-    """Depth-first reading of half an address space into `spill`, an open file; None only counts."""
+    """Depth-first reading of the user half of an address space into `spill`, an open file."""
 
-    def __init__(self, read: Read, limit: int, spill: IO[bytes] | None) -> None:
+    def __init__(self, read: Read, limit: int, spill: IO[bytes]) -> None:
         self.read, self.limit, self.spill = read, limit, spill
         self.left = limit * FOLLOWED_PER_TABLE
         self.rows: list[Row] = []
@@ -116,7 +110,7 @@ class Reader:
         self.above: list[int] = []
         self.dropped: Counter[str] = Counter()
 
-    def visit(self, frame: int, level: int, base: int, parent: int, slots: slice = slice(None)) -> str:
+    def visit(self, frame: int, level: int, base: int, parent: int) -> str:
         """Read the table and all below it; the reason for a refusal, else ""."""
         why = self.refusal(frame)
         raw = None if why else read_table(self.read, frame)
@@ -126,9 +120,7 @@ class Reader:
         self.rows.append((base, frame, parent, level))
         self.seen.add(frame)
         if parent == NO_PARENT:
-            kept = np.zeros_like(raw)
-            kept[slots] = raw[slots]
-            raw = kept
+            raw[USER_SLOTS:] = 0
         self.store(me, raw)
         if level > 1:
             self.above.append(frame)
@@ -160,9 +152,8 @@ class Reader:
             self.store(me, raw)
 
     def store(self, table: int, raw: np.ndarray) -> None:
-        if self.spill is not None:
-            self.spill.seek(table * PAGE)
-            self.spill.write(raw.data)
+        self.spill.seek(table * PAGE)
+        self.spill.write(raw.data)
 
 
 def tree_of(rows: list[Row], spill: IO[bytes], levels: int) -> Tree:
@@ -237,8 +228,7 @@ def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[Slot, ...], list[R
     command = [str(native("ptdump")), "vcpus", str(pid)]
     if vm is not None:
         command += ["--vm", str(vm)]
-    lines, _ = run_ptdump(command)
-    memory, registers = (json.loads(line) for line in lines if line.startswith("{"))
+    memory, registers = (json.loads(line) for line in run_ptdump(command) if line.startswith("{"))
     if secret := memory["confidential"]:
         raise UsageError(
             f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
@@ -351,7 +341,6 @@ def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> Non
         "cr3_frame": space.root,
         "vcpus": list(space.vcpus),
         "page_table_isolation": space.pti,
-        "kernel_tables": {str(level): count for level, count in tables.kernel.items()},
         "not_followed": tables.dropped,
         "unknown": [*UNKNOWN],
     }
