@@ -219,11 +219,9 @@ def kvm() -> Capability:
 
 def huge_pages() -> Capability:
     part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
-    text = sysfs.found(THP)
-    if text is None:
-        return Capability(*part, False, f"no {THP}", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
-    chosen = re.search(r"\[(\w+)\]", text)
-    state = chosen[1] if chosen else "unknown"
+    state = pt.live.huge_pages()
+    if state is None:
+        return Capability(*part, False, "none", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
     how = "" if state == "always" else f"echo always | sudo tee {THP}"
     return Capability(*part, state != "never", state, gives, how)
 

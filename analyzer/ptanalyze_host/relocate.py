@@ -16,8 +16,6 @@ import ptanalyze as pt
 
 from . import sysfs
 
-DEAR = 8.0  # microseconds for a MiB, both ways: ptrelocate's first guess, measured on small machines
-AROUND = 800.0  # microseconds of a stop that are no moves
 TABLE = 2 << 20
 SHOWN = 12  # ranges
 GROUPS = Path("/sys/fs/cgroup")
@@ -252,14 +250,7 @@ def counted(nodes: np.ndarray, width: int) -> np.ndarray:
     return np.bincount(nodes.astype(np.int64) % width, minlength=width)
 
 
-def estimate(one: Range, pause: float) -> tuple[int, float]:
-    """(stops, milliseconds of the longest) for a range by itself; `pause` in milliseconds, 0: no bound."""
-    together = DEAR * ((one.end - one.start) >> 20) / 1000
-    stops = max(round(together / pause + 0.5), 1) if pause else 1
-    return stops, AROUND / 1000 + together / stops
-
-
-def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
+def described(planned: Plan, tables: Tables) -> list[str]:
     """What relocation would do: a line each."""
     width = tables.pages.shape[1]
     inside = tables.inside(planned.moved)
@@ -275,11 +266,9 @@ def described(planned: Plan, tables: Tables, pause: float) -> list[str]:
     ]
     for one in sorted(planned.moved, key=lambda one: one.start - one.end)[:SHOWN]:
         here = tables.inside([one])
-        stops, longest = estimate(one, pause)
         lines.append(
             f"  {one.start:x}-{one.end:x}  {pt.errors.size_in_words(one.resident)}, leaf tables "
-            f"{by_node(counted(tables.node[here], width))}; about {pt.errors.plural(stops, 'stop')} "
-            f"of {longest:.1f} ms"
+            f"{by_node(counted(tables.node[here], width))}"
         )
     if len(planned.moved) > SHOWN:
         lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones")

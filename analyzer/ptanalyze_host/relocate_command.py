@@ -51,7 +51,7 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
         planned = relocate.plan(pid, to)
         relocate.refuse_full_group(pid)
         tables = relocate.leaf_tables(pid)
-        for line in relocate.described(planned, tables, pause):
+        for line in relocate.described(planned, tables):
             pt.options.echo(line)
         if not relocate.far(planned, tables):
             pt.options.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")

@@ -46,7 +46,6 @@ class Surveyed:
     leaf, upper  {node: table pages}: those that map 4 KiB pages, and those above them
     huge_bytes   mapped by entries above the leaf tables
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
-    slow_tables  table pages on nodes of slower memory (slow_nodes); None: this host has no such node
     walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
     may_use      nodes that its cpuset and the machine let it take memory from; None: unknown
     """
@@ -61,7 +60,6 @@ class Surveyed:
     upper: dict[int, int]
     huge_bytes: int
     runs: dict[int, float]
-    slow_tables: int | None = None
     walk_share: float | None = None
     may_use: frozenset[int] | None = None
 
@@ -116,15 +114,15 @@ def survey() -> list[Surveyed]:
     ran = subprocess.run([pt.live.native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise pt.UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
-    node_of, slow = nodes_of_cpus(), slow_nodes()
+    node_of = nodes_of_cpus()
     found = []
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
-            found.append(surveyed(json.loads(line), node_of, slow))
+            found.append(surveyed(json.loads(line), node_of))
     return sorted(found, key=lambda one: (-one.remote_bytes, -one.table_bytes, one.pid))
 
 
-def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[int] = frozenset()) -> Surveyed:
+def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
     """Counts of ptsurvey with what /proc says; OSError if the process has ended."""
     pid = int(counts["pid"])
     leaf, *above = (by_node(level) for level in counts["tables"])
@@ -145,9 +143,6 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         runs=runs_on(pid, node_of),
         may_use=frozenset(sysfs.parse_cpus(status["Mems_allowed_list"]))
         if "Mems_allowed_list" in status
-        else None,
-        slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
-        if slow
         else None,
     )
 
@@ -219,17 +214,3 @@ def nodes_of_cpus() -> dict[int, int]:
 def host_nodes() -> int:
     """NUMA nodes of this host that have memory, those without CPUs too."""
     return max(len(sysfs.groups_of(NODES, sysfs.nodes_of(NODES))), 1)
-
-
-def slow_nodes() -> frozenset[int]:
-    """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
-    hmat = sysfs.read_hmat(NODES)
-
-    def as_fast(node: int) -> bool:
-        own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
-        return bool(own) and hmat[node].ns <= min(own)
-
-    nodes = sysfs.nodes_of(NODES)
-    return frozenset(
-        node for node in set(nodes) - {*nodes_of_cpus().values()} if nodes[node].memory and not as_fast(node)
-    )

@@ -139,7 +139,6 @@ def record(one: Surveyed) -> dict[str, object]:
         "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
         "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
         "runs_on": {str(node): share for node, share in one.runs.items()},
-        "slow_tables": one.slow_tables,
         "walk_cycles_share": one.walk_share,
         "ideal_saves_at_most_share": one.ideal_saves,
         "left_behind": one.left_behind,
@@ -173,26 +172,10 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.col
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
     yield pt.columns.Section(lines=[said, *lines, ""])
     below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
-    yield pt.columns.Section(
-        "Page tables of this host", rows(found[:top], nodes), [*below, *on_slow_nodes(found)]
-    )
+    yield pt.columns.Section("Page tables of this host", rows(found[:top], nodes), below)
     if steps:
         yield pt.columns.Section(lines=[""])
         yield pt.terminal.next_steps(steps)
-
-
-def on_slow_nodes(found: Sequence[Surveyed]) -> Iterator[str]:
-    """How much of the page tables is on nodes without CPUs, where the host has some."""
-    if slow := [one for one in found if one.slow_tables]:
-        mib = sum(one.slow_tables or 0 for one in slow) / 256
-        most = max(slow, key=lambda one: one.slow_tables or 0)
-        yield (
-            f"{mib:.1f} MiB of page tables of {pt.errors.plural(len(slow), 'process', 'processes')} "
-            "are on nodes "
-            f"without CPUs, most of PID {most.pid}"
-        )
-    elif any(one.slow_tables is not None for one in found):
-        yield "no page tables are on the nodes without CPUs"
 
 
 def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
@@ -231,13 +214,11 @@ PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # th
 
 def rows(found: Sequence[Surveyed], nodes: int) -> list[dict[str, pt.columns.Cell]]:
     """A row each, with the columns that any of them has a number for, and can differ in."""
-    slow = any(one.slow_tables for one in found)
     grouped = any(one.cgroup not in ("", "/") for one in found)
     counted = any(one.walk_share is not None for one in found)
     made = []
     for one in found:
-        more: dict[str, pt.columns.Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
-        more |= {"cgroup": short(one.cgroup)} if grouped else {}
+        more: dict[str, pt.columns.Cell] = {"cgroup": short(one.cgroup)} if grouped else {}
         if counted:
             share, saves = one.walk_share, one.ideal_saves
             more["walks, % of cycles"] = percent(share)

@@ -104,18 +104,12 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     "cannot detach; or end it like Ctrl-C.",
 )
 @click.option(
-    "--native-run",
-    is_flag=True,
-    help="First run COMMAND once outside the tracer and time it, which narrows the shares of the run. Off "
-    "by default, because not every command can run twice. Only for a whole run; input is empty, "
-    "output is discarded.",
-)
-@click.option(
     "--seconds",
     "native_seconds",
     type=duration,
     metavar="TIME",
-    help="Elapsed time of the region outside the tracer, if you know it. Default: not known.",
+    help="Elapsed time of the region outside the tracer, which narrows the shares of the run. Default: not "
+    "known.",
 )
 @click.option(
     "--strip",
@@ -138,7 +132,6 @@ def command(
     user: str | None,
     strip: str,
     seconds: float | None,
-    native_run: bool,
     native_seconds: float | None,
     command: tuple[str, ...],
     **region: Any,
@@ -171,14 +164,12 @@ def command(
         raise click.UsageError(
             "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
         )
-    if native_run and native_seconds:
-        raise click.UsageError("give --native-run or --seconds, not both")
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record
     from ..capture.live.tracers import Options
     from ..formats.atomic import caller
-    from ..show.terminal import Progress, accesses, size
+    from ..show.terminal import Progress, accesses
 
     output = output or free_name(command[0])
     options = Options(strip=strip == "on", seconds=seconds or 0, **region)
@@ -192,7 +183,6 @@ def command(
     if typed_by := caller():
         user = user or str(typed_by[0])
         os.environ["PATH"] = environment_first()
-    expect(output, region["max_bytes"], progress.terminal)
     recording = record(
         command,
         output,
@@ -202,7 +192,6 @@ def command(
         user=user,
         dump_at=dump_at,
         end_after=then == "end",
-        native_run=native_run,
         seconds=native_seconds,
         watch=progress,
         sealing=progress.sealing,
@@ -212,9 +201,7 @@ def command(
     if recording.freed >= MUCH:
         echo(f"ptanalyze: {freed(recording, options)}", err=True)
     tables = "with its page tables" if recording.snapshot else "without page tables"
-    grown = recording.grown
-    counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
-    echo(f"{output}: recorded {tables}{counted}; {following}")
+    echo(f"{output}: recorded {tables}, {accesses(recording.accesses)}; {following}")
     if not region["follow_fork"] and (recording.children or is_shell(command[0])):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
@@ -248,22 +235,6 @@ def sample_running(
 
 def is_shell(program: str) -> bool:
     return Path(program).name in ("sh", "bash", "dash", "zsh", "ksh", "busybox")
-
-
-def expect(output: str, limit: int, terminal: bool) -> None:
-    """Say on a terminal what is coming: time, and disk space beside what is free."""
-    from ..capture.live.record import GROWTH, SLOWER, free_bytes
-    from ..show.terminal import size
-
-    place = Path(output).parent
-    if not terminal or not place.is_dir():
-        return
-    most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second and thread of that time"
-    echo(
-        f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; answers keep up to three "
-        f"times as much in ~/.cache/ptanalyze; {size(free_bytes(place))} are free",
-        err=True,
-    )
 
 
 def environment_first() -> str:

@@ -344,10 +344,10 @@ class Sides(msgspec.Struct, kw_only=True):
 
 
 class NativeTime(Strict):
-    """The program outside the tracer (`record --native-run`, `--seconds`): seconds of all its threads, in
+    """The program outside the tracer (`record --seconds`): seconds of all its threads, in
     user mode and in the kernel's; ghz: of the CPU then; instructions: of the trace of the same work."""
 
-    how: str  # "run" or "given"
+    how: str  # "given"; "run" in older captures
     seconds: Annotated[float, Meta(ge=LEAST, le=1e9)]  # elapsed
     user_seconds: Annotated[float, Meta(ge=LEAST, le=1e12)]
     system_seconds: Annotated[float, Meta(ge=0, le=1e12)]

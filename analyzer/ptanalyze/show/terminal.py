@@ -306,14 +306,14 @@ class Progress:
 
 
 def line(grown: TraceSize, waiting_for: str = "") -> str:
-    """ "recording: 1:05, 474 M accesses, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before any access."""
+    """ "recording: 1:05, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before anything is written."""
+    from ..formats.trace import HEADER_BYTES
+
     minutes, seconds = divmod(int(grown.seconds), 60)
-    if waiting_for and not grown.accesses:
+    if waiting_for and grown.bytes <= HEADER_BYTES:
         return f"waiting for {waiting_for}: {minutes}:{seconds:02}"
     rate = grown.bytes / max(grown.seconds, 1e-9)
-    return (
-        f"recording: {minutes}:{seconds:02}, {accesses(grown.accesses)}, {size(grown.bytes)}, {size(rate)}/s"
-    )
+    return f"recording: {minutes}:{seconds:02}, {size(grown.bytes)}, {size(rate)}/s"
 
 
 def accesses(count: int) -> str:

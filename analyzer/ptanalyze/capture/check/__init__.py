@@ -9,7 +9,7 @@ import numpy as np
 from ...core import snapshot as bits
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.snapshot import Snapshot, Tree
-from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Trace
+from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
 from ...formats.capture import Capture
 from ...formats.record import damaged_files
 from ...world.address_space import known_pages
@@ -191,8 +191,20 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
 
 def mapped_ranges(trace: Trace, snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
     """(starts, ends), uint64, in order and apart: mapped at the snapshot or by an event of the trace."""
-    (starts, ends), vmas = made(trace.events), snapshot.vmas
+    (starts, ends), vmas = program_maps(trace), snapshot.vmas
     return merged(np.concatenate([vmas["start"], starts]), np.concatenate([vmas["end"], ends]))
+
+
+def program_maps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends), uint64, in order and apart: what the program mapped, as far as its trace knows.
+
+    A break that only falls tells of a heap that was there before the trace.
+    """
+    events = trace.events
+    breaks = events["result"][(events["kind"] == Event.BRK) & (events["result"] > 0)].astype(np.uint64)
+    heap = np.sort(breaks)[[0, -1]] if len(breaks) else np.zeros(2, np.uint64)
+    starts, ends = made(events)
+    return merged(np.append(starts, heap[0]), np.append(ends, heap[1]))
 
 
 def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:

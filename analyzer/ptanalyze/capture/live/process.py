@@ -99,26 +99,32 @@ def huge_pages() -> str | None:
     return None
 
 
-def command_line(pid: int, comm: str | None = None) -> list[str]:
-    """Words of the command line, or the title that a server gave itself; none if `pid` is no `comm` any more,
-    where that is given.
+def command_line(pid: int, name: str | None = None) -> list[str]:
+    """Words of the command line, or the title that a server gave itself; none if `pid` is not called `name`
+    any more, where that is given.
 
     Bytes that are no UTF-8 become \\xff.
     """
     proc = shown(pid)
     try:
         text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
-        if not text or comm not in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):
+        if not text or name not in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):
             return []
     except OSError:
         return []
     return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
 
 
-def called(pid: int) -> str:
-    """ "PID 1234 (name)", as the kernel keeps the name; without it if the process has ended."""
+def comm(pid: int | str) -> str | None:
+    """Name of a process as the kernel keeps it, bytes that are no UTF-8 as \\xff; None if it has ended."""
     try:
         name = (Path("/proc") / str(pid) / "comm").read_bytes().rstrip(b"\n")
     except OSError:
-        return f"PID {pid}"
-    return f"PID {pid} ({name.decode('utf-8', 'backslashreplace')})"
+        return None
+    return name.decode("utf-8", "backslashreplace")
+
+
+def called(pid: int) -> str:
+    """ "PID 1234 (name)"; without the name if the process has ended."""
+    name = comm(pid)
+    return f"PID {pid}" if name is None else f"PID {pid} ({name})"

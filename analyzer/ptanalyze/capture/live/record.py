@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,40 +16,38 @@ from numpy.typing import NDArray
 
 from ...core.errors import CaptureError, PartialDataError, UsageError
 from ...core.safe_files import temporary_directory
-from ...core.snapshot import blocks, leaf
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.record import TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import read_trace
+from ...world.mm_events import merged
+from ..check import Covered, program_maps
 from .locate import native
 from .process import huge_pages
 from .supervise import (
     Children,
     Recording,
     RssPeak,
-    Timed,
     Tracee,
-    TraceGrowth,
     Watch,
     account,
     end,
-    given_time,
     keep_tables,
     leave_room,
     listening,
+    must_read,
+    native_time,
     readable,
     room,
     start,
     supervise,
-    timed_run,
 )
 from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
 
 LEAST_FREE = 64 << 20  # bytes below which nothing is begun
-SLOWER = "6 to 70 times"  # wall time of traced programs over native, measured
 GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256 MiB took 1.2e8
 
 
@@ -69,53 +67,36 @@ def rehearse(dumper: Path) -> None:
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode in (0, 3):
         return
-    said = done.stderr.strip().splitlines() or [f"ptdump ended with {done.returncode}"]
-    why = said[-1].removeprefix("ptdump: ").removesuffix("; run as root")
+    lines = done.stderr.strip().splitlines() or [f"ptdump ended with {done.returncode}"]
+    why = lines[-1].removeprefix("ptdump: ").removesuffix("; run as root")
     raise UsageError(
         f"page tables cannot be read: {why}. Nothing was run; use sudo, or record the trace alone: --no-dump"
     )
 
 
-def free_bytes(directory: Path) -> int:
-    """Bytes free for us where `directory` is. UsageError if that is next to nothing."""
+def must_have_room(directory: Path) -> None:
+    """UsageError if next to nothing is free for us where `directory` is."""
     free = shutil.disk_usage(directory).free
     if free < LEAST_FREE:
         raise UsageError(
             f"{directory}: only {free >> 20} MB are free, too few for a trace; free space, or name another "
             "directory with -o"
         )
-    return free
 
 
 # Which memory of a recorded process is the tracer's, and not the program's.
 
-Ranges = tuple[NDArray[np.uint64], NDArray[np.uint64]]  # starts, lengths in bytes
 
-
-def facts_of_trace(directory: Path, trace: Trace, timed: Timed | None = None) -> None:
-    """Add to snapshot.json of `directory` the VMAs that are the tracer's, and the program's native time."""
+def facts_of_trace(directory: Path, trace: Trace, seconds: float | None = None) -> None:
+    """Add the tracer's own VMAs, and the region's native `seconds`, to snapshot.json of `directory`."""
     path = directory / SNAPSHOT_FILE
     record = json.loads(path.read_bytes())
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)
-    if timed and (executed := int(trace.chunks["instructions"].sum())):
-        record["facts"]["native"] = {**timed.of(trace), "instructions": executed}
+    if seconds and trace.chunks["instructions"].any():
+        record["facts"]["native"] = native_time(seconds, trace)
     with atomic_write(path, "w") as file:
         json.dump(record, file, indent=1)
-
-
-def freed_share(directory: Path, trace: Trace) -> float:
-    """Share of the 2 MiB regions that were touched which no page table maps any more: what was unmapped
-    before the page tables in `directory` were read, or mapped after it."""
-    guest, mapped = read_snapshot(directory).guest, list[NDArray[np.uint64]]()
-    for level, ids, raw in blocks(guest, (1, 2, 3)):
-        table, slot = np.nonzero(leaf(raw, level, guest.encoding))
-        at = guest.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(12 + 9 * (level - 1)))
-        first = np.unique(at >> np.uint64(REGION_SHIFT))
-        size = 512 if level == 3 else 1
-        mapped.append((first[:, None] + np.arange(size, dtype=np.uint64)).ravel())
-    there = np.isin(trace.regions, np.concatenate(mapped)) if mapped else np.zeros(0, bool)
-    return 1 - float(there.mean()) if len(there) else 0.0
 
 
 def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
@@ -127,9 +108,9 @@ def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     mapped = overlaps(vmas, *program_maps(trace))
     behind = np.isin(vmas["start"], vmas["end"][mapped])
     noted = trace.events[trace.events["kind"] == Event.TRACER_MAP]
-    installed = overlaps(vmas, noted["a"], noted["b"]) & ~behind
-    touched = trace.regions << np.uint64(REGION_SHIFT)
-    used = overlaps(vmas, touched, np.full(len(touched), 1 << REGION_SHIFT, np.uint64))
+    installed = overlaps(vmas, *merged(noted["a"], noted["a"] + noted["b"])) & ~behind
+    touched = np.sort(trace.regions) << np.uint64(REGION_SHIFT)
+    used = overlaps(vmas, touched, touched + np.uint64(1 << REGION_SHIFT))
     ranges: list[list[int]] = []
     for vma in vmas[~mapped & (installed | ~used)]:
         if ranges and ranges[-1][1] == vma["start"]:
@@ -139,33 +120,12 @@ def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     return ranges
 
 
-def program_maps(trace: Trace) -> Ranges:
-    """What the program mapped, as far as its trace knows."""
-    starts, lengths = zip(*_program_maps(trace), strict=True)
-    return np.concatenate(starts), np.concatenate(lengths)
-
-
-def _program_maps(trace: Trace) -> Iterator[Ranges]:
-    given = trace.events[trace.events["result"] > 0]
-    for kind, length in ((Event.MMAP, "b"), (Event.MREMAP, "c")):
-        mapped = given[given["kind"] == kind]
-        yield mapped["result"].astype(np.uint64), mapped[length]
-    heap = given["result"][given["kind"] == Event.BRK].astype(np.uint64)
-    if len(heap):
-        yield heap.min(keepdims=True), heap.max(keepdims=True) - heap.min()
-
-
-def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """bool per VMA: it shares a byte with one of the ranges."""
-    some = np.flatnonzero(lengths > 0)
-    if not len(some):
-        return np.zeros(len(vmas), bool)
-    order = some[np.argsort(starts[some])]
-    start = starts[order]
-    end = np.maximum.accumulate(start + lengths[order])
-    before = np.searchsorted(start, vmas["end"], side="left") - 1  # the last that starts below the VMA's end
-    found: NDArray[np.bool_] = (before >= 0) & (end[np.maximum(before, 0)] > vmas["start"])
-    return found
+def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """bool per VMA: it shares a byte with one of the ranges, which are in order and apart."""
+    shared: NDArray[np.bool_] = np.searchsorted(ends, vmas["start"], side="right") < np.searchsorted(
+        starts, vmas["end"], side="left"
+    )
+    return shared
 
 
 RECORD = "record.json"
@@ -176,7 +136,6 @@ SHORTER = {
     "exec": "the program replaced itself and its page tables by another (exec), which was not traced: name "
     "that one in the command, and put wrappers such as env, taskset or numactl before ptanalyze"
 }
-NAMES = {int(one): one.name for one in signal.Signals}
 LIKELY: dict[tuple[str, int], str] = {
     ("qemu", signal.SIGILL): (
         "QEMU lacks some instructions, AVX-512 among them: build the program for x86-64-v3, or forbid it "
@@ -211,7 +170,6 @@ def record(
     user: str | None = None,
     dump_at: str | None = None,
     end_after: bool = False,
-    native_run: bool = False,
     seconds: float | None = None,
     watch: Watch | None = None,
     sealing: Watch | None = None,
@@ -224,15 +182,14 @@ def record(
              fifth, as most programs free memory before they end; None: the end of a region that is marked,
              else the peak
     end_after  end the program when its region is over, as Ctrl-C does; else it runs on under the tracer
-    native_run  run the command once before, outside the tracer, and keep what it took: for a whole run
-    seconds  what the region takes outside the tracer, elapsed, instead
+    seconds  what the region takes outside the tracer, elapsed; None: not known
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
     without page tables, or the trace ended early; the message says which.
     """
     words = [str(word) for word in command]
-    program, as_user = find_program(words), account(user) if user else None
+    program, runs_as = find_program(words), account(user) if user else None
     how = options or Options()
     dump_at = dump_at or ("end" if how.marked else "peak")
     if dump_at not in MOMENTS:
@@ -242,23 +199,16 @@ def record(
             "end_after: the region lasts until the program ends, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
-    if native_run and (how.marked or not dump):
-        raise UsageError(
-            "native_run: times whole runs with page tables only, as a region is not visible outside the "
-            "tracer; give its time with --seconds"
-        )
     pairs = list(how.items())
     dumper = native("ptdump") if dump else None
     if dumper:
         rehearse(dumper)
-    if as_user:
-        as_user.must_read([program, *tools(tracer)])
+    must_read(runs_as, [program, *tools(tracer)])
     with new_capture(out) as directory:
-        free_bytes(directory)
-        timed = timed_run(program, words, as_user) if native_run else given_time(seconds) if seconds else None
-        recording = Recording(Path(out), 0, user=as_user.uid if as_user else os.geteuid())
-        trace = room(directory, as_user) / TRACE
-        with listening(as_user) as listener:
+        must_have_room(directory)
+        recording = Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
+        trace = room(directory, runs_as) / TRACE
+        with listening(runs_as) as listener:
             place: list[tuple[str, object]] = [
                 ("out", trace.resolve()),
                 ("command", shlex.join(map(readable, words))[:NOTED]),
@@ -266,23 +216,24 @@ def record(
             if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()
-            process = start(TRACERS[tracer](program, words, place + pairs), as_user)
+            process = start(TRACERS[tracer](program, words, place + pairs), runs_as)
             peak = RssPeak(process.pid) if dump and dump_at == "peak" else None
             children = Children(trace.parent) if how.follow_fork else None
-            seen = recording, TraceGrowth(trace), peak, watch, children, end_after
+            seen = recording, trace.parent, peak, watch, children, end_after
+            run = Tracee(process, listener, dumper, directory, *seen)
             try:
-                supervise(Tracee(process, listener, dumper, directory, *seen))
+                supervise(run)
             finally:
                 end(process)
         recording.exit_status = process.returncode
-        if sealing and recording.grown:
-            sealing(recording.grown)
+        if sealing:
+            sealing(run.trace_size())
         wait_for_writers(trace.parent)
-        leave_room(directory, as_user)
+        leave_room(directory, runs_as)
         keep_tables(directory, recording)
         shown = [readable(word) for word in words]
         followed = seal_children(directory, shown, recording.interrupted)
-        finish(directory, recording, shown, tracer, started, followed, timed)
+        finish(directory, recording, shown, tracer, started, followed, seconds)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(DIED[dump_at] if recording.exit_status < 0 else UNREACHED)
     if recording.problems:
@@ -306,7 +257,7 @@ def finish(
     tracer: str,
     started: float,
     followed: Sequence[int] = (),
-    timed: Timed | None = None,
+    native_seconds: float | None = None,
 ) -> None:
     """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
@@ -314,7 +265,7 @@ def finish(
     except CaptureError as error:
         how = f"{ending(recording)}{likely(recording, tracer)}"
         raise UsageError(f"{command[0]}: {how}; nothing was recorded: {error}") from None
-    ended = trace.facts["ended"]
+    recording.accesses, ended = trace.accesses, trace.facts["ended"]
     if recording.exit_status < 0 and not (recording.interrupted or recording.ended):
         recording.problems.append(f"{ending(recording)}{likely(recording, tracer)}")
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
@@ -322,8 +273,8 @@ def finish(
     if lost := trace.facts.get("lost_threads", 0):
         recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
     if recording.snapshot:
-        facts_of_trace(directory, trace, timed)
-        recording.freed = freed_share(directory, trace)
+        facts_of_trace(directory, trace, native_seconds)
+        recording.freed = Covered(trace, read_snapshot(directory)).freed
     elif trace.facts["guest_base"]:
         recording.problems.append("the program's addresses were moved by the tracer")
     facts = {
@@ -375,7 +326,8 @@ def ending(recording: Recording) -> str:
     status = recording.exit_status
     if status >= 0:
         return f"it ended with exit status {status}"
-    return f"it was killed by {NAMES.get(-status, f'signal {-status}')}"
+    names = {int(number): number.name for number in signal.Signals}
+    return f"it was killed by {names.get(-status, f'signal {-status}')}"
 
 
 def likely(recording: Recording, tracer: str) -> str:

@@ -28,9 +28,7 @@ from ...core.errors import UsageError, is_whole
 from ...core.safe_files import temporary_directory
 from ...core.trace import Trace
 from ...formats.atomic import take_over
-from ...formats.trace import FRAME_DTYPE, HEADER_BYTES
-from ...kernels.trace_codec import FRAME_MAGIC
-from .process import shown
+from .process import comm, shown
 
 # Whom a recorded program runs as (`--user`), and the room in which its tracer may write.
 
@@ -38,63 +36,56 @@ ROOM = ".traced"
 CAN_READ = 'for f do test -r "$f" || { printf %s "$f"; exit 1; }; done'
 
 
-@dataclass(frozen=True)
-class Account:
-    """A user: uid, gid, supplementary groups, name and home directory."""
-
-    name: str
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-    home: str
-
-    def popen(self) -> dict[str, Any]:
-        """Arguments of Popen that start a program as this user, in its own HOME."""
-        mine = {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
-        return {"user": self.uid, "group": self.gid, "extra_groups": self.groups, "env": os.environ | mine}
-
-    def must_read(self, paths: Iterable[Path | str]) -> None:
-        """UsageError that names the first path which this user cannot reach or read."""
-        names = [os.path.abspath(path) for path in paths]
-        how = {key: value for key, value in self.popen().items() if key != "env"}
-        done = subprocess.run(
-            ["/bin/sh", "-c", CAN_READ, "sh", *names], **how, cwd="/", capture_output=True, check=False
-        )
-        if done.returncode:
-            name = os.fsdecode(done.stdout) or names[0]
-            raise UsageError(
-                f"--user {self.name}: {name} is out of this user's reach; give it and its directories "
-                "read permission, work in a directory where the user may, or run it as root: --user root"
-            )
-
-
-def account(name: str) -> Account | None:
-    """Account of a user by name or number; None for ourselves. UsageError without such a user, or root."""
+def account(name: str) -> pwd.struct_passwd | None:
+    """A user by name or number, None for ourselves; UsageError without such a user, or if we are not root."""
     try:
-        entry = pwd.getpwuid(int(name)) if is_whole(name) else pwd.getpwnam(name)
+        user = pwd.getpwuid(int(name)) if is_whole(name) else pwd.getpwnam(name)
     except (KeyError, OverflowError):
         raise UsageError(f"--user {name}: no such user") from None
-    if entry.pw_uid == os.geteuid():
+    if user.pw_uid == os.geteuid():
         return None
     if os.geteuid():
         raise UsageError(f"--user {name}: only root can run a program as somebody else; use sudo")
-    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
+    return user
 
 
-def room(directory: Path, user: Account | None) -> Path:
+def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    """Arguments of Popen that start a program as this user, with all groups and in its own HOME."""
+    if user is None:
+        return {}
+    groups = os.getgrouplist(user.pw_name, user.pw_gid)
+    mine = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups, "env": os.environ | mine}
+
+
+def must_read(user: pwd.struct_passwd | None, paths: Iterable[Path | str]) -> None:
+    """UsageError that names the first path which this user cannot reach or read."""
+    if user is None:
+        return
+    names = [os.path.abspath(path) for path in paths]
+    how = {**as_user(user), "env": None, "cwd": "/", "capture_output": True, "check": False}
+    done = subprocess.run(["/bin/sh", "-c", CAN_READ, "sh", *names], **how)
+    if done.returncode:
+        name = os.fsdecode(done.stdout) or names[0]
+        raise UsageError(
+            f"--user {user.pw_name}: {name} is out of this user's reach; give it and its directories "
+            "read permission, work in a directory where the user may, or run it as root: --user root"
+        )
+
+
+def room(directory: Path, user: pwd.struct_passwd | None) -> Path:
     """Where the tracer writes: `directory`, or a room in it that is `user`'s, who may write nowhere else."""
     if user is None:
         return directory
     inside = directory / ROOM
     inside.mkdir(mode=0o700)
-    os.chown(inside, user.uid, user.gid)
+    os.chown(inside, user.pw_uid, user.pw_gid)
     directory.chmod(0o711)
-    user.must_read([inside])
+    must_read(user, [inside])
     return inside
 
 
-def leave_room(directory: Path, user: Account | None) -> None:
+def leave_room(directory: Path, user: pwd.struct_passwd | None) -> None:
     """Move the traces that `user`'s tracer wrote to `directory`, ours again."""
     if user is None:
         return
@@ -102,7 +93,7 @@ def leave_room(directory: Path, user: Account | None) -> None:
     directory.chmod(0o700)
     os.chown(inside, os.geteuid(), os.getegid())
     for path in inside.glob("*.ptt"):
-        take_over(path, user.uid)
+        take_over(path, user.pw_uid)
         path.rename(directory / path.name)
     for path in inside.iterdir():
         path.unlink()
@@ -124,9 +115,6 @@ class Children:
         """{PID: its trace}."""
         named = ((TRACE.fullmatch(path.name), path) for path in sorted(self.traces.iterdir()))
         return {int(name[1]): path for name, path in named if name}
-
-    def pids(self) -> set[int]:
-        return set(self.files())
 
     def writing(self) -> list[int]:
         """Those whose tracers have not finished their files: they hold a lock as long as they write."""
@@ -162,48 +150,13 @@ def descriptor(file: int) -> Iterator[int]:
         os.close(file)
 
 
-# How far a trace has come while its program runs: bytes and accesses, from the heads of its frames.
-
-MOST = 20_000  # frames looked at in one go: some milliseconds
-
-
 @dataclass(frozen=True)
 class TraceSize:
-    """seconds since the start, bytes of all traces, accesses of the main one as far as it was read, and bytes
-    that are free beside it."""
+    """Seconds since the start, bytes of all traces, and bytes that are free beside them."""
 
     seconds: float
     bytes: int
-    accesses: int
     free: int
-
-
-class TraceGrowth:
-    """A trace file that is being written; `look` reads on from where it stopped."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.at, self.accesses = path, HEADER_BYTES, 0
-
-    def look(self, seconds: float) -> TraceSize:
-        written = sum(path.stat().st_size for path in self.path.parent.glob("*.ptt"))
-        if written > HEADER_BYTES and self.path.exists():
-            self.read_on()
-        place = os.statvfs(self.path.parent)
-        return TraceSize(seconds, written, self.accesses, place.f_bavail * place.f_frsize)
-
-    def read_on(self) -> None:
-        with open(self.path, "rb", buffering=0) as file:
-            for _ in range(MOST):
-                head = os.pread(file.fileno(), FRAME_DTYPE.itemsize, self.at)
-                if len(head) < FRAME_DTYPE.itemsize or field(head, "magic") != FRAME_MAGIC:
-                    return
-                self.accesses += field(head, "accesses")
-                self.at += FRAME_DTYPE.itemsize + field(head, "bytes")
-
-
-def field(head: bytes, name: str) -> int:
-    """A number of a frame's head."""
-    return int(np.frombuffer(head, FRAME_DTYPE)[name][0])
 
 
 # When to read page tables again while a program runs, so that those of its largest moment are kept.
@@ -287,7 +240,7 @@ class Recording:
     children: dict[int, str] = field_module(default_factory=dict)  # PIDs seen while it ran
     problems: list[str] = field_module(default_factory=list)
     user: int = 0  # whom the program ran as
-    grown: TraceSize | None = None  # the trace at the end
+    accesses: int = 0  # of the main trace
 
     @property
     def snapshot(self) -> bool:
@@ -303,6 +256,7 @@ class Recording:
 class Tracee:
     """A program under its tracer, and what belongs to it.
 
+    traces  the directory in which its tracer writes
     peak  None, or page tables are read as it grows; children  None, or those traced into trace.PID.ptt
     end_after  the program is ended when its region is over
     """
@@ -312,7 +266,7 @@ class Tracee:
     dumper: Path | None
     directory: Path
     recording: Recording
-    growth: TraceGrowth
+    traces: Path
     peak: RssPeak | None = None
     watch: Watch | None = None
     children: Children | None = None
@@ -323,11 +277,15 @@ class Tracee:
     def look(self) -> None:
         """Say how far the trace has come; read page tables again if the program has grown."""
         self.recording.children |= children_of(self.process.pid)
-        self.recording.grown = self.growth.look(time.monotonic() - self.started)
         if self.watch:
-            self.watch(self.recording.grown)
+            self.watch(self.trace_size())
         if self.peak and self.process.returncode is None and self.peak.due():
             self.read_tables("peak")
+
+    def trace_size(self) -> TraceSize:
+        written = sum(path.stat().st_size for path in self.traces.glob("*.ptt"))
+        place = os.statvfs(self.traces)
+        return TraceSize(time.monotonic() - self.started, written, place.f_bavail * place.f_frsize)
 
     def pause(self) -> float:
         """Seconds until the next look; where the peak is wanted, a tenth of the run so far."""
@@ -359,7 +317,7 @@ class Tracee:
         """A tracer of ours waits for the page tables of its process to be read."""
         if pid != self.process.pid:
             place = self.directory / f"pid-{pid}"
-            if self.dumper and self.children and pid in self.children.pids() and not place.exists():
+            if self.dumper and self.children and pid in self.children.files() and not place.exists():
                 dump(self.dumper, pid, place)
             return
         # a program that goes to the background ends between two looks
@@ -415,21 +373,13 @@ def children_of(pid: int) -> dict[int, str]:
     return {child: name for child, name in named if name not in (None, "pt-watcher")}
 
 
-def comm(pid: str) -> str | None:
-    """Name of a process as the kernel keeps it, None if it has ended."""
-    try:
-        return readable(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"))
-    except OSError:
-        return None
-
-
 def readable(word: str | bytes) -> str:
     """An argument or name as text; bytes that are no UTF-8 as \\xff."""
     return os.fsencode(word).decode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager
-def listening(user: Account | None = None) -> Iterator[socket.socket]:
+def listening(user: pwd.struct_passwd | None = None) -> Iterator[socket.socket]:
     """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
     the capture's is."""
     with temporary_directory() as place, socket.socket(socket.AF_UNIX) as listener:
@@ -437,11 +387,11 @@ def listening(user: Account | None = None) -> Iterator[socket.socket]:
         listener.listen()
         if user:
             os.chmod(place, 0o711)
-            os.chown(f"{place}/control", user.uid, user.gid)
+            os.chown(f"{place}/control", user.pw_uid, user.pw_gid)
         yield listener
 
 
-def start(argv: list[str], user: Account | None = None) -> Process:
+def start(argv: list[str], user: pwd.struct_passwd | None = None) -> Process:
     """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
 
     It is killed when we are: nothing else would end it. It is the first to
@@ -455,75 +405,26 @@ def start(argv: list[str], user: Account | None = None) -> Process:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_GO)
 
-    return subprocess.Popen(
-        argv, stdin=stdin, process_group=0, preexec_fn=prepare, **(user.popen() if user else {})
-    )
+    return subprocess.Popen(argv, stdin=stdin, process_group=0, preexec_fn=prepare, **as_user(user))
 
 
-# What a program takes outside the tracer.
+def native_time(seconds: float, trace: Trace) -> dict[str, Any]:
+    """The fact for snapshot.json of a region that takes `seconds` outside the tracer.
 
-
-@dataclass(frozen=True)
-class Timed:
-    """how: "run" or "given"; seconds elapsed; user, system: of all threads, None where not measured."""
-
-    how: str
-    seconds: float
-    user: float | None
-    system: float
-    ghz: float
-
-    def of(self, trace: Trace) -> dict[str, Any]:
-        """The fact for snapshot.json; where only elapsed time is given, threads are taken to be busy: as many
-        as equal ones have the same sum of squared shares of the accesses."""
-        shares = np.bincount(trace.chunks["thread"], weights=trace.chunks["accesses"])
-        busy = float(shares.sum() ** 2 / max((shares**2).sum(), 1.0))
-        user = self.seconds * max(busy, 1.0) if self.user is None else self.user
-        times = {"seconds": self.seconds, "user_seconds": user, "system_seconds": self.system}
-        return {"how": self.how, **times, "ghz": self.ghz}
-
-
-def given_time(seconds: float) -> Timed:
-    return Timed("given", seconds, None, 0.0, ghz_now())
-
-
-def timed_run(program: str, words: list[str], user: Account | None = None) -> Timed:
-    """Run a command to its end, without input and output, and time it and what it waited for. wait4(2).
-
-    UsageError if it fails: what takes another way is not the traced run.
+    Threads are taken to be busy: as many as equal ones have the same sum of squared shares of the accesses.
     """
-    started = time.monotonic()
-    process = subprocess.Popen(
-        words,
-        executable=program,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_us(),
-        **(user.popen() if user else {}),
-    )
-    try:
-        _, status, used = os.wait4(process.pid, 0)
-    except BaseException:
-        end(process)
-        raise
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise UsageError(
-            f"--native-run: {words[0]} ended with status {process.returncode}; nothing was traced: a command "
-            "that cannot be run twice, or needs input, is recorded without it"
-        )
-    elapsed = time.monotonic() - started
-    return Timed("run", elapsed, max(used.ru_utime, 1e-3), used.ru_stime, ghz_now())
+    shares = np.bincount(trace.chunks["thread"], weights=trace.chunks["accesses"])
+    busy = max(float(shares.sum() ** 2 / max((shares**2).sum(), 1.0)), 1.0)
+    times = {"seconds": seconds, "user_seconds": seconds * busy, "system_seconds": 0.0}
+    executed = int(trace.chunks["instructions"].sum())
+    return {"how": "given", **times, "ghz": ghz_now(), "instructions": executed}
 
 
 def ghz_now() -> float:
     """Clock of the fastest CPU now, proc_cpuinfo(5); 2 where the kernel does not tell."""
     text = Path("/proc/cpuinfo").read_text()
-    known = [
-        float(mhz) / 1000 for mhz in re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", text, re.MULTILINE)
-    ]
-    return max(known, default=2.0) or 2.0
+    mhz = re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", text, re.MULTILINE)
+    return max(map(float, mhz), default=0.0) / 1000 or 2.0
 
 
 def end(process: Process) -> None:
@@ -545,7 +446,6 @@ def supervise(run: Tracee) -> None:
             run.read_tables("interrupt")
         run.read_children()
         interrupt(run)
-    run.recording.grown = run.growth.look(time.monotonic() - run.started)
 
 
 def interrupt(run: Tracee) -> None:
