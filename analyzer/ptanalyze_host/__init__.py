@@ -1,4 +1,5 @@
-"""The running host: survey of its processes, samples of the pages they use, relocation of their tables."""
+"""The running host: survey of its processes, samples of the pages they use, relocation of their
+tables; huge pages for which mapping."""
 
 COMMANDS = {
     "Capture": {
@@ -7,6 +8,9 @@ COMMANDS = {
     "Inspect": {
         "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
         "relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to a process's threads."),
+    },
+    "Ask": {
+        "hugepages": ("ptanalyze_host.hugepages_command", "Rank mappings by gain from huge pages."),
     },
     "Model": {
         "topology": ("ptanalyze_host.topology_command", "Measure CPU and memory latencies."),

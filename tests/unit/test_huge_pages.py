@@ -21,19 +21,19 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.hugepages import huge_pages as huge_pages_of
-from ptanalyze.analysis.hugepages import line_to_type, walks_by_vma
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.core.columns import CAREFUL, GONE, message
 from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
-from ptanalyze.show.advise import view_huge_pages
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.trees import overlap, within
+from ptanalyze_host.hugepages import huge_pages as huge_pages_of
+from ptanalyze_host.hugepages import line_to_type, walks_by_vma
+from ptanalyze_host.hugepages_command import view
 from ptanalyze_synth.capture import synth
 from replay_cases import COSTS, cases, scenario_of
 from replay_cases import ask as ask_of
@@ -485,7 +485,7 @@ def test_what_mappings_save_adds_up_to_what_thp_saves_and_its_waste(tmp_path):
     assert frame["huge_bytes"].sum() == whole[1].facts["regions_promoted"] << 21
     assert frame["saved_per_mib"].is_monotonic_decreasing
     assert frame["line"].iloc[0].startswith("madvise((void *)0x")
-    first, _, last = view_huge_pages(frame)
+    first, _, last = view(frame)
     assert first.lines[0] == str(message("hugepages", "best", name="anonymous memory",
         start=frame["start"].iloc[0], share=frame["saved_share"].iloc[0]))  # fmt: skip
     assert frame["line"].iloc[0] in "".join(map(str, last.lines))

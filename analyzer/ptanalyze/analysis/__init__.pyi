@@ -3,6 +3,7 @@
 from ..core.options import Keywords as Keywords
 from ..cost.throughput import rated as rated
 from ..kernels.replay import counters as counters
+from ..world.mm_events import advice as advice
 from .advise import Advised as Advised
 from .advise import Question as Question
 from .classify import locality as locality

@@ -41,7 +41,6 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "whatif": Entry(".whatif", "Replay page walks under other placements."),
         "timeline": Entry(".timeline", "Show locality over time."),
         "sweep": Entry(".sweep", "Replay every combination of parameters."),
-        "hugepages": Entry(".hugepages", "Rank mappings by gain from huge pages."),
         "advise": Entry(".advise", "Rank all policies within a budget."),
     },
     "Model": {

@@ -6,19 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.advise import Report
-from ..analysis.hugepages import NO_LINE
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
-from ..core.columns import CAREFUL, Cell, Finding, Section, message
-from ..core.errors import show_duration, size_in_words
+from ..core.columns import Cell, Section, message
+from ..core.errors import show_duration
 from ..core.interval import interval
 from ..cost.result import owned
-from .terminal import typed
-from .whatif import about, aligned, baseline, beware, by_size, earned, labels, table, to_type
+from .whatif import about, baseline, beware, by_size, earned, labels, table, to_type
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from ..analysis.size import SizeCurve
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
@@ -93,50 +89,3 @@ def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
         ],
         "refused": {**report.refused, **report.left_out},
     } | ({"sizes": sizes} if sizes else {})
-
-
-# Huge pages by mapping as a view for people.
-
-MAPPINGS, LINES = 8, 3  # of a first screen
-WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
-
-
-def view_huge_pages(table: DataFrame) -> Iterator[Section]:
-    """The mapping that saves most, the mappings (`huge_pages`), and what to type for the best of them."""
-    head = "mapping", "name", "walks", "saved", "huge pages", "waste", "saved/MiB"
-    walks = max(table.attrs["walks"], 1)
-    rows = [
-        (
-            f"{row.start:x}",
-            (row.name.rpartition("/")[2] or "anonymous")[:20],
-            f"{100 * row.walks / walks:.0f} %",
-            f"{100 * row.saved_share:.0f} %",
-            size_in_words(row.huge_bytes),
-            size_in_words(row.waste_bytes),
-            f"{row.saved_per_mib:,.0f}",
-        )
-        for row in table.itertuples(index=False)
-    ]
-    best = table[table.huge_bytes > 0].nlargest(1, "walks_saved")
-    gains = [
-        message(
-            "hugepages", "best", name=row.name or "anonymous memory", start=row.start, share=row.saved_share
-        )
-        for row in best.itertuples(index=False)
-        if row.walks_saved > 0
-    ]
-    findings = [Finding(**{**one, "policy": ""}) for one in table.attrs["findings"]]
-    careful = [finding.sentence for finding in findings if finding.weight == CAREFUL]
-    first = str(gains[0] if gains else message("hugepages", "none"))
-    yield Section(lines=[first, *careful, "", *(aligned([head, *rows[:MAPPINGS]]) if rows else [])])
-    more = [str(message("hugepages", "more", rows=len(rows) - MAPPINGS))] if len(rows) > MAPPINGS else []
-    worth = table[
-        (table.saved_share >= WORTH_TYPING) & (table.walks_saved > 0) & ~table["line"].isin([NO_LINE])
-    ]
-    lines = [
-        line
-        for row in worth.head(LINES).itertuples(index=False)
-        for line in typed(f"{row.start:x}", row.line)
-    ]
-    yield Section(lines=[*more, ""])
-    yield Section("Type" if lines else "", [], lines)

@@ -7,16 +7,7 @@ from typing import Unpack
 import numpy as np
 from pandas import DataFrame
 
-from ..core.columns import described
-from ..core.errors import UsageError
-from ..core.options import Keywords
-from ..core.trace import WalkStream, blocks, read_only
-from ..formats.capture import CaptureLike
-from ..policies import availability, plan_for
-from ..world.address_space import vma_of
-from ..world.mm_events import advice
-from ..world.scenario import Scenario, leaf_entries
-from .setup import Setup, open_replay_capture, setup_of
+import ptanalyze as pt
 
 BATCH = 1 << 20  # walks
 PAGES, PAGE_BYTES, MIB = 512, 4096, 1 << 20
@@ -26,7 +17,9 @@ NO_LINE = "-"
 
 
 def huge_pages(
-    capture: CaptureLike = None, setup: Setup | None = None, **options: Unpack[Keywords]
+    capture: pt.formats.CaptureLike = None,
+    setup: pt.Setup | None = None,
+    **options: Unpack[pt.analysis.Keywords],
 ) -> DataFrame:
     """Walks that 2 MiB pages save in each VMA, all of them made huge together; most saved per MiB first.
 
@@ -38,13 +31,13 @@ def huge_pages(
     are those of a further run of the region, warm, or of the run as traced (Setup.cold). Arguments as of
     `replay`. UsageError without a trace; RefusedError where `thp` is refused.
     """
-    how, known = setup_of(setup, options), open_replay_capture(capture)
+    how, known = pt.analysis.setup_of(setup, options), pt.analysis.open_replay_capture(capture)
     scenario = known.scenario(how)
     if not scenario.traced:
-        raise UsageError(
+        raise pt.UsageError(
             f"{known.capture.directory}: no trace, and so no walks; record one, or see classify --by vma"
         )
-    plan = plan_for("thp")
+    plan = pt.policies.plan_for("thp")
     plan.check(scenario)
     shaped = plan.reshape(scenario)
     now, then = (
@@ -66,7 +59,7 @@ def huge_pages(
         }
     )
     table["saved_per_mib"] = (table.walks_saved * MIB / table.huge_bytes).where(table.huge_bytes > 0, 0.0)
-    asked = advice(scenario.trace.events).asked
+    asked = pt.analysis.advice(scenario.trace.events).asked
     table["line"] = [
         "nothing: the program asks already"
         if ((asked[:, 0] < end) & (asked[:, 1] > start)).any()
@@ -76,12 +69,15 @@ def huge_pages(
     table = table[(table.walks > 0) | (table.huge_bytes > 0)]
     ranked = table.sort_values(["saved_per_mib", "walks"], ascending=False, kind="stable", ignore_index=True)
     walks, left = int(now.sum()), int(then.sum())
-    return described(ranked, shaped.findings, known.provenance, walks=walks, walks_left=left)
+    return pt.columns.described(ranked, shaped.findings, known.provenance, walks=walks, walks_left=left)
 
 
 def line_to_type(name: str, start: int, end: int, fits: bool) -> str:
     """What gives a VMA alone huge pages, NO_LINE where none fits (`fits`) or the kernel gives none."""
-    call, malloc = f"madvise((void *){start:#x}, {end - start:#x}, MADV_HUGEPAGE)", availability("thp").line
+    call, malloc = (
+        f"madvise((void *){start:#x}, {end - start:#x}, MADV_HUGEPAGE)",
+        pt.policies.availability("thp").line,
+    )
     if not fits and not name.startswith("/"):
         return NO_LINE
     if name == "[heap]":
@@ -97,23 +93,23 @@ def line_to_type(name: str, start: int, end: int, fits: bool) -> str:
     return f"{call}; from malloc: {malloc}"
 
 
-def walks_by_vma(scenario: Scenario, stream: WalkStream) -> np.ndarray:
+def walks_by_vma(scenario: pt.scenario.Scenario, stream: pt.trace.WalkStream) -> np.ndarray:
     """int64[V + 1]: walks to each VMA, then to none."""
     vmas, va = scenario.snapshot.vmas, scenario.space.regions.va
     counts = np.zeros(len(vmas) + 1, np.int64)
-    for page in blocks(read_only(stream.page), BATCH):
+    for page in pt.trace.blocks(pt.trace.read_only(stream.page), BATCH):
         region = va[page >> np.uint32(9)].astype(np.uint64) << np.uint64(21)
         address = region | (page.astype(np.uint64) & np.uint64(511)) << np.uint64(12)
-        counts += np.bincount(vma_of(address, vmas), minlength=len(counts))
+        counts += np.bincount(pt.address_space.vma_of(address, vmas), minlength=len(counts))
     return counts
 
 
-def _promoted(scenario: Scenario, shaped: Scenario) -> tuple[np.ndarray, np.ndarray]:
+def _promoted(scenario: pt.scenario.Scenario, shaped: pt.scenario.Scenario) -> tuple[np.ndarray, np.ndarray]:
     """(int64[V], int64[V]): regions of each VMA that become huge, and pages of 4 KiB mapped in them."""
     before, after, vmas = scenario.snapshot.guest, shaped.snapshot.guest, scenario.snapshot.vmas
     leaf = before.level == 1
     gone = leaf & ~np.isin(before.base, after.base[after.level == 1])
-    of, count = vma_of(before.base[gone], vmas), len(vmas) + 1
+    of, count = pt.address_space.vma_of(before.base[gone], vmas), len(vmas) + 1
     regions = np.bincount(of, minlength=count)[: len(vmas)]
-    pages = np.bincount(of, leaf_entries(before)[gone], count)[: len(vmas)].astype(np.int64)
+    pages = np.bincount(of, pt.scenario.leaf_entries(before)[gone], count)[: len(vmas)].astype(np.int64)
     return regions, pages
