@@ -86,12 +86,11 @@ def bench_classify(two_dimensional, bandwidth):
 
 def bench_count_nested(space, plain, bandwidth):
     """The histogram kernel alone, as classify calls it."""
-    from ptanalyze.analysis.leaf_classes import _host, node_classes
+    from ptanalyze.analysis.leaf_classes import _places
     from ptanalyze.kernels import classify as kernels
     from ptanalyze.kernels.walker import Segments
 
-    nodes, of_table = node_classes(space)
-    host = _host(space, of_table, len(nodes))
+    of_table, host, _ = _places(space)
     entries = read_only(space.snapshot.guest.entries)
     table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)
     ends = np.zeros(TABLES, np.int16), np.full(TABLES, 512, np.int16)

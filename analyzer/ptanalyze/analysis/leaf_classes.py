@@ -63,21 +63,15 @@ class Classification:
         words = ("Local", "Remote")
         return words if self.native else tuple(f"{guest}-{host}" for guest in words for host in words)
 
-    def by_class(self) -> np.ndarray:
-        """int64[groups, sockets, classes]: known nodes only."""
-        return self._by_class(self.counts)
-
-    def _by_class(self, of: np.ndarray) -> np.ndarray:
-        nodes, known = np.array(self.nodes), of[:, :, :-1]
-        local = np.equal.outer(np.array(self.sockets), nodes)
+    def by_class(self, counts: np.ndarray | None = None) -> np.ndarray:
+        """int64[groups, sockets, classes]: known nodes only; of `counts`, or one of `left_out`."""
+        placed = (self.counts if counts is None else counts)[:, :, :-1]
+        local = np.equal.outer(np.array(self.sockets), np.array(self.nodes))
         sides = np.stack([local, ~local], axis=1).astype(np.int64)  # [socket, side, node]
-        counts: np.ndarray
         if self.native:
-            counts = np.einsum("gsnx,sin->gsi", known, sides)
-        else:
-            both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
-            counts = both.reshape(*both.shape[:2], 4)
-        return counts
+            return np.asarray(np.einsum("gsnx,sin->gsi", placed, sides))
+        both = np.einsum("gsnm,sin,sjm->gsij", placed[..., :-1], sides, sides)
+        return np.asarray(both.reshape(*both.shape[:2], 4))
 
     def together(self) -> dict[tuple[str, int], tuple[float, float, float]]:
         """{(group, socket): (LL, independent, phi)}: correlation of a page's gPT and ePT locality.
@@ -110,7 +104,7 @@ class Classification:
         index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
         columns = {"count": counts.ravel(), "share": share.ravel()}
         if self.left_out is not None:
-            without = np.stack([shares(self._by_class(counts), np.nan) for counts in self.left_out])
+            without = np.stack([shares(self.by_class(counts), np.nan) for counts in self.left_out])
             low, high = share_bounds(share, without)
             columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
         table = pd.DataFrame(columns, index=index)
@@ -251,11 +245,11 @@ def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_host = of_table[first : first + len(tree)]
-    leaves, known = np.flatnonzero(tree.level == 1), of_host.copy()
-    known[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
+    leaves, of_leaf = np.flatnonzero(tree.level == 1), of_host.copy()
+    of_leaf[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
     of_region = np.full(len(table), unmapped, np.uint8)
-    of_region[table >= 0] = known[table[table >= 0]]
+    of_region[table >= 0] = of_leaf[table[table >= 0]]
     code, entries = CODES[tree.encoding], read_only(tree.entries)
     return (
         of_table,

@@ -301,13 +301,8 @@ def footprint_of(
         for one in (value, np.where(seen, all_pages, 0.0))
     )
     keep = ~np.isnan(curve).all(axis=0)
-    curve, walked, grid, value, scale = (
-        curve[:, keep],
-        walked[:, keep],
-        grid[keep],
-        value[:, keep],
-        scale[:, keep],
-    )
+    curve, walked, value, scale = (column[:, keep] for column in (curve, walked, value, scale))
+    grid = grid[keep]
     if not keep.any():
         return None
     tables, which = np.unique(at[:, 1:], axis=0, return_inverse=True)
@@ -347,13 +342,13 @@ def interpolated(axis: np.ndarray, known: np.ndarray, lines: np.ndarray, grid: n
 
     axis, lines  float64[G, L], rising; known: bool[G, L]
     """
-    found = np.full((len(axis), len(grid)), np.nan)
+    on_grid = np.full((len(axis), len(grid)), np.nan)
     for row in np.flatnonzero(known.any(axis=1)).tolist():
         there = known[row]
         at, value = axis[row][there], lines[row][there]
         inside = (grid <= at[-1] * NEAR) & (there[0] | (grid >= at[0]))
-        found[row, inside] = np.interp(grid[inside], np.append(0.0, at), np.append(0.0, value))
-    return found
+        on_grid[row, inside] = np.interp(grid[inside], np.append(0.0, at), np.append(0.0, value))
+    return on_grid
 
 
 NEAR = 1.03  # a window that ends so little before is as good
