@@ -19,9 +19,9 @@ from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE
 from ptanalyze.formats.record import MANIFEST, read_manifest, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze_formats.trace_writer import new_trace
 from strategies import PAGE, REGION, build_snapshot, place
 
 # The recorded VMs of tests/data/vm_small, unpacked and joined.

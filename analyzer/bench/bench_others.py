@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from ptanalyze.core.trace import EVENT_DTYPE, read_only
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.kernels import lru as kernels
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze_formats.drmemtrace import RECORD
+from ptanalyze_formats.trace_writer import new_trace
 
 from .bandwidth import best
 from .bench_kernels import MACHINE, TABLES, snapshot

@@ -17,11 +17,11 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, WalkStream
 from ptanalyze.formats.trace import INDEX, open_trace, read_index, trace_of, write_index
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
 from ptanalyze.world.tlb_filter import TlbFilter
+from ptanalyze_formats.trace_writer import new_trace
 
 from .bench_kernels import snapshot
 

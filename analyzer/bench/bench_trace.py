@@ -13,9 +13,9 @@ import numpy as np
 
 from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.trace import HEADER_BYTES, read_trace
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze_formats.perf_samples import import_perf_script
 from ptanalyze_formats.text_traces import import_lackey
+from ptanalyze_formats.trace_writer import new_trace
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3
 TEXT_LINES = 1_000_000

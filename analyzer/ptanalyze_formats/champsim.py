@@ -16,6 +16,7 @@ import ptanalyze as pt
 
 from . import Head
 from .inputs import open_compressed
+from .trace_writer import UNKNOWN_THREAD, new_trace
 
 RECORD = np.dtype(
     [
@@ -51,8 +52,8 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str]) -> in
     """
     done = 0
     facts = {"tracer": "ChampSim, 1 ns = 1 instruction", "instructions": True}
-    with open_compressed(source) as file, pt.formats.new_trace(out, **facts) as writer:
-        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
+    with open_compressed(source) as file, new_trace(out, **facts) as writer:
+        writer.event(pt.trace.Event.THREAD_START, b=UNKNOWN_THREAD)
         for block in blocks(file, source):
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
             if len(bad := np.flatnonzero(~is_sound(records))):

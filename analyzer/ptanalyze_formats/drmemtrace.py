@@ -19,6 +19,7 @@ import ptanalyze as pt
 
 from . import Head
 from .inputs import open_compressed
+from .trace_writer import UNKNOWN_THREAD, TraceWriter, new_trace
 
 RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])
 BLOCK = 1 << 20  # records
@@ -88,7 +89,7 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> 
         raise pt.errors.CaptureError(source, "files", "none", "no *.trace.zip or *.trace.gz inside")
     threads: dict[int, int] = {}
     begun = None
-    with pt.formats.new_trace(out, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
+    with new_trace(out, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
         for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             if segment.time - begun >= LONGEST:
@@ -101,15 +102,13 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> 
         return writer.accesses
 
 
-def write_segment(
-    writer: pt.formats.TraceWriter, segment: Segment, threads: dict[int, int], time: int
-) -> None:
+def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int], time: int) -> None:
     if segment.tid not in threads:
         threads[segment.tid] = len(threads)
         writer.event(
             pt.trace.Event.THREAD_START,
             a=segment.tid,
-            b=pt.formats.UNKNOWN_THREAD,
+            b=UNKNOWN_THREAD,
             thread=threads[segment.tid],
             time=time,
         )

@@ -19,6 +19,7 @@ import ptanalyze as pt
 
 from .inputs import bad_line, blocks, open_input
 from .kernels import BY_NAME, GONE, TLB_MISSED, parse_perf
+from .trace_writer import UNKNOWN_THREAD, TraceWriter, new_trace
 
 # Which of perf's samples are TLB misses, and which accesses.
 
@@ -180,7 +181,7 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
     samples = Samples()
     with (
         open_input(source) as (file, name),
-        pt.formats.new_trace(out, tracer="perf script", sampled=True) as writer,
+        new_trace(out, tracer="perf script", sampled=True) as writer,
     ):
         kinds, periods = Kinds(name), Periods(name)
         for block, before in blocks(file, name):
@@ -245,7 +246,7 @@ def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str,
 
 
 def write_samples(
-    writer: pt.formats.TraceWriter,
+    writer: TraceWriter,
     columns: dict[str, np.ndarray],
     start: int,
     threads: dict[int, int],
@@ -266,7 +267,7 @@ def write_samples(
             writer.event(
                 pt.trace.Event.THREAD_START,
                 a=tid,
-                b=pt.formats.UNKNOWN_THREAD,
+                b=UNKNOWN_THREAD,
                 thread=threads[tid],
                 time=time[0],
             )

@@ -20,6 +20,8 @@ import numpy as np
 
 import ptanalyze as pt
 
+from .trace_writer import RULES
+
 # Page frames renumbered node by node, in order, keeping everything that results depend on.
 #
 # Frames move in units: the aligned 1 GiB around a 1 GiB page, else an aligned 2 MiB region. A unit keeps its
@@ -288,7 +290,7 @@ def redact_trace(source: Path, target: Path) -> None:
     kept = next((word for word in TOLD_BY if word in header["tracer"][0]), b"")
     for name in ("pid", "start", "command", "arch", "tracer", "rules", "crc"):
         header[name] = np.zeros(1, header[name].dtype)
-    header["arch"], header["rules"] = ARCH, pt.formats.RULES.encode()
+    header["arch"], header["rules"] = ARCH, RULES.encode()
     header["tracer"] = kept
     header["bytes"] = min(int(header["bytes"][0]), last)
     header["crc"] = zlib.crc32(header.tobytes())

@@ -9,6 +9,7 @@ import ptanalyze as pt
 
 from .inputs import bad_line, blocks, open_input
 from .kernels import parse_lackey, parse_pinatrace
+from .trace_writer import UNKNOWN_THREAD, new_trace
 
 ROWS_A_LINE = 4
 SHORTEST_LINE = 6
@@ -24,8 +25,8 @@ def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[s
     """
     instructions = 0
     facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}
-    with open_input(source) as (file, name), pt.formats.new_trace(out, **facts) as writer:
-        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
+    with open_input(source) as (file, name), new_trace(out, **facts) as writer:
+        writer.event(pt.trace.Event.THREAD_START, b=UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE
             page, write, time = np.empty(room, np.int64), np.empty(room, np.bool_), np.empty(room, np.int64)
@@ -57,9 +58,9 @@ def import_pinatrace(source: str | PathLike[str] | IO[bytes], out: str | PathLik
     done = 0
     with (
         open_input(source) as (file, name),
-        pt.formats.new_trace(out, tracer="pinatrace, 1 ns = 1 access") as writer,
+        new_trace(out, tracer="pinatrace, 1 ns = 1 access") as writer,
     ):
-        writer.event(pt.trace.Event.THREAD_START, b=pt.formats.UNKNOWN_THREAD)
+        writer.event(pt.trace.Event.THREAD_START, b=UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = 2 * (len(block) // PINATRACE_SHORTEST_LINE + 1)
             page, write = np.empty(room, np.int64), np.empty(room, np.bool_)

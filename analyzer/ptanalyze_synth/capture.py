@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 import ptanalyze as pt
+from ptanalyze_formats.trace_writer import new_trace
 
 from .kernels import ADDRESS, PAGE_SHIFT, Radix, Space
 from .plan import Layout, Parameters, Plan, refused, whole_pages
@@ -47,9 +48,7 @@ def synthesize(
     with pt.formats.new_capture(out) as inside:
         must_fit(plan, inside)
         state = new_state(plan, inside)
-        writing = (
-            pt.formats.new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) if trace else nullcontext()
-        )
+        writing = new_trace(inside / pt.formats.TRACE, **trace_facts(asked)) if trace else nullcontext()
         with writing as writer:
             process = Process(plan, state, Recorder(plan, writer))
             process.run(progress)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import ptanalyze as pt
+from ptanalyze_formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 
 from .kernels import FIRST_TOUCH, INTERLEAVE, PAGE_SHIFT, Memory, Radix, Space, move_pages, touch, unmap
 from .patterns import page_source, written
@@ -220,7 +221,7 @@ LIBRARY, TEXT, LIBRARY_BYTES = START - (1 << 30), 1 << 20, 2 << 20
 class Recorder:
     """Writes to a TraceWriter; without one it only keeps the time. Accesses are spread evenly over time."""
 
-    def __init__(self, plan: Plan, writer: pt.formats.TraceWriter | None = None) -> None:
+    def __init__(self, plan: Plan, writer: TraceWriter | None = None) -> None:
         self.writer, self.plan = writer, plan
         self.cpu = plan.threads.cpu.tolist()
         self.accesses = 0
@@ -231,7 +232,7 @@ class Recorder:
         """Threads start; the first maps the dataset, or each its part (the owners of Hydra's VMAs)."""
         threads, part = len(self.plan.threads), self.plan.threads.part.tolist()
         for thread in range(threads):
-            parent = 0 if thread else pt.formats.UNKNOWN_THREAD
+            parent = 0 if thread else UNKNOWN_THREAD
             self.event(pt.trace.Event.THREAD_START, thread, FIRST_TID + thread, parent)
         if not self.plan.init_traced:
             self.load()

@@ -17,12 +17,12 @@ from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
-from ptanalyze.formats.trace_writer import UNKNOWN_THREAD, new_trace
 from ptanalyze.kernels.jit import save_code
 from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.perf_samples import HEADER as PERF_HEADER
+from ptanalyze_formats.trace_writer import UNKNOWN_THREAD, new_trace
 from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_stat
 

@@ -31,11 +31,11 @@ from ptanalyze.core.trace import MOST_THREADS, Event
 from ptanalyze.formats import trace
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
+from ptanalyze_formats.trace_writer import new_trace
 from strategies import place
 
 # The QEMU plugin against a program whose accesses are known exactly.

@@ -32,8 +32,9 @@ from ptanalyze.formats.trace import (
     stored_index,
     trace_of,
 )
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.kernels import trace_codec
+from ptanalyze_formats.kernels import encode_chunk
+from ptanalyze_formats.trace_writer import new_trace
 
 # trace.ptt: what is written is read again, and nothing else is taken for it.
 
@@ -73,7 +74,7 @@ def touches_of(trace, least=1):
 @given(TOUCHES)
 def test_the_compiled_encoder_and_its_naive_twin_write_the_same_bytes(touches):
     out = np.empty(10 * len(touches), np.uint8)
-    n = trace_codec.encode_chunk(*columns(touches), out)
+    n = encode_chunk(*columns(touches), out)
     assert out[:n].tobytes() == naive.encode(touches)
     assert naive.decode(out[:n].tobytes(), len(touches)) == (touches, b"")
 

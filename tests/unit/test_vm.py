@@ -37,11 +37,11 @@ from ptanalyze.formats.snapshot import (
     write_tree,
     write_vm,
 )
-from ptanalyze.formats.trace_writer import new_trace
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
 from ptanalyze_formats.diff import KINDS, diff, diff_trees, table_pages
 from ptanalyze_formats.importing import import_capture
+from ptanalyze_formats.trace_writer import new_trace
 from strategies import (
     PAGE,
     REGION,

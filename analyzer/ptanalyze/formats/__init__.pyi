@@ -35,7 +35,3 @@ from .snapshot import write_tree as write_tree
 from .snapshot import write_vm as write_vm
 from .text_output import toml as toml
 from .trace import read_trace as read_trace
-from .trace_writer import RULES as RULES
-from .trace_writer import UNKNOWN_THREAD as UNKNOWN_THREAD
-from .trace_writer import TraceWriter as TraceWriter
-from .trace_writer import new_trace as new_trace

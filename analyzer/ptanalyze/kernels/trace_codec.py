@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from .jit import allocating_kernel, called_hook, hook, kernel
+from .jit import called_hook, hook, kernel
 
 FRAME_BYTES = 48
 FRAME_MAGIC = 0x46545450
 RECENT = 6
 PAGE_BITS = 45
 COUNT_MAX = (1 << 18) - 1
-RECORD_BYTES_MAX = 10
 EMPTY = -1
 ID_BITS = 23  # Touches.page is 32 bits: region id, then 9 bits of slot
 HASH_BITS = 33
@@ -208,57 +207,3 @@ def decode_chunks(
             return chunk, most, UNKNOWN_REGION
         out += n
     return last, known, OK
-
-
-@allocating_kernel
-def encode_chunk(page, write, count, out):
-    """Encode a chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
-
-    page int64[n] (below 2^45), write bool[n], count int64[n] (1..COUNT_MAX), out uint8[>= 10 n].
-    Returns the number of bytes written.
-    """
-    recent = np.zeros(RECENT, np.int64)
-    base = np.int64(0)
-    other = np.int64(0)
-    spelled = np.int64(3)
-    at = 0
-    for i in range(len(page)):
-        number = page[i]
-        slot = 0
-        while slot < RECENT and recent[slot] != number:
-            slot += 1
-        for j in range(min(slot, RECENT - 1), 0, -1):
-            recent[j] = recent[j - 1]
-        recent[0] = number
-        start = at
-        at += 1
-        if slot < RECENT:
-            first = slot << 5
-        else:
-            delta = (number - base) << 1 ^ (number - base) >> 63
-            if delta >> 27 == 0:
-                extra = 1 if delta >> 11 == 0 else 2 if delta >> 19 == 0 else 3
-                first = extra << 3 | (delta & 7) << 5
-                bits = delta >> 3
-            else:
-                base, other = other, base
-                delta = (number - base) << 1 ^ (number - base) >> 63
-                extra = 4 if delta >> 32 == 0 else 6
-                first = (RECENT if extra == 4 else RECENT + 1) << 5
-                bits = delta if extra == 4 else number
-            base = number
-            for j in range(extra):
-                out[at + j] = (bits >> (8 * j)) & 255
-            at += extra
-        code = count[i] - 1 if count[i] < 3 else 2 if count[i] == spelled else 3
-        out[start] = first | np.int64(write[i]) | code << 1
-        if code == 3:
-            spelled = count[i]
-            left = count[i] - 3
-            while left >= 128:
-                out[at] = (left & 127) | 128
-                left >>= 7
-                at += 1
-            out[at] = left
-            at += 1
-    return at

@@ -8,28 +8,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..kernels import trace_codec
-from .atomic import atomic_write
-from .trace import (
-    BYTE_ORDER,
-    CHUNK,
-    ENDED,
-    ENDED_IMPORTED,
-    EVENT,
-    FRAME_DTYPE,
-    HEADER_BYTES,
-    HEADER_DTYPE,
-    INSTRUCTIONS,
-    MAGIC,
-    PAYLOAD_DTYPE,
-    SAMPLED,
-    VERSION,
-    WALKS,
-)
+import ptanalyze as pt
+
+from .kernels import encode_chunk
 
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
 CHUNK_TOUCHES = 4096
 UNKNOWN_THREAD = (1 << 64) - 1
+FRAME_MAGIC = 0x46545450
+COUNT_MAX = (1 << 18) - 1  # accesses of a touch
+RECORD_BYTES_MAX = 10
 
 
 @contextmanager
@@ -37,7 +25,7 @@ def new_trace(path: str | PathLike[str], **facts: Any) -> Iterator["TraceWriter"
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
     """
-    with atomic_write(path) as file:
+    with pt.formats.atomic_write(path) as file:
         writer = TraceWriter(file)
         yield writer
         writer.finish(facts | writer.facts)
@@ -48,10 +36,10 @@ class TraceWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.bytes = HEADER_BYTES
+        self.bytes = pt.formats.trace.HEADER_BYTES
         self.records = self.accesses = self.end = 0
         self.facts: dict[str, Any] = {}
-        file.write(b"\0" * HEADER_BYTES)
+        file.write(b"\0" * pt.formats.trace.HEADER_BYTES)
 
     def chunk(
         self,
@@ -65,12 +53,12 @@ class TraceWriter:
         instructions: int = 0,
     ) -> None:
         """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
-        out = np.empty(len(page) * trace_codec.RECORD_BYTES_MAX, np.uint8)
+        out = np.empty(len(page) * RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
         page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
-        payload = out[: trace_codec.encode_chunk(page, write, count, out)].tobytes()
+        payload = out[: encode_chunk(page, write, count, out)].tobytes()
         accesses = int(count.sum())
-        self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
+        self.frame(payload, pt.formats.trace.CHUNK, thread, cpu, time, len(page), accesses, instructions)
         self.records += len(page)
         self.accesses += accesses
 
@@ -95,7 +83,7 @@ class TraceWriter:
         new = np.concatenate(([True], page[1:] != page[:-1]))
         if by_write:
             new[1:] |= write[1:] != write[:-1]
-        new[:: trace_codec.COUNT_MAX] = True  # so that no touch stands for more than that
+        new[::COUNT_MAX] = True  # so that no touch stands for more than that
         first = np.flatnonzero(new)
         count = np.diff(np.append(first, len(page)))
         write = np.logical_or.reduceat(write, first)
@@ -127,8 +115,8 @@ class TraceWriter:
         time: int = 0,
     ) -> None:
         """Append an event (core.trace.Event)."""
-        payload = np.array((kind, 0, a, b, c, d, result), PAYLOAD_DTYPE)
-        self.frame(payload.tobytes(), EVENT, thread, cpu, time, 0, 0, 0)
+        payload = np.array((kind, 0, a, b, c, d, result), pt.formats.trace.PAYLOAD_DTYPE)
+        self.frame(payload.tobytes(), pt.formats.trace.EVENT, thread, cpu, time, 0, 0, 0)
 
     def frame(
         self,
@@ -141,27 +129,28 @@ class TraceWriter:
         accesses: int,
         instructions: int,
     ) -> None:
-        head = np.zeros((), FRAME_DTYPE)
-        head["magic"], head["bytes"], head["kind"] = trace_codec.FRAME_MAGIC, len(payload), kind
+        head = np.zeros((), pt.formats.trace.FRAME_DTYPE)
+        head["magic"], head["bytes"], head["kind"] = FRAME_MAGIC, len(payload), kind
         head["thread"], head["cpu"], head["time"] = thread, cpu, time
         head["records"], head["accesses"], head["instructions"] = records, accesses, instructions
         head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
         self.file.write(head.tobytes() + payload)
-        self.bytes += trace_codec.FRAME_BYTES + len(payload)
+        self.bytes += pt.formats.trace.FRAME_DTYPE.itemsize + len(payload)
         self.end = max(self.end, int(time))
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Write the header over its place."""
-        header = np.zeros((), HEADER_DTYPE)
-        header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, BYTE_ORDER
-        header["header_bytes"], header["bytes"] = HEADER_BYTES, self.bytes
+        form = pt.formats.trace
+        header = np.zeros((), form.HEADER_DTYPE)
+        header["magic"], header["version"], header["byte_order"] = form.MAGIC, form.VERSION, form.BYTE_ORDER
+        header["header_bytes"], header["bytes"] = form.HEADER_BYTES, self.bytes
         header["records"], header["accesses"], header["end"] = self.records, self.accesses, self.end
         ended = facts.get("ended", "imported")
-        header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
+        header["ended"] = form.ENDED_IMPORTED if ended == "imported" else form.ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)
         header["dropped"] = facts.get("dropped_touches", 0)
         header["lost_threads"] = facts.get("lost_threads", 0)
-        flags = {"instructions": INSTRUCTIONS, "sampled": SAMPLED, "walks": WALKS}
+        flags = {"instructions": form.INSTRUCTIONS, "sampled": form.SAMPLED, "walks": form.WALKS}
         header["flags"] = sum(flag for name, flag in flags.items() if facts.get(name))
         for row, served in zip(header["stripped"], facts.get("stripped", ()), strict=False):
             row["size"], row["sets"], row["ways"] = served
