@@ -74,14 +74,6 @@ def machines(context: click.Context, parameter: click.Parameter, incomplete: str
     return items(machine_names(), incomplete) or items((), incomplete, "file")
 
 
-def policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names; of A+B and A,B the last."""
-    from ..policies import names
-
-    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
-    return items((incomplete[:kept] + name for name in [*names(), "all"]), incomplete)
-
-
 # Captures: those that are read, and those that are made.
 
 

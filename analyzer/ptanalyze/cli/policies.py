@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import Output, full_option, output_options
-from .options import policies as offered_policies
+from .replay_options import offered_policies
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,7 +14,7 @@ from ..core.errors import UsageError
 from .options import duration, echo, free_name, new_capture_option, next_step, pid, size
 
 if TYPE_CHECKING:
-    from ..capture.live.supervise import Recording
+    from ..capture.live.supervise import Recording, TraceSize
     from ..capture.live.tracers import Options
 
 SAMPLERS = "ptanalyze.samplers"  # entry point: record_running of ptanalyze_host
@@ -169,7 +169,6 @@ def command(
     from ..capture.live.record import MUCH, record
     from ..capture.live.tracers import Options
     from ..formats.atomic import caller
-    from ..show.terminal import Progress, accesses
 
     output = output or free_name(command[0])
     options = Options(strip=strip == "on", seconds=seconds or 0, **region)
@@ -266,3 +265,59 @@ def how_it_ended(recording: Recording) -> str:
     if recording.interrupted:
         return "the program was ended by Ctrl-C or a signal to record; what it did until then is recorded"
     return f"the program ended with status {recording.exit_status}"
+
+
+# What a person sees while a program is recorded: how far its trace is, and whether the disk will do.
+
+LOW = 2 << 30  # bytes free below which one line warns
+EVERY = 60.0  # seconds between lines, after the first ones
+FIRST = 2.0
+
+
+class Progress:
+    """Call it with each TraceSize: on a terminal lines at growing intervals, elsewhere only the warning about
+    the disk."""
+
+    def __init__(self, waiting_for: str = "") -> None:
+        """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
+        self.waiting_for, self.terminal = waiting_for, sys.stderr.isatty()
+        self.next, self.warned = FIRST, False
+
+    def __call__(self, grown: TraceSize) -> None:
+        if grown.free < LOW and not self.warned:
+            self.warned = True
+            left = f"ptanalyze: only {on_disk(grown.free)} are left on the disk"
+            echo(f"{left}; Ctrl-C ends the program and keeps what is recorded", err=True)
+        if self.terminal and grown.seconds >= self.next:
+            echo(f"ptanalyze: {line(grown, self.waiting_for)}", err=True)
+            self.next = min(2 * self.next, self.next + EVERY)
+
+    def sealing(self, grown: TraceSize) -> None:
+        """The program has ended; what follows takes long for a large trace."""
+        if self.terminal:
+            echo(f"ptanalyze: checking and sealing {on_disk(grown.bytes)} of trace", err=True)
+
+
+def line(grown: TraceSize, waiting_for: str = "") -> str:
+    """ "recording: 1:05, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before anything is written."""
+    from ..formats.trace import HEADER_BYTES
+
+    minutes, seconds = divmod(int(grown.seconds), 60)
+    if waiting_for and grown.bytes <= HEADER_BYTES:
+        return f"waiting for {waiting_for}: {minutes}:{seconds:02}"
+    rate = grown.bytes / max(grown.seconds, 1e-9)
+    return f"recording: {minutes}:{seconds:02}, {on_disk(grown.bytes)}, {on_disk(rate)}/s"
+
+
+def accesses(count: int) -> str:
+    from ..show.terminal import number
+
+    return f"{number(count / 1e6)} M accesses" if count >= 1e6 else f"{count:,} accesses"
+
+
+def on_disk(count: float) -> str:
+    """Bytes for people, in powers of ten as disks are sold: 366 MB."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} bytes"

@@ -15,6 +15,7 @@ from . import options as offered
 from .options import C, Offer, duration, echo, open_or_default
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from pandas import DataFrame
 
     from ..analysis.advise import Question
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
     from ..formats.capture import Capture
 
 
-OFFERS: dict[str, Offer] = {"machines": offered.machines, "policies": offered.policies}
+def offered_policies(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names; of A+B and A,B the last."""
+    from ..policies import names
+
+    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
+    return offered.items((incomplete[:kept] + name for name in [*names(), "all"]), incomplete)
+
+
+OFFERS: dict[str, Offer] = {"machines": offered.machines, "policies": offered_policies}
 
 
 def option(name: str) -> Callable[[C], C]:
@@ -97,7 +108,7 @@ def naming_policies(help: str) -> Callable[[C], C]:
         "names",
         multiple=True,
         callback=lambda context, parameter, names: split_names(names),
-        shell_complete=offered.policies,
+        shell_complete=offered_policies,
         help=help,
     )
 

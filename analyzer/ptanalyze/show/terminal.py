@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ..capture.live.supervise import TraceSize
 
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
 LONG = 24  # words are folded at this width where the table has no more room; numbers never
@@ -267,62 +266,3 @@ def progress_bar() -> Iterator[process.Progress]:
             bars.update(tasks[what], completed=done, rate=rate)
 
         yield progress
-
-
-# What a person sees while a program is recorded: how far its trace is, and whether the disk will do.
-
-LOW = 2 << 30  # bytes free below which one line warns
-EVERY = 60.0  # seconds between lines, after the first ones
-FIRST = 2.0
-
-
-class Progress:
-    """Call it with each TraceSize: on a terminal lines at growing intervals, elsewhere only the warning about
-    the disk."""
-
-    def __init__(self, write: Callable[[str], object] = sys.stderr.write, waiting_for: str = "") -> None:
-        """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
-        self.write, self.waiting_for = write, waiting_for
-        self.terminal = sys.stderr.isatty()
-        self.next, self.warned = FIRST, False
-
-    def __call__(self, grown: TraceSize) -> None:
-        if grown.free < LOW and not self.warned:
-            self.warned = True
-            self.write(
-                f"ptanalyze: only {size(grown.free)} are left on the disk; Ctrl-C ends the program and keeps "
-                "what is recorded\n"
-            )
-        if self.terminal and grown.seconds >= self.next:
-            self.write(f"ptanalyze: {line(grown, self.waiting_for)}\n")
-            self.next = min(2 * self.next, self.next + EVERY)
-        sys.stderr.flush()
-
-    def sealing(self, grown: TraceSize) -> None:
-        """The program has ended; what follows takes long for a large trace."""
-        if self.terminal:
-            self.write(f"ptanalyze: checking and sealing {size(grown.bytes)} of trace\n")
-            sys.stderr.flush()
-
-
-def line(grown: TraceSize, waiting_for: str = "") -> str:
-    """ "recording: 1:05, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before anything is written."""
-    from ..formats.trace import HEADER_BYTES
-
-    minutes, seconds = divmod(int(grown.seconds), 60)
-    if waiting_for and grown.bytes <= HEADER_BYTES:
-        return f"waiting for {waiting_for}: {minutes}:{seconds:02}"
-    rate = grown.bytes / max(grown.seconds, 1e-9)
-    return f"recording: {minutes}:{seconds:02}, {size(grown.bytes)}, {size(rate)}/s"
-
-
-def accesses(count: int) -> str:
-    return f"{number(count / 1e6)} M accesses" if count >= 1e6 else f"{count:,} accesses"
-
-
-def size(count: float) -> str:
-    """Bytes for people, in powers of ten as disks are sold: 366 MB."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} bytes"
