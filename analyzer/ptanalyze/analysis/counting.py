@@ -16,7 +16,6 @@ from ..core.columns import (
     COLD,
     ELSEWHERE,
     GONE,
-    NO_RATE,
     NOTE,
     SAMPLED,
     SHORT,
@@ -39,7 +38,7 @@ from ..world.address_space import known_pages
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.traced_program import LEFT_OUT, fills
-from .footprint import Unknown, Use, leaves_by_node, use_of, with_reads
+from .footprint import Use, leaves_by_node, use_of, with_reads
 from .leaf_classes import classify_heat, classify_pages
 from .replay import PolicyRun, at_shares, label, missed, sampled_lines, start, system_calls
 from .setup import ONCE_EACH, RESHAPED, alike, counted_by
@@ -353,15 +352,14 @@ def static_results(
     return [row.of_larger(times, larger) for row in rows]
 
 
-def _findings(scenarios: Sequence[Scenario], use: Use | Unknown | None) -> list[Finding]:
+def _findings(scenarios: Sequence[Scenario], use: Use | Finding | None) -> list[Finding]:
     """What holds under each policy: by what pages count, and what that says of a machine."""
     first, snapshots = scenarios[0], [scenario.snapshot for scenario in scenarios]
     found = [counted_by(snapshots, first.left_out)]
     nodes = len(first.machine.cpu_nodes)  # from which each walk is assumed to be made
     at_most = noted("bound", line="bound-of-nodes" if nodes > 1 else "bound", nodes=nodes)
     found += use.findings if isinstance(use, Use) else [at_most]
-    if isinstance(use, Unknown):
-        found.append(Finding(NO_RATE, use.why))
+    found += [use] if isinstance(use, Finding) else []
     found += [*cached(scenarios), *other_machine(first.snapshot, first.machine)]
     if len(scenarios) > 1:
         found.append(alike(len(scenarios), first.snapshot.heat is not None))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.columns import DATA_NODES, Finding, Message, message
+from ..core.columns import DATA_NODES, NO_RATE, Finding, Message, message
 from ..core.errors import about
 from ..core.footprint import together
 from ..core.interval import Interval
@@ -46,15 +46,9 @@ class Use(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-class Unknown(NamedTuple):
-    """Why there is a bound only, and the way out: a line for people."""
-
-    why: str
-
-
-def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
-    """Use of processes that run together on one machine; None where they were not sampled so,
-    Unknown where that tells no reads."""
+def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
+    """Use of processes that run together on one machine; None where they were not sampled so; where that
+    tells no reads, a Finding that says why there is a bound only, and the way out."""
     first = scenarios[0]
     heats = [scenario.snapshot.heat for scenario in scenarios]
     each = [heat.footprint for heat in heats if heat is not None and heat.footprint is not None]
@@ -99,8 +93,10 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Unknown | None:
     return Use(law, tables, (*(Finding("footprint", str(note)) for note in notes), *data_by_node(scenarios)))
 
 
-def _unknown(code: str, **numbers: float) -> Unknown:
-    return Unknown(str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers)))
+def _unknown(code: str, **numbers: float) -> Finding:
+    return Finding(
+        NO_RATE, str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers))
+    )
 
 
 def lines_left(machine: Machine) -> Interval:

@@ -188,14 +188,8 @@ class DataReads:
 Spend: TypeAlias = Callable[[Counters], np.ndarray]
 
 
-class Mark(NamedTuple):
-    """Counts so far, as in Series; step: the number of steps taken."""
-
-    classes: np.ndarray
-    dram: np.ndarray
-    tables_moved: int
-    step: int
-    cycles: np.ndarray
+# Counts so far, as in Series: classes, dram, tables_moved; the number of steps taken; cycles.
+Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int, np.ndarray]
 
 
 class Windows:
@@ -249,7 +243,7 @@ class Windows:
         moved = sum(int(events[:, TABLE_MOVED].sum()) for events in every)
         both = np.stack([guest, dram.sum(axis=0) - guest])
         cycles = np.zeros(3) if self.spend is None else self.spend(own)
-        return Mark(own.classes.copy(), both, moved, run.step, cycles)
+        return own.classes.copy(), both, moved, run.step, cycles
 
     def series(self, runs: Sequence[PolicyRun], mapped: PteState) -> list[Series]:
         """[Series], one per run, when all is done."""

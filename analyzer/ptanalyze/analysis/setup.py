@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
-from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, noted
+from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
 from ..core.errors import UsageError
 from ..core.machine import (
     Costs,
@@ -260,24 +260,23 @@ def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
     by_heat = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "heat"
     if capture.untraced_children[0]:
-        names = ", ".join(capture.untraced_children[1]) or "names unknown"
-        return (
-            f"of the program alone; what it started was not traced ({names}): record --follow-fork does that"
+        return str(
+            message("processes", "untraced", names=", ".join(capture.untraced_children[1]) or "names unknown")
         )
     return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 
 def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
     """Line for people: the number of processes beside the Capture's first that are counted; "" for none."""
-    known = others(capture)
-    if not known:
+    members = others(capture)
+    if not members:
         return ""
-    number, own = len(known) + 1, capture.manifest.provenance.get("pid")
-    said = f"PID {own} alone, of {number} processes captured together"
+    own, first = capture.manifest.provenance.get("pid"), next(iter(members.values())).directory
+    which: object = message("processes", "one", own=own, processes=len(members) + 1)
     if more:
-        left_out = f"; {len(known) - more} without samples are left out" if more < len(known) else ""
-        said = f"{alike(1 + more, by_heat).text}{left_out}"
-    return f"{said}; one of them alone: {next(iter(known.values())).directory}"
+        left = len(members) - more
+        which = f"{alike(1 + more, by_heat).text}{message('processes', 'left', left=left) if left else ''}"
+    return str(message("processes", "counted", which=which, first=first))
 
 
 # A capture opened for a question: page tables, trace or none, and provenance.
