@@ -235,12 +235,12 @@ def taken_ns(
     events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None
 ) -> np.ndarray:
     """float64[calls]: ns that the program's CPUs are busy or interrupted; arguments as of busy_ns."""
-    return np.add(busy_ns(events, machine, costs, made), stolen_ns(events, costs))
+    return np.asarray(busy_ns(events, machine, costs, made) + stolen_ns(events, costs))
 
 
 def stolen_ns(events: np.ndarray, costs: Costs) -> np.ndarray:
     """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
-    return np.multiply(costs.ipi_handler_ns, events[GUEST, :, IPI].sum(axis=(-2, -1)))
+    return np.asarray(costs.ipi_handler_ns * events[GUEST, :, IPI].sum(axis=(-2, -1)))
 
 
 def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray | None = None) -> np.ndarray:
