@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -159,11 +159,11 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.col
         said = f"{moved} moved and left page tables behind:"
         lines = list(reasons(behind))
         for one in behind[:REPAIRS]:
-            steps[called(one)] = repair(one)
+            steps[called(one)] = dump_of(one) if one.kind == "vm" else pt.errors.relocation(one.pid)
     elif worst := next((one for one in found if one.remote_bytes), None):
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
-        steps = closer(worst)
+        steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
     elif found and nodes == 1:
         said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
         most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
@@ -187,17 +187,8 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
         yield f"  {len(behind) - REPAIRS} more with --json: left_behind"
 
 
-def repair(one: Surveyed) -> str:
-    if one.kind == "vm":
-        return f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"
-    return pt.errors.relocation(one.pid)
-
-
-def closer(one: Surveyed) -> dict[str, str]:
-    """What to type next about a process or VM."""
-    if one.kind != "vm":
-        return measured(one)
-    return {"its page tables": f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"}
+def dump_of(one: Surveyed) -> str:
+    return f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"
 
 
 def measured(one: Surveyed) -> dict[str, str]:
@@ -249,13 +240,16 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
 # A survey as Prometheus text, for node_exporter's textfile collector.
 
 PREFIX = "ptanalyze_"
-METRICS = {
-    "page_table_bytes": "bytes of page tables, without the root",
-    "leaf_tables": "table pages that map 4 KiB pages, by node",
-    "leaf_remote_share": "share of walks with a remote leaf table, if all leaf tables are walked alike",
-    "upper_remote_share": "the same of the tables above leaf tables",
-    "huge_bytes": "bytes mapped by huge pages",
-    "rss_bytes": "resident memory",
+METRICS: dict[str, tuple[str, Callable[[Surveyed], float | dict[int, int] | None]]] = {
+    "page_table_bytes": ("bytes of page tables, without the root", lambda one: one.table_bytes),
+    "leaf_tables": ("table pages that map 4 KiB pages, by node", lambda one: one.leaf),
+    "leaf_remote_share": (
+        "share of walks with a remote leaf table, if all leaf tables are walked alike",
+        lambda one: one.remote_share,
+    ),
+    "upper_remote_share": ("the same of the tables above leaf tables", lambda one: one.upper_remote_share),
+    "huge_bytes": ("bytes mapped by huge pages", lambda one: one.huge_bytes),
+    "rss_bytes": ("resident memory", lambda one: one.rss_bytes),
 }
 HOST = {
     "numa_nodes": "NUMA nodes of this host",
@@ -274,35 +268,20 @@ def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float, top: in
     for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
         lines.append(f"{PREFIX}{metric} {number}")
-    for metric, meaning in METRICS.items():
+    for metric, (meaning, value_of) in METRICS.items():
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
         for one in surveyed[:top]:
-            for more, value in samples(metric, one):
-                labels = {
-                    "pid": str(one.pid),
-                    "name": one.name,
-                    "kind": one.kind,
-                    "cgroup": one.cgroup,
-                } | more
+            whose = {"pid": str(one.pid), "name": one.name, "kind": one.kind, "cgroup": one.cgroup}
+            value = value_of(one)
+            gauges: list[tuple[dict[str, str], float]] = []
+            if isinstance(value, dict):
+                gauges = [({**whose, "node": str(node)}, count) for node, count in sorted(value.items())]
+            elif value is not None:
+                gauges = [(whose, value)]
+            for labels, gauge in gauges:
                 inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:.15g}")
+                lines.append(f"{PREFIX}{metric}{{{inside}}} {gauge:.15g}")
     return "\n".join(lines) + "\n"
-
-
-def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]]:
-    if metric == "page_table_bytes":
-        yield {}, one.table_bytes
-    elif metric == "huge_bytes":
-        yield {}, one.huge_bytes
-    elif metric == "leaf_tables":
-        for node, count in sorted(one.leaf.items()):
-            yield {"node": str(node)}, count
-    elif metric == "rss_bytes":
-        yield {}, one.rss_bytes
-    elif (
-        share := one.upper_remote_share if metric == "upper_remote_share" else one.remote_share
-    ) is not None:
-        yield {}, share
 
 
 def escaped(text: str) -> str:

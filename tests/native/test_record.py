@@ -1,7 +1,6 @@
 """record(): the trace and the page tables of one run agree, and no failure leaves half a capture."""
 
 import itertools
-import json
 import os
 import pwd
 import shutil
@@ -382,7 +381,7 @@ def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_pa
     try:
         assert "not what it started" in said.read_text() and f"still running: PID {child}" in said.read_text()
         capture = open_capture(tmp_path / "c")
-        kept = json.loads((tmp_path / "c" / "record.json").read_text())["untraced_children"]
+        kept = read_manifest(tmp_path / "c").provenance["untraced_children"]
         assert kept["seen"] == 1 and len(kept["names"]) == 1
         assert kept["names"][0] in asked_of_processes(capture, Setup.of())
         assert describe(capture)["capture"]["children not traced"] == f"1 seen, {kept['names'][0]}"

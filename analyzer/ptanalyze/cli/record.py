@@ -172,11 +172,6 @@ def command(
 
     output = output or free_name(command[0])
     options = Options(strip=strip == "on", seconds=seconds or 0, **region)
-    if then == "end" and not options.ends_once:
-        raise UsageError(
-            "--then end: the region lasts until the program ends, or may begin again; give --for, "
-            "--roi-accesses or --roi-end-symbol"
-        )
     progress = Progress(waiting_for=options.begins)
     following = next_step("check", output)  # as the shell finds it: COMMAND is looked up in another PATH
     if typed_by := caller():

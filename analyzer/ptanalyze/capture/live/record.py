@@ -128,9 +128,7 @@ def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], ends: NDArray[np.uint
     return shared
 
 
-RECORD = "record.json"
 NOTED = 1000  # characters of the command line that the trace itself keeps
-MOMENTS = ("end", "peak")  # of the program's memory, at which page tables are read
 MUCH = 0.05  # of the regions touched: less that is freed is not worth a word
 SHORTER = {
     "exec": "the program replaced itself and its page tables by another (exec), which was not traced: name "
@@ -192,11 +190,9 @@ def record(
     program, runs_as = find_program(words), account(user) if user else None
     how = options or Options()
     dump_at = dump_at or ("end" if how.marked else "peak")
-    if dump_at not in MOMENTS:
-        raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
     if end_after and not how.ends_once:
         raise UsageError(
-            "end_after: the region lasts until the program ends, or may begin again; give --for, "
+            "--then end: the region lasts until the program ends, or may begin again; give --for, "
             "--roi-accesses or --roi-end-symbol"
         )
     pairs = list(how.items())
@@ -259,7 +255,7 @@ def finish(
     followed: Sequence[int] = (),
     native_seconds: float | None = None,
 ) -> None:
-    """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
+    """Check that the trace can be read, mark the tracer's memory and seal the capture."""
     try:
         trace = read_trace(directory / TRACE)
     except CaptureError as error:
@@ -294,8 +290,6 @@ def finish(
         facts["untraced_children"] = {"seen": len(untraced), "names": sorted({*untraced.values()} - {""})}
     if followed:
         facts |= {"pid": trace.facts["pid"], "processes": [*followed]}
-    with atomic_write(directory / RECORD, "w") as file:
-        json.dump(facts, file, indent=1)
     seal(directory, "process" if recording.snapshot else "trace", facts)
 
 
