@@ -215,7 +215,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
     replayed, snapshot = advised.replayed, capture.has_snapshot
     nested = snapshot and not capture.snapshot.native
     curve = pt.analysis.needed_curve(capture, (), setup, replayed)
-    answer = next(view(advised.report, pt.columns.Section(), curve=curve))
+    answer = next(view(advised, pt.columns.Section(), curve=curve))
     by = {"VMA": "vma", "thread": "thread"} if traced and snapshot else {}
     return Study(
         name=name,

@@ -248,8 +248,6 @@ def small_files(place, bases, texts):
         "machine": texts["machine"][:3],
         "costs": texts["costs"][:2],
         "calibration": texts["calibration.toml"],
-        "latency": texts["latency"],
-        "matrix": texts["matrix"],
         "perf stat": texts["perf-stat"],
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],

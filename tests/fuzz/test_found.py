@@ -16,7 +16,6 @@ from .bases import contents, process, vm
 from .changes import EVENT_FRAME, FRAME, HEADER, frames_of, reseal
 from .changes import put as put_number
 from .inputs import TAKEN
-from .readers import READERS
 
 CASCADE_LAKE = "vmitosis-cascade-lake.toml"
 
@@ -196,24 +195,6 @@ def test_samples_that_a_trace_has_no_room_for(capfd, tmp_path, text):
     (tmp_path / "p.txt").write_text(text)
     assert ended(capfd, "import", "perf-script", tmp_path / "p.txt", "-o", tmp_path / "o") == 1
     assert not (tmp_path / "o").exists()
-
-
-LATENCIES = (
-    b'{"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "", "idle_ns": %s}'
-)
-FILES = {  # reader, content
-    "latencies at both ends of numbers": ("latency", LATENCIES % b"[[5e-324, 1e308], [5e-324, 1e308]]")
-}
-
-
-@pytest.mark.parametrize("what", FILES)
-def test_a_file_that_says_what_cannot_be(tmp_path, what):
-    name, content = FILES[what]
-    path = tmp_path / READERS[name].file
-    path.write_bytes(content)
-    for read in READERS[name].reads:
-        ended = attempt(function(what, read, path))
-        assert not ended.wrong, ended
 
 
 @pytest.mark.parametrize(("name", "text"), [("size", "9" * 400 + "T"), ("setting", "layers=\udcff")])

@@ -117,7 +117,7 @@ def test_what_the_capture_lacks_rules_policies_out_by_name():
     )
     assert "hydra" in report.refused and "first-touch" in report.refused
     assert "vmitosis-replicate" in {one.result.policy for one in report.ranked}
-    assert report.workload.name == "unknown"
+    assert report.workload == "unknown"
 
 
 def test_budgets_are_numbers_sizes_or_shares():
@@ -242,7 +242,7 @@ CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 )
 def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, kind, action):
     """Its threads moved to node 1; first-touch as such is not named, it needs a further start."""
-    report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="main=1,rest=1").report
+    report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="main=1,rest=1")
     assert (report.verdict.kind, report.verdict.action.code) == (kind, action)
 
 
@@ -257,7 +257,7 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 )
 def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, action):
     capture = synth(tmp_path / "made", size, accesses=60_000 if made is not MOVED else 200_000, **made)
-    found = advise(capture, policies=policies).report.verdict
+    found = advise(capture, policies=policies).verdict
     assert found.kind == kind and (found.action and found.action.code) == action
     gains = {part.kind: part.gain for part in found.parts}
     others = [gain.middle for name, gain in gains.items() if name != kind]
@@ -298,14 +298,14 @@ def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, m
     capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
     machine = "epyc-7543-16-nodes" if made["nodes"] == 16 else "vmitosis-cascade-lake"
     policies = ["vmitosis-migrate"] if "guest" in made else ["thp", "hydra"]
-    found = advise(capture, policies=policies, stands_for=larger, machine=machine).report.verdict
+    found = advise(capture, policies=policies, stands_for=larger, machine=machine).verdict
     assert found.kind == kind and (found.action and found.action.code) == action
 
 
 def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):
     capture = synth(tmp_path / "made", "64M", accesses=50_000, **SMALL_PAGES)
     asked = [advise(capture, policies=["hydra"], stands_for=size) for size in ("1x", "24000x")]
-    small, large = (one.report.workload for one in asked)
+    small, large = (one.program for one in asked)
     assert small.may_fit_one_node
     assert not large.may_fit_one_node and not large.fits
 

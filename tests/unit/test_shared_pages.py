@@ -125,6 +125,6 @@ def test_a_line_to_type_counts_the_threads_of_all_processes(tmp_path):
     for capture, action in ((place / "pid-8", "bind"), (place, None)):
         for found in (
             replay(capture, ["mitosis"], judged=True, **how).verdict,
-            advise(capture, policies=["mitosis"], **how).report.verdict,
+            advise(capture, policies=["mitosis"], **how).verdict,
         ):
             assert found.kind == TABLES and (found.action and found.action.code) == action

@@ -15,8 +15,7 @@ from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import Result
 from ..formats.capture import CaptureLike
-from ..policies import BOUND, Plan, policies
-from ..policies.registry import BrokenPolicyError
+from ..policies import BOUND, policies
 from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, because, label_of, memory_limit, rank
 from .replay import must_allow
@@ -25,7 +24,6 @@ from .verdict import Verdict, Workload, untold, verdict, workload
 from .whatif import planned, replay_scenario
 
 if TYPE_CHECKING:
-    from ..core.machine import Machine
     from ..world.scenario import Scenario
 
 
@@ -67,13 +65,12 @@ def advise(
     policies those to rank, as of `replay`; none: all that the capture allows
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
-    how, known = setup_of(setup, options), open_replay_capture(capture)
-    scenario, others = known.scenario(how), known.others(how)
+    how, opened = setup_of(setup, options), open_replay_capture(capture)
+    scenario, others = opened.scenario(how), opened.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else mapped memory is not needed
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0
     limit = memory_limit(memory, round(scenario.times_captured * mapped))
-    report = advise_scenario(scenario, limit, how, known.provenance, horizon, others, policies)
-    return advised(report, how.machine, scenario.fits_caches)
+    return advise_scenario(scenario, limit, how, opened.provenance, horizon, others, policies)
 
 
 def advise_scenario(
@@ -84,45 +81,49 @@ def advise_scenario(
     horizon: float = HOUR,
     others: Sequence[Scenario] = (),
     policies: Policies = (),
-) -> Report:
-    """Report on policies of a captured Scenario. limit: bytes that one may add; others: as replay_scenario's.
+) -> Advised:
+    """Advice on policies of a captured Scenario. limit: bytes that one may add; others: as replay_scenario's.
 
     policies  as advise's; UsageError, with the reasons, where the capture allows none of them
     """
     refused, asked = dict[str, str](), policies_of(policies)
     plans = planned(asked or candidates(scenario), baseline_of(scenario))
-    results, left_out = sound_results(scenario, plans, setup, provenance, refused, others)
+    results = replay_scenario(scenario, plans, setup, provenance, refused, others)
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked = rank(results, limit, horizon)
-    return Report(ranked, refused, results[0], workload(scenario, others), left_out)
+    ranked, base = rank(results, limit, horizon), results[0]
+    results = [base, *(advice.result for advice in ranked if advice.result is not base)]
+    replayed = Replayed(results, setup.machine, fits_caches=scenario.fits_caches)
+    return Advised(ranked, refused, replayed, workload(scenario, others))
 
 
 @dataclass(frozen=True)
-class Report:
-    """ranked: the best first, those over the budget last; base: the baseline's; refused: {policy: why};
-    left_out: {policy: why} of those whose own code fails."""
+class Advised:
+    """
+    ranked    the best first, those over the budget last
+    refused   {policy: why the capture does not allow it}
+    replayed  all tables of the same run, the baseline first, then the others, the best first
+    program   how it runs
+    """
 
     ranked: Sequence[Advice]
     refused: Mapping[str, str]
-    base: Result
-    workload: Workload
-    left_out: Mapping[str, str]
+    replayed: Replayed
+    program: Workload
 
     @property
-    def results(self) -> list[Result]:
-        """The baseline's first, then the others, the best first."""
-        return [self.base, *(one.result for one in self.ranked if one.result is not self.base)]
+    def base(self) -> Result:
+        return self.replayed.results[0]
 
     @cached_property
     def verdict(self) -> Verdict:
-        over = {label_of(one.result) for one in self.ranked if one.over}
-        return verdict(self.results, self.workload, over=over, notes=untold(self.refused, self.base))
+        over = {label_of(advice.result) for advice in self.ranked if advice.over}
+        return verdict(self.replayed.results, self.program, over=over, notes=untold(self.refused, self.base))
 
     @property
     def best(self) -> Result:
         """The policy to use: the first within the budget, which may be the baseline."""
-        return next(one.result for one in self.ranked if not one.over)
+        return next(advice.result for advice in self.ranked if not advice.over)
 
     @property
     def why(self) -> Message:
@@ -133,47 +134,29 @@ class Report:
     def sentence(self) -> str:
         """The policy to use, its speed-up and its cost, and why; without a trace a bound."""
         if self.best is self.base:
-            within = " within the budget" if any(one.over for one in self.ranked) else ""
+            within = " within the budget" if any(advice.over for advice in self.ranked) else ""
             return str(message("asked", "stay", base=label_of(self.base), within=within))
         why = str(self.why)
         return f"{self.verdict.answer}{f' {why[:1].upper()}{why[1:]}.' if why else ''}"
 
+    @property
+    def workload(self) -> str:
+        """ "Thin", "Wide" or "unknown"."""
+        return self.program.name
 
-def sound_results(
-    scenario: Scenario,
-    plans: Sequence[Plan],
-    setup: Setup,
-    provenance: Mapping[str, str] | None,
-    refused: dict[str, str],
-    others: Sequence[Scenario],
-) -> tuple[list[Result], dict[str, str]]:
-    """(results of replay_scenario, {policy: why}): without the plans whose own code fails."""
-    left_out: dict[str, str] = {}
-    while True:
-        sound = [plan for plan in plans if plan.name not in left_out]
-        try:
-            return replay_scenario(scenario, sound, setup, provenance, refused, others), left_out
-        except BrokenPolicyError as error:
-            left_out[error.policy] = error.why
+    @property
+    def evidence(self) -> list[str]:
+        """Lines that say why."""
+        return self.program.evidence()
 
-
-@dataclass(frozen=True)
-class Advised:
-    """frame     `whatif`'s columns, and COLUMNS: best first
-    sentence     the policy to use, its speed-up, the cost and the reason
-    workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
-    refused      {policy: why the capture does not allow it, or how its own code fails}
-    replayed     all tables of the same run, the baseline first
-    report       from which the frame is made
-    """
-
-    frame: DataFrame
-    sentence: str
-    workload: str
-    evidence: list[str]
-    refused: dict[str, str]
-    replayed: Replayed
-    report: Report
+    @cached_property
+    def frame(self) -> DataFrame:
+        """`whatif`'s columns, and COLUMNS: best first."""
+        table = whatif_frame([advice.result for advice in self.ranked], self.replayed.machine)
+        for column in COLUMNS:
+            table[column.key] = [column.of(advice) for advice in self.ranked]
+        table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
+        return table
 
     def _repr_html_(self) -> str:
         """For a notebook: the sentence, the workload, and the table's first columns."""
@@ -181,24 +164,13 @@ class Advised:
             ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
         ]
         table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
-        said = [self.sentence, *self.report.verdict.limits, f"{self.workload}: {'; '.join(self.evidence)}."]
-        return lines(said) + table
-
-
-def advised(report: Report, machine: Machine, fits_caches: bool = False) -> Advised:
-    """Advised of a Report; fits_caches: of its Scenario."""
-    table = whatif_frame([advice.result for advice in report.ranked], machine)
-    for column in COLUMNS:
-        table[column.key] = [column.of(advice) for advice in report.ranked]
-    table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
-    work, refused = report.workload, {**report.refused, **report.left_out}
-    replayed = Replayed(report.results, machine, fits_caches=fits_caches)
-    return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
+        why = f"{self.workload}: {'; '.join(self.evidence)}."
+        return lines([self.sentence, *self.verdict.limits, why]) + table
 
 
 def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
     """[(name, settings)] of policies to compare, those that the capture will refuse included."""
-    known, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
-    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in NO_CANDIDATES]
-    names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
+    every, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
+    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in every if name not in NO_CANDIDATES]
+    names += [(name, own) for name, own in COMBINATIONS if all(part in every for part in name.split("+"))]
     return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]

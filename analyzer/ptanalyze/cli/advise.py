@@ -59,13 +59,13 @@ def command(
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
-    report, whose = advised.report, asked_of_processes(opened, setup)
-    steps = further(capture, report.base, options["calibration"] is not None, True)
+    whose = asked_of_processes(opened, setup)
+    steps = further(capture, advised.base, options["calibration"] is not None, True)
     output.emit(
         "advise",
         lambda: advised.frame,
-        lambda: as_record(report, curve),
-        lambda: view(report, None if full else steps, whose, curve),
+        lambda: as_record(advised, curve),
+        lambda: view(advised, None if full else steps, whose, curve),
         plots_of(advised.replayed, curve),
         advised.refused,
     )

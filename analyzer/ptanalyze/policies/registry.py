@@ -135,10 +135,7 @@ OURS_OR_NUMBAS = re.compile(r"[/\\](ptanalyze|numba)[/\\]")
 
 
 class BrokenPolicyError(UsageError):
-    """The code of a policy from outside fails; `advise` goes on without it.
-
-    policy  its name; why: what failed, and where
-    """
+    """The code of a policy from outside fails. policy: its name; why: what failed, and where."""
 
     def __init__(self, policy: str, why: str) -> None:
         super().__init__(f"policy {policy}: {why}")

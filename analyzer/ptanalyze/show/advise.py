@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.advise import Report
+from ..analysis.advise import Advised
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.setup import RESHAPED
 from ..core.columns import Cell, Section, message
@@ -21,7 +21,7 @@ LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
 def view(
-    report: Report, further: Section | None = None, whose: str = "", curve: SizeCurve | None = None
+    advised: Advised, further: Section | None = None, whose: str = "", curve: SizeCurve | None = None
 ) -> Iterator[Section]:
     """The advice, what limits the run, a small table, and what to type next.
 
@@ -29,34 +29,32 @@ def view(
     whose    what must be known beside the findings; "" nothing
     curve    of larger runs: what it says comes first where no policy gains at the captured size
     """
-    verdict, research = report.verdict, [str(line) for line in (report.verdict.research,) if line]
-    said = [report.sentence, *by_size(curve), *verdict.limits, *to_type(verdict), *research]
+    verdict, research = advised.verdict, [str(line) for line in (advised.verdict.research,) if line]
+    said = [advised.sentence, *by_size(curve), *verdict.limits, *to_type(verdict), *research]
     yield Section(lines=[*said, *beware(verdict, [whose], further)])
-    yield Section(lines=["", *table(report.results), baseline(report.base), about(report.base)])
+    yield Section(lines=["", *table(advised.replayed.results), baseline(advised.base), about(advised.base)])
     if not further:
-        yield from everything(report)
+        yield from everything(advised)
         return
-    over = [label_of(advice.result) for advice in report.ranked if advice.over]
-    sampled = [name for name, why in report.refused.items() if why == RESHAPED]
-    named = {"over": over, "refused": report.refused, "sampled": sampled}
+    over = [label_of(advice.result) for advice in advised.ranked if advice.over]
+    sampled = [name for name, why in advised.refused.items() if why == RESHAPED]
+    named = {"over": over, "refused": advised.refused, "sampled": sampled}
     lines = [message("about", code, policies=", ".join(names)) for code, names in named.items() if names]
-    lines += [message("about", "broken", policy=name, why=why) for name, why in report.left_out.items()]
     yield Section(lines=[*map(str, lines), ""])
     yield further
 
 
-def everything(report: Report) -> Iterator[Section]:
+def everything(advised: Advised) -> Iterator[Section]:
     reasons: dict[str, list[str]] = {}
-    for name, why in report.refused.items():
+    for name, why in advised.refused.items():
         reasons.setdefault(why, []).append(name)
     refused = [f"- not for this capture: {', '.join(named)}: {why}" for why, named in reasons.items()]
-    refused += [f"- left out: {name}: {why}" for name, why in report.left_out.items()]
-    ranked = [row_of(advice) for advice in report.ranked]
+    ranked = [row_of(advice) for advice in advised.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
-    found = (finding.line for finding in owned(report.results))
-    lines = [f"- {line}" for line in (*report.workload.evidence(), *found)]
+    found = (finding.line for finding in owned(advised.replayed.results))
+    lines = [f"- {line}" for line in (*advised.evidence, *found)]
     yield Section(lines=[""])
-    yield Section(str(message("workload", report.workload.name)), (), lines)
+    yield Section(str(message("workload", advised.workload)), (), lines)
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
@@ -75,17 +73,17 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def as_record(report: Report, curve: SizeCurve | None = None) -> dict[str, Any]:
+def as_record(advised: Advised, curve: SizeCurve | None = None) -> dict[str, Any]:
     sizes = {} if curve is None else {name: curve.of(name) for name in labels(curve.results[0])[1:]}
     return {
-        "limits": report.verdict.record() if report.verdict.limit else None,
-        "sentence": report.sentence,
-        "why": report.why.code,
-        "workload": report.workload.name,
-        "evidence": report.workload.evidence(),
+        "limits": advised.verdict.record() if advised.verdict.limit else None,
+        "sentence": advised.sentence,
+        "why": advised.why.code,
+        "workload": advised.workload,
+        "evidence": advised.evidence,
         "ranked": [
             {**advice.result.row(), **{one.key: one.of(advice) for one in COLUMNS}}
-            for advice in report.ranked
+            for advice in advised.ranked
         ],
-        "refused": {**report.refused, **report.left_out},
+        "refused": advised.refused,
     } | ({"sizes": sizes} if sizes else {})
