@@ -172,7 +172,7 @@ class Row:
     @property
     def inside(self) -> bool | None:
         """Whether our interval holds the published number; None without an interval."""
-        return self.number.low <= self.figure.value <= self.number.high if self.ranged else None
+        return bool(self.number.low <= self.figure.value <= self.number.high) if self.ranged else None
 
     @property
     def without_width(self) -> bool:

@@ -72,7 +72,8 @@ def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
 
 def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
     rows = [
-        row(figure(10), Interval(*ends), REPLAYED) for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
+        row(figure(np.float64(10)), Interval(*ends), REPLAYED)
+        for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
     ]
     fitted = row(figure(10), Interval(9, 10, 11), FITTED)
     found = tally([*rows, fitted])
